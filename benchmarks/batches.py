@@ -1,0 +1,72 @@
+"""What do many small arrays cost: a list of them into one tensor, a nested container of them to the other kind?"""
+
+import numpy as _np
+import torch as _torch
+
+from . import routes as _routes
+from . import sources as _sources
+from . import statement as _statement
+
+COUNT = 64  # arrays in a list
+
+
+def map_tree(convert, tree):
+    """Apply ``convert`` to every leaf of nested dicts, lists and tuples."""
+    if isinstance(tree, dict):
+        return {key: map_tree(convert, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tree(convert, value) for value in tree)
+    return convert(tree)
+
+
+class ArraysToTensor:
+    """A list of 64 float32 arrays, ``nbytes`` bytes together, into one tensor."""
+
+    param_names = ("route", "nbytes")
+    params = ([route.expression for route in _routes.select(_routes.BATCHES)], _sources.SIZES[1:6])
+    contracts = {route.expression: route.contract() for route in _routes.select(_routes.BATCHES)}
+    timeout = 300
+
+    def samples_for(self, route, nbytes):
+        slow = _routes.find(route, _routes.NUMPY_TO_TORCH).per_element and nbytes >= _statement.LARGE
+        return 2 if slow else _statement.samples_per_process(nbytes)
+
+    def setup(self, route, nbytes):
+        _sources.require_memory(6 * nbytes)
+        arrays = [_sources.array("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
+        self.names = {"np": _np, "torch": _torch, "arrays": arrays}
+
+    def timeit_convert(self, route, nbytes):
+        return route, self.names
+
+
+class _Tree:
+    """A nested container of four float32 leaves, ``nbytes`` bytes together."""
+
+    param_names = ("route", "nbytes")
+
+    def setup(self, route, nbytes):
+        leaves = [self.make("float32", nbytes // 4, seed) for seed in range(4)]
+        tree = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
+        self.names = {"np": _np, "torch": _torch, "map_tree": map_tree, "tree": tree}
+
+    def timeit_convert(self, route, nbytes):
+        return route, self.names
+
+
+class TreeToNumpy(_Tree):
+    make = staticmethod(_sources.tensor)
+    params = (
+        [route.expression for route in _routes.select(_routes.TREES, _routes.TORCH_TO_NUMPY)],
+        [4 * 2**10, 2**20],
+    )
+    contracts = {r.expression: r.contract() for r in _routes.select(_routes.TREES, _routes.TORCH_TO_NUMPY)}
+
+
+class TreeToTorch(_Tree):
+    make = staticmethod(_sources.array)
+    params = (
+        [route.expression for route in _routes.select(_routes.TREES, _routes.NUMPY_TO_TORCH)],
+        [4 * 2**10, 2**20],
+    )
+    contracts = {r.expression: r.contract() for r in _routes.select(_routes.TREES, _routes.NUMPY_TO_TORCH)}

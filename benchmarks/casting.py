@@ -1,0 +1,21 @@
+"""What does a change of dtype on the way cost, and where is it cheapest?"""
+
+from . import conversion as _conversion
+from . import routes as _routes
+from . import sources as _sources
+
+
+class NumpyToFloat32(_conversion._Conversion):
+    direction = _routes.NUMPY_TO_TORCH
+    params = (
+        [route.expression for route in _routes.select(_routes.CASTING)],
+        ["float64", "float16", "int64", "uint8"],
+        _sources.SIZES,
+    )
+
+
+class Bfloat16ToNumpy(_conversion._Conversion):
+    """NumPy has no bfloat16: widen it, or take its bits."""
+
+    direction = _routes.TORCH_TO_NUMPY
+    params = ([route.expression for route in _routes.select(_routes.BFLOAT16)], ["bfloat16"], _sources.SIZES)

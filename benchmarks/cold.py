@@ -1,0 +1,47 @@
+"""What does a conversion cost when its source is not in the caches?
+
+The sources are rotated through more memory than the caches hold, so each call meets one that has been evicted. Taking
+the next source is part of the statement: ``limits.Floor`` says what that alone costs.
+"""
+
+import itertools as _itertools
+
+from . import conversion as _conversion
+from . import routes as _routes
+from . import sources as _sources
+
+ROTATED = 256 * 2**20  # bytes: eight times the last-level cache of common servers' cores
+
+
+class _Cold(_conversion._Conversion):
+    """route × nbytes of float32, sources rotated."""
+
+    param_names = ("route", "nbytes")
+    sizes = [64 * 2**10, 2**20, 16 * 2**20]
+
+    def samples_for(self, route, nbytes):
+        return super().samples_for(route, "float32", nbytes)
+
+    def setup(self, route, nbytes):
+        route = self.find(route)
+        rotated = max(ROTATED, 2 * _sources.cache_size())
+        _sources.require_memory(rotated + 4 * nbytes)
+        first = _sources.source(route, "float32", nbytes)
+        copy = first.clone if self.direction == _routes.TORCH_TO_NUMPY else first.copy
+        sources = [first, *(copy() for _ in range(rotated // nbytes - 1))]
+        self.names = _sources.namespace(route, first)
+        self.names["rotate"] = _itertools.cycle(sources).__next__
+
+    def timeit_convert(self, route, nbytes):
+        name = "t" if self.direction == _routes.TORCH_TO_NUMPY else "a"
+        return f"{name} = rotate(); {route}", self.names
+
+
+class NumpyToTorch(_Cold):
+    direction = _routes.NUMPY_TO_TORCH
+    params = ([r.expression for r in _routes.select(_routes.COLD, _routes.NUMPY_TO_TORCH)], _Cold.sizes)
+
+
+class TorchToNumpy(_Cold):
+    direction = _routes.TORCH_TO_NUMPY
+    params = ([r.expression for r in _routes.select(_routes.COLD, _routes.TORCH_TO_NUMPY)], _Cold.sizes)

@@ -1,0 +1,69 @@
+"""What does it cost to turn a NumPy array into a tensor, and a tensor into a NumPy array, dtype kept?"""
+
+from . import routes as _routes
+from . import sources as _sources
+from . import statement as _statement
+
+
+class _Conversion:
+    """route × dtype × nbytes over contiguous sources."""
+
+    param_names = ("route", "dtype", "nbytes")
+    direction = ""
+    requires_grad = False
+    timeout = 300
+
+    def __init__(self):
+        self.contracts = {route: self.find(route).contract() for route in self.params[0]}
+
+    def find(self, route):
+        return _routes.find(route, self.direction)
+
+    def samples_for(self, route, dtype, nbytes):
+        """Two samples suffice for a call that takes a second."""
+        slow = self.find(route).per_element and nbytes >= _statement.LARGE
+        return 2 if slow else _statement.samples_per_process(nbytes)
+
+    def setup(self, route, dtype, nbytes):
+        route = self.find(route)
+        source = _sources.source(route, dtype, nbytes)
+        if self.requires_grad:
+            source.requires_grad_()
+        self.names = _sources.namespace(route, source)
+
+    def timeit_convert(self, route, dtype, nbytes):
+        return route, self.names
+
+
+class NumpyToTorch(_Conversion):
+    direction = _routes.NUMPY_TO_TORCH
+    params = (
+        [route.expression for route in _routes.select(_routes.CONVERSION, _routes.NUMPY_TO_TORCH)],
+        _sources.NUMPY_DTYPES,
+        _sources.SIZES,
+    )
+
+
+class TorchToNumpy(_Conversion):
+    direction = _routes.TORCH_TO_NUMPY
+    params = (
+        [route.expression for route in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY)],
+        _sources.TORCH_DTYPES,
+        _sources.SIZES,
+    )
+
+
+class RequiresGradToNumpy(_Conversion):
+    """The routes that detach, on tensors that require grad."""
+
+    direction = _routes.TORCH_TO_NUMPY
+    requires_grad = True
+    params = (
+        [
+            route.expression
+            for route in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY)
+            if route.inputs["requires grad"] == _routes.DETACHES
+        ],
+        ["float32"],
+        [4 * 2**10, 2**20],
+    )

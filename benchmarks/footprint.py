@@ -1,0 +1,65 @@
+"""How many bytes does a route allocate and how many pages does it fault in, per call?"""
+
+import resource as _resource
+import tracemalloc as _tracemalloc
+from torch.autograd import profiler as _profiler
+
+from . import conversion as _conversion
+from . import routes as _routes
+from . import sources as _sources
+from . import statement as _statement
+
+CALLS = 8  # counted after as many that are not, so that the allocators have settled
+
+
+class _Footprint:
+    """route × nbytes of float32."""
+
+    param_names = ("route", "nbytes")
+    version = _statement.measurement_version(__file__, _conversion.__file__)
+    timeout = 300
+
+    def setup(self, route, nbytes):
+        found = _routes.find(route, self.direction)
+        self.names = _sources.namespace(found, _sources.source(found, "float32", nbytes))
+        self.statement = compile(route, "<route>", "exec")
+        for _ in range(CALLS):
+            exec(self.statement, self.names)
+
+    def track_bytes(self, route, nbytes):
+        """Bytes allocated by one call, freed again or not: NumPy's and Python's at their peak, and torch's."""
+        _tracemalloc.start()
+        before = _tracemalloc.get_traced_memory()[0]
+        exec(self.statement, self.names)
+        python = _tracemalloc.get_traced_memory()[1] - before
+        _tracemalloc.stop()
+        with _profiler.profile(profile_memory=True) as profile:
+            exec(self.statement, self.names)
+        events = profile.function_events or ()
+        tensors = sum(max(0, getattr(event, "self_cpu_memory_usage", 0)) for event in events)
+        # Objects of a kilobyte (views, frames of the call, strings) are not the array's bytes
+        return tensors + (python if python >= min(nbytes, 1024) else 0)
+
+    track_bytes.unit = "bytes"
+
+    def track_page_faults(self, route, nbytes):
+        """Pages of memory faulted in by one call, in steady state."""
+        before = _resource.getrusage(_resource.RUSAGE_SELF).ru_minflt
+        for _ in range(CALLS):
+            exec(self.statement, self.names)
+        return (_resource.getrusage(_resource.RUSAGE_SELF).ru_minflt - before) / CALLS
+
+    track_page_faults.unit = "pages"
+
+
+SIZES = [4 * 2**10, 2**20, 64 * 2**20]
+
+
+class NumpyToTorch(_Footprint):
+    direction = _routes.NUMPY_TO_TORCH
+    params = (_conversion.NumpyToTorch.params[0], SIZES)
+
+
+class TorchToNumpy(_Footprint):
+    direction = _routes.TORCH_TO_NUMPY
+    params = (_conversion.TorchToNumpy.params[0], SIZES)

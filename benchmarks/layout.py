@@ -1,0 +1,49 @@
+"""What do strided, transposed, Fortran-ordered, five-dimensional and 0-d sources cost? nbytes is that of the elements."""
+
+from . import conversion as _conversion
+from . import routes as _routes
+from . import sources as _sources
+
+
+class _Layout(_conversion._Conversion):
+    """route × layout × nbytes of float32."""
+
+    param_names = ("route", "layout", "nbytes")
+
+    def samples_for(self, route, layout, nbytes):
+        return super().samples_for(route, "float32", nbytes)
+
+    def setup(self, route, layout, nbytes):
+        route = self.find(route)
+        _sources.require(route.needs)
+        if layout == "0-d" and nbytes != _sources.SIZES[0]:
+            raise NotImplementedError("a 0-d source has one size")
+        _sources.require_memory(4 * nbytes)
+        self.names = _sources.namespace(route, self.make(layout, nbytes))
+
+    def timeit_convert(self, route, layout, nbytes):
+        return route, self.names
+
+
+class NumpyToTorch(_Layout):
+    direction = _routes.NUMPY_TO_TORCH
+    params = (
+        [route.expression for route in _routes.select(_routes.LAYOUT, _routes.NUMPY_TO_TORCH)],
+        _sources.LAYOUTS,
+        _sources.SIZES,
+    )
+
+    def make(self, layout, nbytes):
+        return _sources.laid_out("float32", nbytes, layout)
+
+
+class TorchToNumpy(_Layout):
+    direction = _routes.TORCH_TO_NUMPY
+    params = (
+        [route.expression for route in _routes.select(_routes.LAYOUT, _routes.TORCH_TO_NUMPY)],
+        _sources.LAYOUTS,
+        _sources.SIZES,
+    )
+
+    def make(self, layout, nbytes):
+        return _sources.torch.from_numpy(_sources.laid_out("float32", nbytes, layout))

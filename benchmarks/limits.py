@@ -1,0 +1,44 @@
+"""What do the machine and the harness allow? Every other figure stands against these, measured in the same run."""
+
+import ctypes as _ctypes
+import itertools as _itertools
+
+from . import sources as _sources
+
+
+class Memcpy:
+    """C's memmove into a warm buffer: no copying route on one thread can be faster."""
+
+    param_names = ("nbytes",)
+    params = (_sources.SIZES,)
+
+    def setup(self, nbytes):
+        _sources.require_memory(4 * nbytes)
+        # arrays kept alive by self; ctypes takes bare addresses, which cost less to pass than objects
+        self.source, self.target = _sources.array("uint8", nbytes), _sources.array("uint8", nbytes, seed=1)
+        copy = _ctypes.memmove
+        self.names = {
+            "memmove": copy,
+            "target": self.target.ctypes.data,
+            "source": self.source.ctypes.data,
+            "nbytes": nbytes,
+        }
+
+    def timeit_copy(self, nbytes):
+        return "memmove(target, source, nbytes)", self.names
+
+
+class Floor:
+    """The harness itself: an empty statement, a call of an empty function, taking the next of rotated sources."""
+
+    param_names = ("statement",)
+    statements = {
+        "empty statement": "pass",
+        "empty function": "nothing()",
+        "rotated source": "a = rotate()",
+    }
+    params = (list(statements),)
+
+    def timeit_floor(self, statement):
+        names = {"nothing": lambda: None, "rotate": _itertools.cycle([object(), object()]).__next__}
+        return self.statements[statement], names

@@ -1,0 +1,129 @@
+"""The arrays and tensors that routes start from: dtype, size, layout. All filled with random data and touched.
+
+Never zeros: a fresh zero array is one shared page of zeros, and copies of it look faster than they are.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+
+NUMPY_DTYPES = ["bool", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64"]
+TORCH_DTYPES = [*NUMPY_DTYPES[:5], "bfloat16", *NUMPY_DTYPES[5:]]
+# From a scalar to beyond every cache; 32 MiB is where glibc starts to give every fresh copy fresh pages, so sizes lie
+# on both sides of it
+SIZES = [8, 4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20]
+LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "5-d", "0-d"]
+TILE = 2**16  # elements made by the random generator; larger sources repeat them
+
+VERSIONS = {"torch": torch.__version__, "numpy": np.__version__}
+
+
+def release(version):
+    """Leading numbers of a version: "2.13.0+cpu" is (2, 13, 0)."""
+    return tuple(int(number) for number in re.match(r"\d+(\.\d+)*", version).group().split("."))
+
+
+def require(needs):
+    """Skip the cell unless the toolchain has what a route needs, such as "torch>=2.9 numpy>=2.1"."""
+    for need in needs.split():
+        package, least = need.split(">=")
+        if release(VERSIONS[package]) < release(least):
+            raise NotImplementedError(f"needs {package} {least}, this is {VERSIONS[package]}")
+
+
+def require_memory(nbytes):
+    """Skip the cell unless ``nbytes`` bytes of memory are free."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        try:
+            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        except (AttributeError, OSError, ValueError):
+            return
+    if free < nbytes:
+        raise NotImplementedError(f"needs {nbytes / 2**30:.1f} GiB of free memory")
+
+
+def cache_size():
+    """Bytes of all last-level caches of the machine; 0 where the system does not say (other than Linux)."""
+    sizes = {}
+    for index in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index3"):
+        shared, size = ((index / name).read_text().strip() for name in ("shared_cpu_list", "size"))
+        sizes[shared] = int(size.rstrip("K")) * 1024
+    return sum(sizes.values())
+
+
+def array(dtype, nbytes, seed=0):
+    """One-dimensional contiguous array of random numbers; ``nbytes`` bytes, one element at least."""
+    dtype = np.dtype(dtype)
+    count = max(1, nbytes // dtype.itemsize)
+    rng = np.random.default_rng(seed)
+    size = min(count, TILE)
+    if dtype.kind == "b":
+        tile = rng.integers(0, 2, size).astype(dtype)
+    elif dtype.kind in "iu":
+        tile = rng.integers(0, np.iinfo(dtype).max, size, dtype=dtype)
+    elif dtype.kind == "c":
+        tile = (rng.standard_normal(size) + 1j * rng.standard_normal(size)).astype(dtype)
+    else:
+        tile = rng.standard_normal(size).astype(dtype)
+    if size == count:
+        return tile
+    filled = np.empty(count, dtype)
+    for start in range(0, count, TILE):
+        filled[start : start + TILE] = tile[: count - start]
+    return filled
+
+
+def laid_out(dtype, nbytes, layout):
+    """Array of ``nbytes`` bytes of elements in a layout of LAYOUTS: 1-D, 2-D of 1,024 columns at most, 5-D or 0-d."""
+    if layout == "0-d":
+        return array(dtype, 1).reshape(())
+    flat = array(dtype, nbytes)
+    if layout == "contiguous":
+        return flat
+    if layout == "strided":  # every second element of twice the memory
+        return array(dtype, 2 * flat.nbytes)[::2]
+    if layout == "5-d":  # (n, 1, 2, 3, 4, 5): the shape (1, 2, 3, 4, 5) as many times as the size takes
+        count = max(1, flat.size // 120)
+        return array(dtype, count * 120 * flat.itemsize).reshape(count, 2, 3, 4, 5)
+    columns = min(1024, max(1, int(flat.size**0.5)))
+    matrix = flat[: flat.size // columns * columns].reshape(-1, columns)
+    return matrix.T if layout == "transposed" else np.asfortranarray(matrix)
+
+
+def tensor(dtype, nbytes, seed=0):
+    """One-dimensional contiguous tensor of random numbers that owns its memory; ``nbytes`` bytes."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(array("float32", 2 * nbytes, seed)).to(torch.bfloat16)
+    return torch.from_numpy(array(dtype, nbytes, seed)).clone()
+
+
+def namespace(route, source):
+    """The names a route's expression uses: its source, an existing buffer of the other kind, and the packages."""
+    names = {"np": np, "torch": torch}
+    if isinstance(source, np.ndarray):
+        kind = getattr(torch, source.dtype.name)
+        names.update(a=source, dtype=kind)
+        if re.search(r"\bb\b", route.expression):
+            names["b"] = torch.from_numpy(np.array(source))
+    else:
+        names["t"] = source
+        if re.search(r"\bb\b", route.expression):
+            names["b"] = np.array(source.detach().numpy())
+    return names
+
+
+def source(route, dtype, nbytes):
+    """The contiguous array or tensor a conversion route starts from. Skips what the route or the machine cannot do."""
+    require(route.needs)
+    if dtype in route.refuses:
+        raise NotImplementedError(f"{dtype}: raises {route.refuses[dtype]}")
+    itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    # a Python number with its place in a list takes 40 bytes; torch.tensor makes another, wider copy of the result
+    require_memory(nbytes * 4 + (nbytes // itemsize * 64 if route.per_element else 0))
+    return array(dtype, nbytes) if route.direction.startswith("numpy") else tensor(dtype, nbytes)

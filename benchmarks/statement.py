@@ -1,0 +1,180 @@
+"""StatementBenchmark: asv times, in the benchmark's own process, the statement that a ``timeit_*`` method returns.
+
+asv's ``time_*`` methods cannot time a sub-microsecond call that needs a source made in ``setup``: since asv_runner 0.3
+a setup forces one call a sample with the caches emptied by a new setup, and ``torch.from_numpy(a)`` reads 74 µs instead
+of 0.43 µs. Here a method returns ``(statement, namespace)``, as asv's own ``timeraw_*`` does, and the statement runs
+in a ``timeit`` loop over the source that ``setup`` made once.
+"""
+
+import cProfile
+import inspect
+import io
+import itertools
+import json
+import os
+import re
+import time
+import timeit
+import tokenize
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from asv_runner.benchmarks._base import _get_first_attr
+from asv_runner.benchmarks.time import TimeBenchmark
+
+ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
+SAMPLES = 10  # a process
+SAMPLES_LARGE = 5  # a process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
+LARGE = 16 * 2**20  # bytes
+SAMPLE_SECONDS = 0.003  # least length of a sample: 10,000 times the clock's resolution
+WARMUP_SECONDS = 0.02
+WARMUP_CALLS = 5  # glibc's mmap threshold and its heap settle after three frees of a large block
+WARMUP_AT_MOST = 0.3  # seconds, for calls so slow that five of them would take longer
+QUIET = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
+RETAKES = 10  # disturbed samples retaken in a process at most
+LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects what asv's results have no place for
+
+
+def samples_per_process(nbytes=0):
+    """Samples that one process takes of a cell of ``nbytes`` bytes. Constant, so that results can be split again."""
+    return SAMPLES_LARGE if nbytes >= LARGE else SAMPLES
+
+
+def log(**record):
+    """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py does)."""
+    path = os.environ.get(LOG_VARIABLE)
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+@lru_cache(maxsize=None)
+def _bare_source(path):
+    """Python source without comments, docstrings and white space: the same on every Python version."""
+    source = Path(path).read_text(encoding="utf-8")
+    lines = source.splitlines(keepends=True)
+    drop = []
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        starts_statement = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and starts_statement):
+            drop.append((token.start, token.end))
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            before = token.type
+    for (row, column), (end_row, end_column) in reversed(drop):
+        tail = lines[end_row - 1][end_column:]
+        lines[row - 1 : end_row] = [lines[row - 1][:column] + tail]
+    return re.sub(r"\s+", "", "".join(lines))
+
+
+def measurement_version(*files):
+    """Version of a measurement: a hash of the files that decide it, blind to comments, docstrings and layout.
+
+    asv's default hashes the method and its ``setup`` alone, so a change of the sources they use would go unseen.
+    """
+    here = Path(__file__).parent
+    decisive = [here / "statement.py", here / "sources.py", *map(Path, files)]
+    return sha256("\0".join(_bare_source(path) for path in decisive).encode()).hexdigest()[:16]
+
+
+class StatementBenchmark(TimeBenchmark):
+    """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
+
+    A benchmark class may say ``samples_for(*params)`` (samples a process), ``single_threaded = False`` (host work is
+    spread over threads, or waits for a device, so CPU time tells nothing) and ``contracts`` (what its routes promise;
+    travels to asv's benchmarks.json).
+    """
+
+    name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
+    _setup_isolates_timed_calls = False
+
+    def __init__(self, name, func, attr_sources):
+        super().__init__(name, func, attr_sources)
+        self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
+        self.version = measurement_version(inspect.getsourcefile(type(func.__self__)))
+        self.contracts = _get_first_attr(attr_sources, "contracts", {})
+        samples_for = _get_first_attr(attr_sources, "samples_for", None)
+        cells = list(itertools.product(*self._params))
+        self.samples_per_process = [
+            samples_for(*cell) if samples_for else samples_per_process(self._nbytes(cell)) for cell in cells
+        ]
+
+    def _nbytes(self, cell):
+        return dict(zip(self.param_names, cell)).get("nbytes", 0)
+
+    def _load_vars(self):
+        super()._load_vars()
+        self.sample_time = _get_first_attr(self._attr_sources, "sample_time", SAMPLE_SECONDS)
+        self.warmup_time = _get_first_attr(self._attr_sources, "warmup_time", WARMUP_SECONDS)
+        self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
+
+    def do_setup(self):
+        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        try:
+            for setup in self._setups:
+                setup(*self._current_params)
+        except NotImplementedError as reason:
+            print(f"asv: skipped: {reason}")
+            log(benchmark=self.name, params=self.params_text(), skipped=str(reason))
+            return True
+        self._load_vars()
+        return False
+
+    def params_text(self):
+        """The cell's parameters as asv writes them."""
+        return [repr(value) for value in self._current_params]
+
+    def run(self, *params):
+        """Warm up to steady state, then take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
+        statement, namespace = self.func(*params)
+        timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
+        # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
+        cells = list(itertools.product(*self._params))
+        count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(tuple(params))]
+        number = self._warm_up(timer)
+        samples, retaken, disturbed = [], 0, 0
+        for _ in range(count):
+            seconds, quiet = self._sample(timer, number)
+            while not quiet and retaken < RETAKES:
+                retaken += 1
+                seconds, quiet = self._sample(timer, number)
+            disturbed += not quiet
+            samples.append(seconds / number)
+        log(benchmark=self.name, params=self.params_text(), samples=count, retaken=retaken, disturbed=disturbed)
+        return {"samples": samples, "number": number}
+
+    def _warm_up(self, timer):
+        """Call until caches, allocator and clock frequency are steady; the number of calls that make a sample."""
+        number = self.number or 1
+        calls, start = 0, time.perf_counter()
+        while True:
+            seconds = timer.timeit(number)
+            calls += number
+            elapsed = time.perf_counter() - start
+            long_enough = self.number or seconds >= self.sample_time
+            if long_enough and (
+                elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)
+            ):
+                return number
+            if self.warmup_time == 0 and self.number:  # asv run --quick
+                return number
+            if not long_enough:
+                growth = self.sample_time / max(seconds, 1e-9)
+                number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
+
+    def _sample(self, timer, number):
+        """Seconds of ``number`` calls, and whether the machine left the process alone meanwhile."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        seconds = timer.timeit(number)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        return seconds, not self.single_threaded or cpu >= QUIET * wall
+
+    def do_profile(self, filename=None):
+        """Profile the statement itself (asv's own would profile the method that merely returns it)."""
+        statement, namespace = self.func(*self._current_params)
+        code = compile(f"for _ in range(100):\n    {statement}", self.name, "exec")
+        profile = cProfile.Profile()
+        profile.runctx(code, dict(namespace), {})
+        if filename is not None:
+            profile.dump_stats(filename)
