@@ -1,13 +1,18 @@
 """How many bytes does a route allocate and how many pages does it fault in, per call?"""
 
-import resource as _resource
 import tracemalloc as _tracemalloc
+
 from torch.autograd import profiler as _profiler
 
 from . import conversion as _conversion
 from . import routes as _routes
 from . import sources as _sources
 from . import statement as _statement
+
+try:
+    import resource as _resource
+except ImportError:  # Windows
+    _resource = None
 
 CALLS = 8  # counted after as many that are not, so that the allocators have settled
 
@@ -44,6 +49,8 @@ class _Footprint:
 
     def track_page_faults(self, route, nbytes):
         """Pages of memory faulted in by one call, in steady state."""
+        if _resource is None:
+            raise NotImplementedError("this system does not count page faults")
         before = _resource.getrusage(_resource.RUSAGE_SELF).ru_minflt
         for _ in range(CALLS):
             exec(self.statement, self.names)

@@ -1,0 +1,212 @@
+"""The loader: asv's result files and their run records as tidy tables. Everything else starts from these."""
+
+import ast
+import itertools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import numpy as np
+import pandas as pd
+
+from .cli import UserError
+
+ASV_RESULT_VERSION = 2
+# Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
+PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "statement")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of one or more runs.
+
+    processes  one row a cell and process. machine, commit, toolchain, torch, numpy, python; benchmark (module.Class.method),
+               family (module), group (Class), method, cell (asv's name with parameters), a column for each of PARAMETERS;
+               version (of the measurement); process (0, 1, ...), seconds (25 % quantile of the process's samples: what
+               the machine does when left alone), median, samples (how many), number (calls a sample)
+    values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
+    missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
+    samples    cell's row label in `processes` -> its raw samples in seconds
+    runs       the run records, oldest first
+    contracts  (direction, route) -> what the route promises
+    benchmarks asv's own description of every benchmark
+    """
+
+    processes: pd.DataFrame
+    values: pd.DataFrame
+    missing: pd.DataFrame
+    samples: Mapping[int, np.ndarray]
+    runs: List[Dict[str, Any]]
+    contracts: Mapping[Tuple[str, str], Dict[str, Any]]
+    benchmarks: Mapping[str, Dict[str, Any]]
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
+
+
+def machines(results: Path) -> List[str]:
+    """The machines that have results, by name."""
+    if not results.is_dir():
+        raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
+    found = sorted({path.parent.name for path in results.glob("*/*.json") if path.name != "machine.json"})
+    if not found:
+        raise UserError(f"{results} holds no results; python scripts/run.py makes some")
+    return found
+
+
+def load(results: Path, machine: Optional[str] = None, toolchain: Optional[str] = None) -> Results:
+    """Load a results directory of asv, or what one machine (and one toolchain, by tag or commit) has in it.
+
+    UserError where the directory, the machine or the toolchain is not there, is empty, or a file is broken.
+    """
+    known = machines(results)
+    if machine is not None and machine not in known:
+        raise UserError(f"{results} holds no results of {machine}; it knows {', '.join(known)}")
+    benchmarks = read_json(results / "benchmarks.json")
+    if not isinstance(benchmarks, dict):
+        raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
+    benchmarks = {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
+    runs: List[Dict[str, Any]] = []
+    tables: Tuple[List, List, List] = ([], [], [])
+    samples: List[np.ndarray] = []
+    for name in known if machine is None else [machine]:
+        for path in sorted((results / name).glob("*.json")):
+            if path.name == "machine.json":
+                continue
+            records = read_runs(path.with_suffix(".jsonl"))
+            runs += records
+            _load_file(path, records, benchmarks, tables, samples, toolchain)
+    if not any(tables):
+        what = f" of {toolchain}" if toolchain else ""
+        raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
+    processes, values, missing = (pd.DataFrame(rows) for rows in tables)
+    return Results(
+        processes=processes,
+        values=values,
+        missing=missing,
+        samples=dict(enumerate(samples)),
+        runs=sorted(runs, key=lambda record: str(record.get("started"))),
+        contracts=_contracts(benchmarks),
+        benchmarks=benchmarks,
+    )
+
+
+def read_runs(path: Path) -> List[Dict[str, Any]]:
+    """The run records beside a result file, oldest first; none where asv was run by hand."""
+    if not path.is_file():
+        return []
+    try:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [{**record, "file": path.stem} for record in records]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
+
+
+def _contracts(benchmarks: Mapping[str, Dict[str, Any]]) -> Dict[Tuple[str, str], Dict[str, Any]]:
+    found = {}
+    for benchmark in benchmarks.values():
+        for route, contract in benchmark.get("contracts", {}).items():
+            found[contract["direction"], route] = contract
+    return found
+
+
+def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Tuple[str, Dict[str, Any], int]]:
+    """Name, parameters and place of each cell of a benchmark, as the result file has them."""
+    params = row["params"] or []
+    for index, spellings in enumerate(itertools.product(*params)):
+        cell = f"{benchmark['name']}({', '.join(spellings)})" if params else benchmark["name"]
+        values = (ast.literal_eval(spelling) for spelling in spellings)
+        yield cell, dict(zip(benchmark["param_names"], values)), index
+
+
+def _load_file(
+    path: Path,
+    records: List[Dict[str, Any]],
+    benchmarks: Mapping[str, Dict[str, Any]],
+    tables: Tuple[List, List, List],
+    samples: List[np.ndarray],
+    toolchain: Optional[str],
+) -> None:
+    file = read_json(path)
+    try:
+        if file["version"] != ASV_RESULT_VERSION:
+            raise UserError(f"{path} is of asv's format {file['version']}, this reads {ASV_RESULT_VERSION}: asv update")
+        made = records[-1]["toolchain"] if records else {}
+        common = {
+            "machine": file["params"]["machine"],
+            "commit": file["commit_hash"],
+            "toolchain": made.get("tag", file["commit_hash"][:8]),
+            "torch": made.get("torch", ""),
+            "numpy": made.get("numpy", ""),
+            "python": file["python"],
+        }
+        if toolchain is not None and common["toolchain"] != toolchain and not common["commit"].startswith(toolchain):
+            return
+        reasons = {cell: why for record in records for why, cells in record["skipped"].items() for cell in cells}
+        columns = file["result_columns"]
+        for name, entries in file["results"].items():
+            if name in benchmarks:
+                _load_benchmark(benchmarks[name], dict(zip(columns, entries)), common, reasons, tables, samples)
+    except (KeyError, TypeError, IndexError, AttributeError, SyntaxError) as error:
+        raise UserError(
+            f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
+        ) from None
+
+
+def _load_benchmark(
+    benchmark: Mapping[str, Any],
+    row: Dict[str, Any],
+    common: Dict[str, Any],
+    reasons: Mapping[str, str],
+    tables: Tuple[List, List, List],
+    samples: List[np.ndarray],
+) -> None:
+    processes, values, missing = tables
+    family, group, method = (benchmark["name"].split(".") + ["", ""])[:3]
+    names = {**common, "benchmark": benchmark["name"], "family": family, "group": group, "method": method}
+    timed = benchmark["type"] == "time"
+    each = dict(zip(map(tuple, itertools.product(*benchmark["params"])), benchmark.get("samples_per_process", [])))
+    results, taken, numbers = row["result"], row.get("samples"), row.get("stats_number")
+    for cell, parameters, index in _cells(benchmark, row):
+        value = results[index] if results else None
+        labels = {**names, "cell": cell, **dict.fromkeys(PARAMETERS), **parameters, "version": row["version"]}
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            if value is None or cell in reasons:
+                status = "failed" if value is None else "skipped"
+                missing.append({**labels, "status": status, "reason": reasons.get(cell, "")})
+            continue  # any other NaN: not part of a run
+        if not timed:
+            values.append({**labels, "value": value, "unit": benchmark["unit"]})
+            continue
+        raw = np.asarray(taken[index] if taken and taken[index] else [value], dtype=float)
+        size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
+        parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
+        quarter, middle = np.quantile(parts, (0.25, 0.5), axis=1)
+        for process, part in enumerate(parts):
+            timing = {
+                "process": process,
+                "seconds": quarter[process],
+                "median": middle[process],
+                "samples": len(part),
+                "number": numbers[index] if numbers else 1,
+            }
+            processes.append({**labels, **timing})
+            samples.append(part)
+
+
+def summarize(processes: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell: seconds (median over processes), low and high (their range), cv (between processes), processes."""
+    keys = [c for c in processes.columns if c not in ("process", "seconds", "median", "samples", "number")]
+    grouped = processes.groupby(keys, dropna=False, sort=False)["seconds"]
+    table = grouped.agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
+    table["cv"] = table.pop("std") / table.pop("mean")
+    return table.reset_index()

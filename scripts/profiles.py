@@ -1,0 +1,114 @@
+"""Profiles: which cells of the cross product a run times, and in how many processes.
+
+A profile is a list of rules. A rule names benchmarks by a regular expression and says for each parameter which values
+it wants; a parameter it does not name is free. A parameter's values are a list, or a regular expression over asv's
+spelling of the value.
+"""
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+
+KIB, MIB = 2**10, 2**20
+Values = Union[str, Sequence[Any]]
+
+
+class Rule:
+    """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter."""
+
+    def __init__(self, benchmark: str, **values: Values) -> None:
+        self.benchmark = benchmark
+        self.values = values
+
+    def pattern(self, benchmark: Mapping[str, Any]) -> str:
+        """Regular expression over asv's ``name(param, param)`` for one benchmark; "" if the rule is not about it."""
+        if not re.fullmatch(self.benchmark, benchmark["name"]):
+            return ""
+        if not benchmark["params"]:
+            return f"^{re.escape(benchmark['name'])}$"
+        wanted = []
+        for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
+            values = self.values.get(parameter, ".*")
+            if not isinstance(values, str):
+                known = [re.escape(repr(value)) for value in values if repr(value) in spellings]
+                values = "|".join(known) or "(?!)"
+            wanted.append(f"(?:{values})")
+        return f"^{re.escape(benchmark['name'])}\\({', '.join(wanted)}\\)$"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """``rounds`` processes a cell for what is timed; what is only looked at (track_*) takes one."""
+
+    rounds: int
+    minutes: float  # measured on a 2-core machine; the estimate shown before a run
+    rules: Tuple[Rule, ...]
+
+
+def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
+    """asv's names of a benchmark's cells."""
+    if not benchmark["params"]:
+        yield benchmark["name"]
+    for values in itertools.product(*benchmark["params"]):
+        yield f"{benchmark['name']}({', '.join(values)})"
+
+
+def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]]) -> Dict[str, List[str]]:
+    """Benchmark -> the patterns that select its cells in this profile; benchmarks without any are left out."""
+    chosen: Dict[str, List[str]] = {}
+    for name, benchmark in benchmarks.items():
+        patterns = [pattern for rule in profile.rules if (pattern := rule.pattern(benchmark))]
+        patterns = [p for p in patterns if any(re.search(p, cell) for cell in names(benchmark))]
+        if patterns:
+            chosen[name] = patterns
+    return chosen
+
+
+def count(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> int:
+    """Number of cells of a benchmark that the patterns select."""
+    return sum(any(re.search(pattern, cell) for pattern in patterns) for cell in names(benchmark))
+
+
+NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
+CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
+ONE_EACH = (
+    Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
+    Rule(r"limits\..*"),
+    Rule(r"semantics\..*", dtype=["float32"]),
+)
+
+PROFILES = {
+    "quick": Profile(
+        2,
+        1.0,
+        (
+            Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, MIB]),
+            Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB, 64 * MIB], route=NOT_BY_ELEMENT),
+            Rule(r"casting\..*", dtype=["float64", "bfloat16"], nbytes=[MIB]),
+            Rule(r"batches\..*", nbytes=[MIB]),
+            *ONE_EACH,
+        ),
+    ),
+    "standard": Profile(
+        4,
+        8.0,
+        (
+            Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]),
+            Rule(CONVERSION, dtype=["float32"], nbytes=[256 * MIB], route=NOT_BY_ELEMENT),
+            Rule(CONVERSION, nbytes=[MIB]),
+            Rule(r"casting\..*", nbytes=[MIB]),
+            Rule(r"layout\..*", nbytes=[8], layout=["0-d"]),
+            Rule(r"layout\..*", nbytes=[MIB]),
+            Rule(r"batches\..*", nbytes=[4 * KIB, MIB, 16 * MIB]),
+            Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
+            Rule(r"threads\..*", nbytes=[16 * MIB]),
+            Rule(r"footprint\..*", nbytes=[MIB]),
+            Rule(r"footprint\..*", nbytes=[64 * MIB], route=NOT_BY_ELEMENT),
+            Rule(r"conversion\.RequiresGradToNumpy\..*"),
+            Rule(r"limits\..*"),
+            Rule(r"semantics\..*"),
+        ),
+    ),
+    "full": Profile(4, 40.0, (Rule(r".*"),)),
+}
