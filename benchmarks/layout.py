@@ -1,4 +1,4 @@
-"""What do strided, transposed, Fortran-ordered, five-dimensional and 0-d sources cost? nbytes is that of the elements."""
+"""What do strided, transposed, Fortran-ordered, 5-D and 0-d sources cost? nbytes is that of the elements."""
 
 from . import conversion as _conversion
 from . import routes as _routes

@@ -12,8 +12,8 @@ Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measur
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Mapping, Tuple
 
 NUMPY_TO_TORCH = "numpy→torch"
 TORCH_TO_NUMPY = "torch→numpy"
@@ -85,7 +85,7 @@ class Route:
     casts_to: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
-    families: Tuple[str, ...] = (CONVERSION,)
+    families: tuple[str, ...] = (CONVERSION,)
     needs: str = ""
     per_element: bool = False
     hazard: str = ""

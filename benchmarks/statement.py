@@ -16,7 +16,7 @@ import re
 import time
 import timeit
 import tokenize
-from functools import lru_cache
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def log(**record):
             file.write(json.dumps(record) + "\n")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _bare_source(path):
     """Python source without comments, docstrings and white space: the same on every Python version."""
     source = Path(path).read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ class StatementBenchmark(TimeBenchmark):
         return [repr(value) for value in self._current_params]
 
     def run(self, *params):
-        """Warm up to steady state, then take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
+        """Warm up, then take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
         statement, namespace = self.func(*params)
         timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
@@ -153,9 +153,7 @@ class StatementBenchmark(TimeBenchmark):
             calls += number
             elapsed = time.perf_counter() - start
             long_enough = self.number or seconds >= self.sample_time
-            if long_enough and (
-                elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)
-            ):
+            if long_enough and (elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)):
                 return number
             if self.warmup_time == 0 and self.number:  # asv run --quick
                 return number

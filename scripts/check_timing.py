@@ -6,8 +6,8 @@
 
 For each cell, processes forked one after the other make the same source and time the same expression: once as the
 suite does, once by torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread, in turn (A B B A), then
-once as asv's own time_ method with a setup does. Exit code 0 if every cell is within 5 % and the median cell within 2 %.
-Run it on a quiet machine.
+once as asv's own time_ method with a setup does. Exit code 0 if every cell is within 5 % and the median cell within
+2 %. Run it on a quiet machine.
 """
 
 import json
@@ -15,8 +15,10 @@ import os
 import re
 import statistics
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from analysis.cli import Parser, UserError, run
 
@@ -50,7 +52,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
-def by_suite(benchmark: Any, cell: Tuple) -> Optional[float]:
+def by_suite(benchmark: Any, cell: tuple) -> float | None:
     """Seconds a call as the suite reads them: the 25 % quantile of a process's samples. None for a skipped cell."""
     if benchmark.do_setup():
         return None
@@ -58,7 +60,7 @@ def by_suite(benchmark: Any, cell: Tuple) -> Optional[float]:
     return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else samples[0]
 
 
-def by_torch(benchmark: Any, cell: Tuple) -> float:
+def by_torch(benchmark: Any, cell: tuple) -> float:
     """Seconds a call as torch.utils.benchmark reads them: the median of its blocks."""
     from torch.utils.benchmark import Timer
 
@@ -67,7 +69,7 @@ def by_torch(benchmark: Any, cell: Tuple) -> float:
     return Timer(statement, globals=namespace, num_threads=1).blocked_autorange().median
 
 
-def by_stock_asv(benchmark: Any, cell: Tuple) -> float:
+def by_stock_asv(benchmark: Any, cell: tuple) -> float:
     """Seconds a call as asv's time_ method with a setup reads them: the median of its samples."""
     from asv_runner.benchmarks.time import TimeBenchmark
 
@@ -86,7 +88,7 @@ def by_stock_asv(benchmark: Any, cell: Tuple) -> float:
     return statistics.median(stock.run()["samples"])
 
 
-def arguments(argv: Optional[Sequence[str]]) -> Any:
+def arguments(argv: Sequence[str] | None) -> Any:
     parser = Parser(__doc__)
     parser.add_argument("--only", metavar="REGEX", default="", help="restrict to routes whose expression matches")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
@@ -103,20 +105,20 @@ def arguments(argv: Optional[Sequence[str]]) -> Any:
     return chosen
 
 
-def compare(benchmark: Any, cell: Tuple, processes: int) -> Optional[Dict[str, float]]:
+def compare(benchmark: Any, cell: tuple, processes: int) -> dict[str, float] | None:
     """The three readings of one cell in seconds, each the median over processes."""
-    readings: Dict[str, List[float]] = {"suite": [], "torch": []}
+    readings: dict[str, list[float]] = {"suite": [], "torch": []}
     methods = {"suite": by_suite, "torch": by_torch}
     for turn in range(processes):
         for name in ("suite", "torch") if turn % 2 == 0 else ("torch", "suite"):
-            seconds = in_child(lambda: methods[name](benchmark, cell))
+            seconds = in_child(partial(methods[name], benchmark, cell))
             if seconds is None:
                 return None
             readings[name].append(seconds)
         if readings["suite"][0] > SLOW:
             break
     row = {name: statistics.median(values) for name, values in readings.items()}
-    row["stock"] = in_child(lambda: by_stock_asv(benchmark, cell))
+    row["stock"] = in_child(partial(by_stock_asv, benchmark, cell))
     return row
 
 
@@ -127,7 +129,7 @@ def show(seconds: float) -> str:
     return f"{seconds * 1e9:7.3g} ns"
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     if not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
@@ -135,7 +137,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     from asv_runner.discovery import get_benchmark_from_name
 
     rows = []
-    print(f"{'route':46} {'bytes':>9} {'suite':>10} {'torch':>10} {'stock asv':>10}  suite/torch  stock/torch", flush=True)
+    print(
+        f"{'route':46} {'bytes':>9} {'suite':>10} {'torch':>10} {'stock asv':>10}  suite/torch  stock/torch", flush=True
+    )
     for name in BENCHMARKS:
         benchmark = get_benchmark_from_name(str(ROOT / "benchmarks"), name)
         routes, _, known = benchmark._params
@@ -154,7 +158,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
                 ratio = row["suite"] / row["torch"]
                 mark = "  <-- off" if abs(ratio - 1) > EACH else ""
                 figures = " ".join(f"{show(row[method]):>10}" for method in ("suite", "torch", "stock"))
-                print(f"{route:46} {nbytes:9} {figures}  {ratio:11.3f}  {row['stock'] / row['torch']:11.3g}{mark}", flush=True)
+                print(
+                    f"{route:46} {nbytes:9} {figures}  {ratio:11.3f}  {row['stock'] / row['torch']:11.3g}{mark}",
+                    flush=True,
+                )
     if not rows:
         raise UserError(f"--only {chosen.only!r} matches no route")
     if chosen.json:
@@ -162,8 +169,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     off = [abs(row["suite"] / row["torch"] - 1) for row in rows]
     stock = [abs(row["stock"] / row["torch"] - 1) for row in rows]
     middle, largest, outside = statistics.median(off), max(off), sum(value > EACH for value in off)
-    print(f"\nsuite against torch.utils.benchmark, {len(rows)} cells: median deviation {middle:.1%}, largest {largest:.1%}, "
-          f"{outside} beyond {EACH:.0%}")
+    print(
+        f"\nsuite against torch.utils.benchmark, {len(rows)} cells: median deviation {middle:.1%}, "
+        f"largest {largest:.1%}, {outside} beyond {EACH:.0%}"
+    )
     print(f"stock asv: median deviation {statistics.median(stock):.0%}, largest {max(stock):.0%}")
     return 0 if middle <= MIDDLE and not outside else 1
 

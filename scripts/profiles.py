@@ -7,11 +7,12 @@ spelling of the value.
 
 import itertools
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any
 
 KIB, MIB = 2**10, 2**20
-Values = Union[str, Sequence[Any]]
+Values = str | Sequence[Any]
 
 
 class Rule:
@@ -43,7 +44,7 @@ class Profile:
 
     rounds: int
     minutes: float  # measured on a 2-core machine; the estimate shown before a run
-    rules: Tuple[Rule, ...]
+    rules: tuple[Rule, ...]
 
 
 def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
@@ -54,9 +55,9 @@ def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
         yield f"{benchmark['name']}({', '.join(values)})"
 
 
-def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]]) -> Dict[str, List[str]]:
+def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Benchmark -> the patterns that select its cells in this profile; benchmarks without any are left out."""
-    chosen: Dict[str, List[str]] = {}
+    chosen: dict[str, list[str]] = {}
     for name, benchmark in benchmarks.items():
         patterns = [pattern for rule in profile.rules if (pattern := rule.pattern(benchmark))]
         patterns = [p for p in patterns if any(re.search(p, cell) for cell in names(benchmark))]

@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any
 
 from analysis.cli import Parser, UserError, run
 from profiles import PROFILES, Profile, count, select
@@ -35,12 +36,12 @@ LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a li
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def asv(*arguments: str, log: Optional[Path] = None) -> List[str]:
+def asv(*arguments: str, log: Path | None = None) -> list[str]:
     """Command line of an asv command in the checkout."""
     return [sys.executable, "-m", "asv", *arguments, "--config", str(ROOT / "asv.conf.json")]
 
 
-def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--profile", default="quick", help=f"one of: {', '.join(PROFILES)} (default: quick)")
     parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
@@ -82,7 +83,7 @@ def check_ready() -> ledger.Toolchain:
     return toolchain
 
 
-def discover(machine: str, launch: str) -> Dict[str, Any]:
+def discover(machine: str, launch: str) -> dict[str, Any]:
     """All benchmarks with their parameters, as asv finds them."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     command = asv("run", "--machine", machine, "--launch-method", launch, "--bench", "just-discover")
@@ -94,7 +95,7 @@ def discover(machine: str, launch: str) -> Dict[str, Any]:
     return {name: benchmark for name, benchmark in found.items() if isinstance(benchmark, dict)}
 
 
-def settings() -> Dict[str, Any]:
+def settings() -> dict[str, Any]:
     """The toolchain really imported and its thread settings, from a process like those that are timed."""
     code = (
         "import json, platform, numpy, torch;"
@@ -117,7 +118,7 @@ def read(path: str) -> str:
         return ""
 
 
-def conditions() -> Dict[str, Any]:
+def conditions() -> dict[str, Any]:
     """What of the machine bears on timing, as it is now."""
     caches = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
@@ -134,9 +135,7 @@ def conditions() -> Dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "libc": " ".join(platform.libc_ver()),
         "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "transparent_hugepages": "".join(
-            re.findall(r"\[(\w+)\]", read("/sys/kernel/mm/transparent_hugepage/enabled"))
-        ),
+        "transparent_hugepages": "".join(re.findall(r"\[(\w+)\]", read("/sys/kernel/mm/transparent_hugepage/enabled"))),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
 
@@ -196,21 +195,23 @@ def round_of(patterns: Sequence[str], number: int, machine: str, launch: str, lo
     if process.returncode == 2:  # asv's code for: all saved, some failed
         failures = re.findall(r"^.*?(\S+)\s+(?:failed|\d+/\d+ failed)\s*$", text, re.MULTILINE)
         errors = re.findall(r"^\s*(\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-        print(f"failed: {', '.join(dict.fromkeys(failures)) or 'see asv show'}: {'; '.join(dict.fromkeys(errors))[:500]}")
+        print(
+            f"failed: {', '.join(dict.fromkeys(failures)) or 'see asv show'}: {'; '.join(dict.fromkeys(errors))[:500]}"
+        )
     elif process.returncode:
         lines = [line for line in text.splitlines() if line.strip()]
         raise UserError(f"asv stopped: {lines[-1] if lines else process.returncode}")
 
 
-def lines_of(log: Path) -> List[Dict[str, Any]]:
+def lines_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def summary(log: Path) -> Dict[str, Any]:
+def summary(log: Path) -> dict[str, Any]:
     """What the sampling log says of a run: how much of it the machine disturbed, and what was skipped and why."""
     taken = retaken = disturbed = 0
-    skipped: Dict[str, List[str]] = {}
-    cells: Dict[str, int] = {}
+    skipped: dict[str, list[str]] = {}
+    cells: dict[str, int] = {}
     for record in lines_of(log):
         name = f"{record['benchmark']}({', '.join(record['params'])})"
         if "skipped" in record:
@@ -239,15 +240,15 @@ class State:
         self.path = self.directory / "run.json"
         self.log = self.directory / "sampling.jsonl"
 
-    def start(self, record: Dict[str, Any]) -> None:
+    def start(self, record: dict[str, Any]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
         self.save(record)
 
-    def save(self, record: Dict[str, Any]) -> None:
+    def save(self, record: dict[str, Any]) -> None:
         self.path.write_text(json.dumps(record), encoding="utf-8")
 
-    def load(self) -> Optional[Dict[str, Any]]:
+    def load(self) -> dict[str, Any] | None:
         try:
             return json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -265,9 +266,7 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     launch = "forkserver" if sys.platform.startswith("linux") else "spawn"
     benchmarks = discover(machine, launch)
     patterns = {
-        name: found
-        for name, found in select(profile, benchmarks).items()
-        if re.search(chosen.only or "", name)
+        name: found for name, found in select(profile, benchmarks).items() if re.search(chosen.only or "", name)
     }
     if not patterns:
         raise UserError(f"--only {chosen.only!r} matches no benchmark of the profile {chosen.profile}")
@@ -279,7 +278,9 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     state = State(machine)
     record = state.load() if chosen.resume else None
     if record and (record["profile"], record["toolchain"]["tag"]) != (chosen.profile, toolchain.tag):
-        raise UserError(f"the interrupted run was {record['profile']} on {record['toolchain']['tag']}: run that, or anew")
+        raise UserError(
+            f"the interrupted run was {record['profile']} on {record['toolchain']['tag']}: run that, or anew"
+        )
     if chosen.resume and not record:
         print("nothing to resume: a new run")
     if not record:
@@ -338,7 +339,7 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     return path
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     toolchain = check_ready()
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
@@ -349,7 +350,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         import report
     except ModuleNotFoundError as missing:
-        print(f"results saved; the page needs {missing.name}: python scripts/report.py builds it where that is installed")
+        print(
+            f"results saved; the page needs {missing.name}: python scripts/report.py builds it where that is installed"
+        )
         return 0
     return report.main(["--machine", machine])
 

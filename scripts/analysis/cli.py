@@ -3,7 +3,8 @@
 import argparse
 import os
 import sys
-from typing import Callable, NoReturn, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 
 class UserError(Exception):
@@ -13,7 +14,7 @@ class UserError(Exception):
 class Parser(argparse.ArgumentParser):
     """argparse, with the error in one line."""
 
-    def __init__(self, docstring: Optional[str]) -> None:
+    def __init__(self, docstring: str | None) -> None:
         super().__init__(
             description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
@@ -22,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
-def run(main: Callable[[Optional[Sequence[str]]], int]) -> NoReturn:
+def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
     """Run a verb as a program: its return value is the exit code, 2 after an error, 130 after Ctrl-C."""
     name = os.path.basename(sys.argv[0])
     try:

@@ -4,9 +4,10 @@ import ast
 import itertools
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,11 @@ PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "statement")
 class Results:
     """Results of one or more runs.
 
-    processes  one row a cell and process. machine, commit, toolchain, torch, numpy, python; benchmark (module.Class.method),
-               family (module), group (Class), method, cell (asv's name with parameters), a column for each of PARAMETERS;
-               version (of the measurement); process (0, 1, ...), seconds (25 % quantile of the process's samples: what
-               the machine does when left alone), median, samples (how many), number (calls a sample)
+    processes  one row a cell and process. machine, commit, toolchain, torch, numpy, python; benchmark
+               (module.Class.method), family (module), group (Class), method, cell (asv's name with parameters), a
+               column for each of PARAMETERS; version (of the measurement); process (0, 1, ...), seconds (25 %
+               quantile of the process's samples: what the machine does when left alone), median, samples (how many),
+               number (calls a sample)
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     samples    cell's row label in `processes` -> its raw samples in seconds
@@ -38,9 +40,9 @@ class Results:
     values: pd.DataFrame
     missing: pd.DataFrame
     samples: Mapping[int, np.ndarray]
-    runs: List[Dict[str, Any]]
-    contracts: Mapping[Tuple[str, str], Dict[str, Any]]
-    benchmarks: Mapping[str, Dict[str, Any]]
+    runs: list[dict[str, Any]]
+    contracts: Mapping[tuple[str, str], dict[str, Any]]
+    benchmarks: Mapping[str, dict[str, Any]]
 
 
 def read_json(path: Path) -> Any:
@@ -53,7 +55,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
-def machines(results: Path) -> List[str]:
+def machines(results: Path) -> list[str]:
     """The machines that have results, by name."""
     if not results.is_dir():
         raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
@@ -63,7 +65,7 @@ def machines(results: Path) -> List[str]:
     return found
 
 
-def load(results: Path, machine: Optional[str] = None, toolchain: Optional[str] = None) -> Results:
+def load(results: Path, machine: str | None = None, toolchain: str | None = None) -> Results:
     """Load a results directory of asv, or what one machine (and one toolchain, by tag or commit) has in it.
 
     UserError where the directory, the machine or the toolchain is not there, is empty, or a file is broken.
@@ -75,9 +77,9 @@ def load(results: Path, machine: Optional[str] = None, toolchain: Optional[str] 
     if not isinstance(benchmarks, dict):
         raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
     benchmarks = {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
-    runs: List[Dict[str, Any]] = []
-    tables: Tuple[List, List, List] = ([], [], [])
-    samples: List[np.ndarray] = []
+    runs: list[dict[str, Any]] = []
+    tables: tuple[list, list, list] = ([], [], [])
+    samples: list[np.ndarray] = []
     for name in known if machine is None else [machine]:
         for path in sorted((results / name).glob("*.json")):
             if path.name == "machine.json":
@@ -100,7 +102,7 @@ def load(results: Path, machine: Optional[str] = None, toolchain: Optional[str] 
     )
 
 
-def read_runs(path: Path) -> List[Dict[str, Any]]:
+def read_runs(path: Path) -> list[dict[str, Any]]:
     """The run records beside a result file, oldest first; none where asv was run by hand."""
     if not path.is_file():
         return []
@@ -111,7 +113,7 @@ def read_runs(path: Path) -> List[Dict[str, Any]]:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
-def _contracts(benchmarks: Mapping[str, Dict[str, Any]]) -> Dict[Tuple[str, str], Dict[str, Any]]:
+def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     found = {}
     for benchmark in benchmarks.values():
         for route, contract in benchmark.get("contracts", {}).items():
@@ -119,7 +121,7 @@ def _contracts(benchmarks: Mapping[str, Dict[str, Any]]) -> Dict[Tuple[str, str]
     return found
 
 
-def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Tuple[str, Dict[str, Any], int]]:
+def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
     """Name, parameters and place of each cell of a benchmark, as the result file has them."""
     params = row["params"] or []
     for index, spellings in enumerate(itertools.product(*params)):
@@ -130,11 +132,11 @@ def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Tup
 
 def _load_file(
     path: Path,
-    records: List[Dict[str, Any]],
-    benchmarks: Mapping[str, Dict[str, Any]],
-    tables: Tuple[List, List, List],
-    samples: List[np.ndarray],
-    toolchain: Optional[str],
+    records: list[dict[str, Any]],
+    benchmarks: Mapping[str, dict[str, Any]],
+    tables: tuple[list, list, list],
+    samples: list[np.ndarray],
+    toolchain: str | None,
 ) -> None:
     file = read_json(path)
     try:
@@ -164,11 +166,11 @@ def _load_file(
 
 def _load_benchmark(
     benchmark: Mapping[str, Any],
-    row: Dict[str, Any],
-    common: Dict[str, Any],
+    row: dict[str, Any],
+    common: dict[str, Any],
     reasons: Mapping[str, str],
-    tables: Tuple[List, List, List],
-    samples: List[np.ndarray],
+    tables: tuple[list, list, list],
+    samples: list[np.ndarray],
 ) -> None:
     processes, values, missing = tables
     family, group, method = (benchmark["name"].split(".") + ["", ""])[:3]
@@ -204,7 +206,7 @@ def _load_benchmark(
 
 
 def summarize(processes: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell: seconds (median over processes), low and high (their range), cv (between processes), processes."""
+    """One row a cell: seconds (median over processes), low and high (their range), cv (between them), processes."""
     keys = [c for c in processes.columns if c not in ("process", "seconds", "median", "samples", "number")]
     grouped = processes.groupby(keys, dropna=False, sort=False)["seconds"]
     table = grouped.agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")

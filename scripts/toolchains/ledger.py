@@ -12,10 +12,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Iterable, List
 
 RELEASES = Path(__file__).with_name("releases.json")
 BRANCH = "installed"
@@ -75,7 +75,7 @@ def _commit(toolchain: Toolchain, mark: int) -> str:
 
 def make(path: Path, toolchains: Iterable[Toolchain]) -> None:
     """Make the ledger of these toolchains, in their order, unless ``path`` holds it already."""
-    line: List[Toolchain] = list(dict.fromkeys(toolchains))
+    line: list[Toolchain] = list(dict.fromkeys(toolchains))
     stamp = json.dumps([toolchain.tag for toolchain in line])
     known = path / "toolchains.json"
     if known.is_file() and known.read_text(encoding="utf-8") == stamp:

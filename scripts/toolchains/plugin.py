@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import List
 
 from asv import environment, util
 from asv.machine import Machine, MachineCollection
@@ -21,7 +20,7 @@ LEDGER = Path(".asv/ledger")
 RESULTS = Path("reports/results")
 
 
-def recorded(results: Path = RESULTS) -> List[ledger.Toolchain]:
+def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
     """The toolchains that have results, from their run records, in order of release."""
     found = set()
     for path in results.glob("*/*.jsonl"):
@@ -90,7 +89,9 @@ class Installed(environment.Environment):
 
     def install_project(self, conf, repo, commit_hash):
         if commit_hash != self.installed_commit_hash:
-            raise util.UserError(f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is {self._toolchain}")
+            raise util.UserError(
+                f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is {self._toolchain}"
+            )
 
     def run(self, args, **kwargs):
         return util.check_output([self._executable, *args], **kwargs)
