@@ -69,7 +69,7 @@ class Route:
 
     expression    what is timed, tested, shown and pasted
     direction     numpy→torch or torch→numpy
-    memory        alias, copy or into, where the dtype is kept; a cast always makes a copy
+    memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
     casts_to      dtype of every result; "python": what the numbers become by way of Python's; "": the source's own
     inputs        awkward source -> what happens: works, warns, an exception's name, ...
     refuses       dtype -> the exception it raises
@@ -102,7 +102,8 @@ class Route:
 
     def memory_for(self, dtype):
         """alias, copy or into for a source of ``dtype``."""
-        return self.memory if self.result_dtype(dtype) == dtype or self.memory == INTO else COPY
+        kept = self.result_dtype(dtype) == dtype or BFLOAT16 in self.families
+        return self.memory if kept or self.memory == INTO else COPY
 
     def contract(self):
         """The promises as plain data, for asv's benchmarks.json."""
@@ -121,7 +122,12 @@ def _cast(expression, inputs=FROM_NUMPY, **promises):
     return Route(expression, NUMPY_TO_TORCH, COPY, "float32", inputs=inputs, families=(CASTING,), **promises)
 
 
-_COMPLEX_TO_REAL = "always gives float32: a complex source loses its imaginary part"
+_TENSOR_CLASS = (
+    "always gives float32: a complex source loses its imaginary part; takes a 0-d array of integers for a size and "
+    "gives that many uninitialised numbers"
+)
+_BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
+_NEVER_0D = "gives a 0-d source one dimension"
 
 ROUTES = (
     # NumPy to torch
@@ -132,8 +138,8 @@ ROUTES = (
     ),
     _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
     _to_torch("torch.tensor(a)", COPY, inputs=COPIES_FIRST, families=MAIN),
-    _to_torch("torch.Tensor(a)", ALIAS, casts_to="float32", hazard=_COMPLEX_TO_REAL),
-    _to_torch("torch.FloatTensor(a)", ALIAS, casts_to="float32", hazard=_COMPLEX_TO_REAL),
+    _to_torch("torch.Tensor(a)", ALIAS, casts_to="float32", hazard=_TENSOR_CLASS),
+    _to_torch("torch.FloatTensor(a)", ALIAS, casts_to="float32", hazard=_TENSOR_CLASS),
     _to_torch("torch.from_numpy(a).clone()", COPY, families=MAIN),
     _to_torch("torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN),
     _to_torch(
@@ -188,7 +194,7 @@ ROUTES = (
             "object": "TypeError",
         },
         per_element=True,
-        hazard="makes a Python object of every element",
+        hazard=_BY_ELEMENT,
     ),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
@@ -237,19 +243,30 @@ ROUTES = (
         inputs={"requires grad": DETACHES, "conjugate view": WORKS, "negative view": WORKS},
         refuses={},
         per_element=True,
-        hazard="makes a Python object of every element",
+        hazard=_BY_ELEMENT,
     ),
     # Casting on the way
     _cast("torch.from_numpy(a).type(torch.float32)"),
     _cast("torch.from_numpy(a).to(torch.float32)"),
     _cast("torch.from_numpy(a).float()"),
-    _cast("torch.from_numpy(a.astype(np.float32))", inputs={**NUMPY_COPIES_FIRST, "byte-swapped": WORKS}),
+    _cast(
+        "torch.from_numpy(a.astype(np.float32))",
+        inputs={**NUMPY_COPIES_FIRST, "byte-swapped": WORKS, "object": "ValueError"},
+    ),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)"),
-    _to_numpy("t.float().numpy()", COPY, casts_to="float32", refuses={}, families=(BFLOAT16,)),
+    _to_numpy(
+        "t.float().numpy()",
+        COPY,
+        inputs={"requires grad": RAISES},
+        refuses={},
+        casts_to="float32",
+        families=(BFLOAT16,),
+    ),
     _to_numpy(
         "t.view(torch.int16).numpy()",
         ALIAS,
+        inputs={"requires grad": DETACHES},
         refuses={},
         casts_to="int16",
         families=(BFLOAT16,),
@@ -257,9 +274,16 @@ ROUTES = (
     ),
     # Layout: routes that matter where the source is not contiguous
     _to_torch("torch.from_numpy(a).contiguous()", ALIAS, families=(LAYOUT,)),
-    _to_torch("torch.from_numpy(np.ascontiguousarray(a))", ALIAS, inputs=NUMPY_COPIES_FIRST, families=(LAYOUT,)),
-    _to_numpy("t.contiguous().numpy()", ALIAS, families=(LAYOUT,)),
-    _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, families=(LAYOUT,)),
+    _to_torch(
+        "torch.from_numpy(np.ascontiguousarray(a))",
+        ALIAS,
+        inputs={**FROM_NUMPY, "negative strides": WORKS},
+        families=(LAYOUT,),
+        hazard=_NEVER_0D,
+    ),
+    # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
+    _to_numpy("t.contiguous().numpy()", ALIAS, inputs={**NUMPY, "negative view": WORKS}, families=(LAYOUT,)),
+    _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, families=(LAYOUT,), hazard=_NEVER_0D),
     # Many small arrays, nested containers
     Route(
         "torch.tensor(arrays)",
