@@ -17,6 +17,14 @@ from .cli import UserError
 ASV_RESULT_VERSION = 2
 # Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "statement")
+# The other columns: what every table has, and what each has of its own
+NAMES = (
+    *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
+    *("benchmark", "family", "group", "method", "cell"),
+)
+TIMING = ("process", "seconds", "median", "samples", "number")
+COUNTING = ("value", "unit")
+MISSING = ("status", "reason")
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,9 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -90,7 +100,10 @@ def load(results: Path, machine: str | None = None, toolchain: str | None = None
     if not any(tables):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
-    processes, values, missing = (pd.DataFrame(rows) for rows in tables)
+    processes, values, missing = (
+        pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*NAMES, *PARAMETERS, "version", *own])
+        for rows, own in zip(tables, (TIMING, COUNTING, MISSING))
+    )
     return Results(
         processes=processes,
         values=values,
@@ -114,11 +127,14 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
 
 
 def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    found = {}
-    for benchmark in benchmarks.values():
-        for route, contract in benchmark.get("contracts", {}).items():
-            found[contract["direction"], route] = contract
-    return found
+    try:
+        return {
+            (contract["direction"], route): contract
+            for benchmark in benchmarks.values()
+            for route, contract in benchmark.get("contracts", {}).items()
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
 
 def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
@@ -145,6 +161,7 @@ def _load_file(
         made = records[-1]["toolchain"] if records else {}
         common = {
             "machine": file["params"]["machine"],
+            "file": path.stem,
             "commit": file["commit_hash"],
             "toolchain": made.get("tag", file["commit_hash"][:8]),
             "torch": made.get("torch", ""),
@@ -158,7 +175,7 @@ def _load_file(
         for name, entries in file["results"].items():
             if name in benchmarks:
                 _load_benchmark(benchmarks[name], dict(zip(columns, entries)), common, reasons, tables, samples)
-    except (KeyError, TypeError, IndexError, AttributeError, SyntaxError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, SyntaxError) as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
@@ -207,7 +224,7 @@ def _load_benchmark(
 
 def summarize(processes: pd.DataFrame) -> pd.DataFrame:
     """One row a cell: seconds (median over processes), low and high (their range), cv (between them), processes."""
-    keys = [c for c in processes.columns if c not in ("process", "seconds", "median", "samples", "number")]
+    keys = [c for c in processes.columns if c not in TIMING]
     grouped = processes.groupby(keys, dropna=False, sort=False)["seconds"]
     table = grouped.agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
     table["cv"] = table.pop("std") / table.pop("mean")

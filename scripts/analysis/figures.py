@@ -1,0 +1,270 @@
+"""The page's figures. Functions that draw take the axes they are given; ``Figure`` holds the SVG for file and page."""
+
+import html
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")  # draws into files, needs no display
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+
+from . import show
+from .answers import COPY, INTO, MEMORIES, MEMORY_WORDS, SOURCES, Cell, Limit, conversions
+from .show import Line
+
+STYLE = Path(__file__).with_name("report.mplstyle")
+MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
+INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
+MONO = "DejaVu Sans Mono"
+WIDTH, LEAST_PLOT, MOST_PLOT = 5.6, 1.8, 2.9  # inches: figure, and the plot in it; the rest is for labels at line ends
+LABEL_POINTS, LABEL_GAP = 7.0, 9.2  # size of a label, and distance between the baselines of two
+# As the page shows them, so that it can give each a dark variant; the literal stays as fallback
+VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
+VARIABLES |= {"#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--orange", "#56b4e9": "--sky"}
+
+Points = Sequence[tuple[float, float, float, float]]  # x, y, low, high
+
+
+@dataclass(frozen=True)
+class Figure:
+    """name: of the SVG file, and prefix of every id in it. cells: what it shows, for its data table."""
+
+    name: str
+    title: str
+    description: str
+    file: str
+    inline: str
+    cells: tuple[Cell, ...]
+    caption: Line
+
+
+def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places at least ``gap`` apart, in ascending order like ``wanted``, each as near to its own as that allows."""
+    pools: list[list[float]] = []  # least squares under order (pool adjacent violators) of place - index * gap
+    for index, place in enumerate(wanted):
+        pools.append([place - index * gap])
+        while len(pools) > 1 and _mean(pools[-2]) > _mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    flat = [_mean(pool) for pool in pools for _ in pool]
+    top = max(low, high - gap * (len(wanted) - 1))
+    return [min(max(place, low), top) + index * gap for index, place in enumerate(flat)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def lines(ax: Axes, series: Mapping[str, Points], limit: Points = ()) -> None:
+    """A line a route with range bars and its label at the right; ``limit`` is memcpy's, dashed. Set the axes first."""
+    ends: list[tuple[float, float, str, str]] = []
+    if limit:
+        ax.plot([p[0] for p in limit], [p[1] for p in limit], color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
+        ends.append((limit[-1][0], limit[-1][1], "memcpy", MUTED))
+    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    for index, (label, points) in enumerate(series.items()):
+        colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
+        x, y, low, high = zip(*points)
+        ax.vlines(x, low, high, color=colour, linewidth=2.6, alpha=0.35)
+        ax.plot(x, y, color=colour, marker=marker, markeredgewidth=0)
+        ends.append((x[-1], y[-1], label, colour))
+    _end_labels(ax, ends)
+
+
+def _end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Labels right of the axes that do not overlap, each joined to the end of its line."""
+    ax.apply_aspect()
+    to_axes = ax.transAxes.inverted()
+    places = [tuple(to_axes.transform(ax.transData.transform((x, y)))) for x, y, _, _ in ends]
+    order = sorted(range(len(ends)), key=lambda i: (places[i][1], ends[i][2]))
+    height = ax.get_window_extent().height / ax.figure.dpi * 72  # points
+    heights = spaced([places[i][1] for i in order], LABEL_GAP / height, 0.0, 1.0)
+    for i, place in zip(order, heights):
+        _, _, label, colour = ends[i]
+        family = "DejaVu Sans" if label == "memcpy" else MONO
+        across, down = [places[i][0], 1.03, 1.055], [places[i][1], place, place]
+        ax.plot(across, down, color=colour, linewidth=0.7, transform=ax.transAxes, clip_on=False)
+        ax.text(
+            1.07,
+            place,
+            label,
+            color=INK,
+            fontsize=LABEL_POINTS,
+            va="center_baseline",
+            transform=ax.transAxes,
+            family=family,
+        )
+
+
+def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
+    """A logarithmic axis of bytes with a tick at every measured size, labelled where there is room."""
+    ax.set_xscale("log", base=2)
+    low, high = min(sizes), max(sizes)
+    margin = (high / low) ** 0.03
+    ax.set_xlim(low / margin, high * margin)
+    span = math.log2(high / low) or 1.0
+    labelled: list[int] = []
+    for nbytes in sorted(sizes, reverse=True):
+        if not labelled or math.log2(labelled[-1] / nbytes) >= 0.145 * span:
+            labelled.append(nbytes)
+    ax.xaxis.set_major_locator(FixedLocator(labelled))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: show.size(x)))
+    ax.xaxis.set_minor_locator(FixedLocator(sorted(set(sizes) - set(labelled))))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def seconds_axis(ax: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis of seconds; 1, 2, 5 where it spans less than two decades."""
+    ax.set_yscale("log")
+    low, high = min(values), max(values)
+    ax.set_ylim(low / 1.25, high * 1.25)
+    decades = math.log10(high / low)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2 else (1,), numticks=12))
+    ax.yaxis.set_major_formatter(EngFormatter("s", sep=" "))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_locator(FixedLocator([]))
+
+
+def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Cells of each route, routes in the catalogue's order, sizes ascending."""
+    found: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes)):
+        found.setdefault(cell.route, []).append(cell)
+    return found
+
+
+def draw_times(ax: Axes, cells: Sequence[Cell], limit: Limit | None = None) -> None:
+    """Seconds against bytes, both logarithmic."""
+    sizes = sorted({cell.nbytes for cell in cells})
+    floor = [(n, s, s, s) for n, s in sorted(limit.seconds.items()) if n in sizes] if limit else []
+    size_axis(ax, sizes)
+    seconds_axis(ax, [s for cell in cells for s in (cell.low, cell.high)] + [point[1] for point in floor])
+    series = {route: [(c.nbytes, c.seconds, c.low, c.high) for c in own] for route, own in _series(cells).items()}
+    lines(ax, series, floor)
+
+
+def draw_efficiency(ax: Axes, cells: Sequence[Cell], limit: Limit) -> None:
+    """Share of memcpy's bandwidth against bytes, where the bytes decide the time."""
+    size_axis(ax, sorted({cell.nbytes for cell in cells}))
+    share = [limit.seconds[cell.nbytes] / cell.low for cell in cells]
+    ax.set_ylim(0, max(1.05, *share))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    series = {}
+    for route, own in _series(cells).items():
+        tops = [limit.seconds[cell.nbytes] for cell in own]
+        series[route] = [(c.nbytes, top / c.seconds, top / c.high, top / c.low) for c, top in zip(own, tops)]
+    ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
+    lines(ax, series)
+
+
+def slug(*words: str) -> str:
+    """A name for files and ids."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower().replace("→", "-to-")).strip("-")
+
+
+def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
+    """A figure with room for these labels at line ends."""
+    left, right, top, bottom = 0.55, 0.3, 0.08, 0.3  # inches
+    letters = 0.61 * LABEL_POINTS / 72 * max(map(len, labels))
+    plot = min(MOST_PLOT, max(LEAST_PLOT, WIDTH - left - right - letters))
+    width = max(WIDTH, left + plot + right + letters)
+    height = max(1.9, (len(labels) + 1) * LABEL_GAP / 72)
+    total = height + top + bottom
+    figure = plt.figure(figsize=(width, total))
+    return figure, figure.add_axes((left / width, bottom / total, plot / width, height / total))
+
+
+def _finish(figure: plt.Figure, name: str, title: str, description: str, cells: Sequence[Cell], cap: Line) -> Figure:
+    """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
+    buffer = io.StringIO()
+    with plt.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id=")', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = svg.replace("'DejaVu Sans Mono'", "'DejaVu Sans Mono', ui-monospace, Menlo, Consolas, monospace")
+    svg = svg.replace("'DejaVu Sans'", "'DejaVu Sans', system-ui, 'Segoe UI', Roboto, sans-serif")
+    head, body = svg.split(">", 1)
+    head += f' role="img" aria-labelledby="{name}-title {name}-desc"'
+    about = f'<title id="{name}-title">{html.escape(title)}</title>\n'
+    about += f'<desc id="{name}-desc">{html.escape(description)}</desc>'
+    svg = f"{head}>\n{about}{body}"
+    file = f'<?xml version="1.0" encoding="utf-8"?>\n{svg}'
+    # on the page: as wide as there is room, no paper, colours that have a dark variant
+    inline = re.sub(r'<svg([^>]*?) width="[^"]*"', r"<svg\1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
+    inline = re.sub(r"<style[^>]*>.*?</style>", "", inline, flags=re.DOTALL)
+    inline = re.sub(r"(?:fill|stroke): #ffffff", lambda found: found[0].replace("#ffffff", "none"), inline)
+    for colour, variable in VARIABLES.items():
+        inline = inline.replace(colour, f"var({variable}, {colour})")
+    return Figure(name, title, description, file, inline, tuple(cells), cap)
+
+
+def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
+    """What a figure shows, in words computed from its cells."""
+    series = _series(cells)
+    last = max(cell.nbytes for cell in cells)
+    at_last = sorted((cell for cell in cells if cell.nbytes == last), key=lambda cell: cell.seconds)
+    first, slow = at_last[0], at_last[-1]
+    sizes = sorted({cell.nbytes for cell in cells})
+    text = f"{len(series)} routes at {len(sizes)} sizes from {show.size(sizes[0])} to {show.size(last)}. "
+    text += f"At {show.size(last)} {first.route} is the fastest with {show.seconds(first.seconds)}"
+    text += f" and {slow.route} the slowest with {show.seconds(slow.seconds)}." if slow is not first else "."
+    if limit and last in limit.seconds:
+        text += f" memcpy takes {show.seconds(limit.seconds[last])}."
+    return text
+
+
+def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
+    """One panel a direction and kind of memory, where there are two sizes and more."""
+    made = []
+    plain = conversions(cells)
+    for direction in dict.fromkeys(cell.direction for cell in plain):
+        for memory in MEMORIES:
+            own = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
+            against = limit if memory in (COPY, INTO) and limit.seconds else None
+            source, target = SOURCES.get(direction, ("source", direction))
+            title = f"Time against size: {source} to {target}, {MEMORY_WORDS[memory]}"
+            caption = (f"{source} to {target}, {MEMORY_WORDS[memory]} ({own[0].dtype if own else ''})",)
+            made += _times_figure(slug("time", direction, memory), title, caption, own, against)
+    return made
+
+
+def batches(cells: Sequence[Cell]) -> list[Figure]:
+    """Lists of arrays against their total size."""
+    own = [cell for cell in cells if cell.group == "ArraysToTensor"]
+    return _times_figure("time-batches", "Time against total size: a list of arrays to one tensor", (), own, None)
+
+
+def _times_figure(name: str, title: str, caption: Line, cells: Sequence[Cell], limit: Limit | None) -> list[Figure]:
+    if len({cell.nbytes for cell in cells}) < 2:
+        return []
+    with plt.style.context(STYLE):
+        figure, ax = _panel([*_series(cells), *(["memcpy"] if limit else [])])
+        draw_times(ax, cells, limit)
+        return [_finish(figure, name, title, _told(cells, limit), cells, caption or (title,))]
+
+
+def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
+    """One panel a direction: copies and copies into a buffer as a share of memcpy."""
+    made = []
+    plain = [cell for cell in conversions(cells) if cell.memory in (COPY, INTO) and limit.decides(cell.nbytes)]
+    for direction in dict.fromkeys(cell.direction for cell in plain):
+        own = [cell for cell in plain if cell.direction == direction]
+        if len({cell.nbytes for cell in own}) < 2:
+            continue
+        title = f"Share of memcpy's bandwidth that copies reach, {direction}"
+        with plt.style.context(STYLE):
+            figure, ax = _panel(list(_series(own)))
+            draw_efficiency(ax, own, limit)
+            name = slug("efficiency", direction)
+            made.append(_finish(figure, name, title, _told(own, limit), own, (f"{direction} ({own[0].dtype})",)))
+    return made

@@ -1,0 +1,118 @@
+"""How quantities, code and sentences are shown: the one place where SI seconds and bytes are scaled.
+
+A sentence is a tuple of strings, some of them ``Code``; it becomes HTML, Markdown or plain text at the very end.
+"""
+
+import html
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+Line = tuple[str, ...]
+
+PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+class Code(str):
+    """A piece of a sentence that is Python."""
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number of 0.001 and more to ``digits`` significant digits, without an exponent: 0.0123, 1.23, 1,230."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "n/a"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))))
+    return f"{value:,.{decimals}f}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with an SI prefix: 3.91e-07 is "391 ns"."""
+    for scale, prefix in PREFIXES:
+        if float(f"{value:.2e}") >= scale:
+            return f"{significant(value / scale)} {prefix}s"
+    return f"{significant(value / 1e-9, 2)} ns"
+
+
+def interval(low: float, high: float) -> str:
+    """A range of seconds; one value where both look the same."""
+    first, last = seconds(low), seconds(high)
+    if first == last:
+        return first
+    if first.split()[1] == last.split()[1]:
+        first = first.split()[0]
+    return f"{first} to {last}"
+
+
+def size(nbytes: float) -> str:
+    """Bytes in powers of two: 1048576 is "1 MiB"."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if nbytes >= 2**power:
+            return f"{nbytes / 2**power:.4g} {unit}"
+    return f"{nbytes:.4g} B"
+
+
+def bandwidth(bytes_per_second: float) -> str:
+    """Decimal gigabytes a second."""
+    return f"{significant(bytes_per_second / 1e9, 2)} GB/s"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def ratio(value: float) -> str:
+    """A ratio as a factor: 1.32×, 41×, 1,230×."""
+    return f"{significant(value, 3 if value < 10 else 2) if value < 1000 else f'{value:,.0f}'}×"
+
+
+def sizes(values: Iterable[float]) -> str:
+    """Sizes as a list in words."""
+    return join([size(value) for value in values])
+
+
+def join(words: Sequence[str], last: str = "and") -> str:
+    """a, b and c."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def codes(expressions: Sequence[str]) -> Line:
+    """A list of code in words."""
+    parts: list[str] = []
+    for index, expression in enumerate(expressions):
+        if index:
+            parts.append(" and " if index == len(expressions) - 1 else ", ")
+        parts.append(Code(expression))
+    return tuple(parts)
+
+
+def as_line(text: str | Line) -> Line:
+    return (text,) if isinstance(text, str) else text
+
+
+def to_html(text: str | Line) -> str:
+    """A sentence as HTML, everything in it escaped."""
+    pieces = []
+    for part in as_line(text):
+        escaped = html.escape(part)
+        pieces.append(f"<code>{escaped}</code>" if isinstance(part, Code) else escaped)
+    return "".join(pieces)
+
+
+def to_markdown(text: str | Line) -> str:
+    """A sentence as Markdown that is safe in a table, too."""
+    pieces = []
+    for part in as_line(text):
+        if isinstance(part, Code):
+            fence = "`" * (1 + max((len(run) for run in re.findall("`+", part)), default=0))
+            pad = " " if "`" in part else ""
+            pieces.append(f"{fence}{pad}{part}{pad}{fence}".replace("|", "\\|").replace("\n", " "))
+        else:
+            escaped = html.escape(part, quote=False)
+            pieces.append(re.sub(r"([\\`*_\[\]|])", r"\\\1", escaped).replace("\n", " "))
+    return "".join(pieces)
+
+
+def to_plain(text: str | Line) -> str:
+    return "".join(f"`{part}`" if isinstance(part, Code) else part for part in as_line(text))

@@ -1,0 +1,497 @@
+"""The page's tables, as plain data: columns, rows of sentences, notes. Templates and the terminal only lay them out."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from . import show
+from .answers import ALIAS, COPY, INTO, Answer, Cell, Choice, Limit, conversions, keeps_dtype, tied
+from .results import PARAMETERS, Results
+from .show import Code, Line
+
+Entry = str | Line | list[Line]  # a list: lines below each other
+
+
+@dataclass(frozen=True)
+class Table:
+    """title says what the figures are; rows hold one entry a column; the first column names the row."""
+
+    title: Line
+    columns: tuple[str | Line, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    notes: tuple[Line, ...] = ()
+    numeric: bool = True  # every column but the first holds figures
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+
+class Missing:
+    """What was not measured, by cell, so that a table can say why a place is empty."""
+
+    def __init__(self, missing: pd.DataFrame) -> None:
+        names = ["benchmark", *PARAMETERS]
+        self.rows = missing.to_dict("records")
+        self._found = {tuple(_plain(row[name]) for name in names): row for row in self.rows}
+
+    def entry(self, like: Cell, **parameters: Any) -> dict[str, Any] | None:
+        """The row of the cell that differs from ``like`` in these parameters; None where it is not part of a run."""
+        wanted = {name: getattr(like, name) for name in PARAMETERS} | parameters
+        return self._found.get((like.benchmark, *(_plain(wanted[name]) for name in PARAMETERS)))
+
+
+def _plain(value: Any) -> str:
+    """A parameter as text, the same from a table and from a cell; "" where there is none."""
+    if value is None or value == "" or value == 0 or (isinstance(value, float) and value != value):
+        return ""
+    return str(int(value)) if isinstance(value, float) else str(value)
+
+
+def pivot(
+    title: Line,
+    cells: Sequence[Cell],
+    column: str,
+    missing: Missing,
+    entry: Callable[[Cell], Entry] = lambda cell: show.seconds(cell.seconds),
+    head: Callable[[Any], str] = str,
+) -> Table:
+    """Routes down, one parameter across. A place without a figure says n/a or failed, and a note says why."""
+    cells = list(cells)
+    found = {(cell.route, getattr(cell, column)): cell for cell in cells}
+    across = list(dict.fromkeys(getattr(cell, column) for cell in cells))
+    if column == "nbytes":
+        across.sort()
+    routes = _in_order(cells)
+    reasons: dict[str, list[str]] = {}
+    rows = []
+    for route in routes:
+        like = next(cell for cell in cells if cell.route == route)
+        row: list[Entry] = [(Code(route),)]
+        for value in across:
+            cell = found.get((route, value))
+            absent = None if cell else missing.entry(like, **{column: value})
+            if absent:
+                word = "n/a" if absent["status"] == "skipped" else "failed"
+                reasons.setdefault(f"{word}: {absent['reason'] or 'see asv show'}", []).append(route)
+                row.append(word)
+            else:
+                row.append(entry(cell) if cell else "")
+        rows.append(tuple(row))
+    notes = tuple((f"{why} (", *show.codes(list(dict.fromkeys(routes))), ").") for why, routes in reasons.items())
+    return Table(title, ("route", *map(head, across)), tuple(rows), notes)
+
+
+def _in_order(cells: Iterable[Cell]) -> list[str]:
+    """Routes in the catalogue's order."""
+    return list(dict.fromkeys(cell.route for cell in sorted(cells, key=lambda cell: cell.order)))
+
+
+def decision(answers: Sequence[Answer], limit: Limit) -> Table:
+    """Need down, size across: route, seconds, and for copies the bandwidth and its share of memcpy's."""
+    sizes = sorted({nbytes for answer in answers for nbytes in answer.choices})
+    rows = []
+    for answer in answers:
+        choices = answer.choices
+        rows.append((answer.title, *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
+    return Table(("What to take at each size",), ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
+
+
+def _decision(choice: Choice, limit: Limit) -> list[Line]:
+    cell = choice.cell
+    lines: list[Line] = [(Code(cell.route),), (show.seconds(cell.seconds),)]
+    if cell.memory != ALIAS and limit.decides(cell.nbytes):
+        moved = show.bandwidth(cell.nbytes / cell.seconds)
+        lines.append((f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy",))
+    if choice.ties:
+        lines.append(("tie: ", *show.codes([tie.route for tie in choice.ties])))
+    if choice.others:
+        next_best = choice.others[0]
+        lines.append(("next: ", Code(next_best.route), f" {show.ratio(next_best.seconds / cell.seconds)}"))
+    return lines
+
+
+def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) -> Table:
+    """The figures behind a panel of time against size: median, range below it; memcpy in the last row."""
+
+    def both(cell: Cell) -> list[Line]:
+        return [(show.seconds(cell.seconds),), (show.interval(cell.low, cell.high),)]
+
+    table = pivot(("Median, and range over processes",), cells, "nbytes", missing, both, show.size)
+    sizes = sorted({cell.nbytes for cell in cells})
+    if limit is None or not limit.seconds:
+        return table
+    row = ("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes))
+    return Table(table.title, table.columns, (*table.rows, row), table.notes)
+
+
+def usual_size(cells: Sequence[Cell], column: str) -> int:
+    """The size at which most values of a parameter were measured; the largest up to 1 MiB among equals."""
+    values: dict[int, set[Any]] = {}
+    for cell in cells:
+        values.setdefault(cell.nbytes, set()).add(getattr(cell, column))
+    return max(values, key=lambda n: (len(values[n]), n <= 2**20, n if n <= 2**20 else -n), default=0)
+
+
+def _groups(cells: Iterable[Cell], family: str) -> list[list[Cell]]:
+    """The cells of a family, a list a benchmark."""
+    own = [cell for cell in cells if cell.family == family]
+    return [[cell for cell in own if cell.benchmark == name] for name in dict.fromkeys(cell.benchmark for cell in own)]
+
+
+def dtypes(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """Cost by dtype, at the size that was measured with the most dtypes; nothing where that is one dtype."""
+    tables = []
+    for own in _groups(cells, "conversion"):
+        nbytes = usual_size(own, "dtype")
+        shown = [cell for cell in own if cell.nbytes == nbytes]
+        if len({cell.dtype for cell in shown}) > 1:
+            title = (f"{own[0].direction}, {show.size(nbytes)}, by the source's dtype",)
+            tables.append(pivot(title, _regular(shown, own, "dtype"), "dtype", missing))
+    return tables
+
+
+def _regular(shown: Sequence[Cell], own: Sequence[Cell], column: str) -> list[Cell]:
+    """The shown cells with their columns in the order the benchmark has them."""
+    order = {value: place for place, value in enumerate(dict.fromkeys(getattr(cell, column) for cell in own))}
+    return sorted(shown, key=lambda cell: order[getattr(cell, column)])
+
+
+def casting(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """One table a benchmark: by dtype at one size, or by size where there is one dtype."""
+    tables = []
+    for own in _groups(cells, "casting"):
+        if len({cell.dtype for cell in own}) > 1:
+            nbytes = usual_size(own, "dtype")
+            title = (f"{own[0].direction}, {show.size(nbytes)} of the source, by the source's dtype",)
+            tables.append(pivot(title, [cell for cell in own if cell.nbytes == nbytes], "dtype", missing))
+        else:
+            title = (f"{own[0].direction}, from {own[0].dtype}, by size of the source",)
+            tables.append(pivot(title, own, "nbytes", missing, head=show.size))
+    return tables
+
+
+def layout(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """Routes by layout at the size with the most layouts; a layout that was not measured there shows its own size."""
+    tables = []
+    for own in _groups(cells, "layout"):
+        nbytes = usual_size(own, "layout")
+        here = {cell.layout for cell in own if cell.nbytes == nbytes}
+        sizes = {cell.layout: nbytes if cell.layout in here else cell.nbytes for cell in own}
+        shown = [cell for cell in own if cell.nbytes == sizes[cell.layout]]
+        title = (f"{own[0].direction}, float32, {show.size(nbytes)} of elements unless the column says otherwise",)
+        heads = {name: name if n == nbytes else f"{name} ({show.size(n)})" for name, n in sizes.items()}
+        tables.append(pivot(title, shown, "layout", missing, head=heads.__getitem__))
+    return tables
+
+
+def batches(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """Lists and nested containers, by size of all arrays together."""
+    titles = {"ArraysToTensor": "A list of arrays into one tensor", "TreeToNumpy": "A nested container of tensors"}
+    titles["TreeToTorch"] = "A nested container of arrays"
+    return [
+        pivot((f"{titles.get(own[0].group, own[0].group)}, by total size",), own, "nbytes", missing, head=show.size)
+        for own in _groups(cells, "batches")
+    ]
+
+
+def requires_grad(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """The routes that take a tensor that requires grad, by size."""
+    own = [cell for cell in cells if cell.group.startswith("RequiresGrad")]
+    title = ("torch→numpy from a tensor that requires grad, by size",)
+    return [pivot(title, own, "nbytes", missing, head=show.size)] if own else []
+
+
+def cold(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """Cold beside warm: the same route, size and dtype in the conversion family."""
+    warm = {(cell.direction, cell.route, cell.nbytes): cell for cell in conversions(cells)}
+
+    def against(cell: Cell) -> Entry:
+        same = warm.get((cell.direction, cell.route, cell.nbytes))
+        if same is None:
+            return show.seconds(cell.seconds)
+        how = "tie" if tied(max(cell, same, key=_time), min(cell, same, key=_time)) else _times(cell, same)
+        return [(show.seconds(cell.seconds),), (f"warm {show.seconds(same.seconds)}: {how}",)]
+
+    return [
+        pivot((f"{own[0].direction}, source not in the caches, by size",), own, "nbytes", missing, against, show.size)
+        for own in _groups(cells, "cold")
+    ]
+
+
+def _time(cell: Cell) -> float:
+    return cell.seconds
+
+
+def _times(cell: Cell, other: Cell) -> str:
+    return show.ratio(cell.seconds / other.seconds)
+
+
+def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """All cores beside one thread, by size."""
+    tables = []
+    for own in _groups(cells, "threads"):
+        one = {(cell.route, cell.nbytes): cell for cell in own if cell.threads == "one"}
+
+        def against(cell: Cell, one: Mapping[tuple[str, int], Cell] = one) -> Entry:
+            single = one.get((cell.route, cell.nbytes))
+            if single is None:
+                return show.seconds(cell.seconds)
+            same = tied(max(cell, single, key=_time), min(cell, single, key=_time))
+            gain = "tie" if same else f"{show.ratio(single.seconds / cell.seconds)} as fast"
+            return [(show.seconds(cell.seconds),), (f"one {show.seconds(single.seconds)}: {gain}",)]
+
+        every = [cell for cell in own if cell.threads != "one"]
+        title = (f"{own[0].direction}, torch on all cores against one thread, by size",)
+        tables.append(pivot(title, every, "nbytes", missing, against, show.size))
+    return [table for table in tables if table]
+
+
+def footprint(values: pd.DataFrame) -> list[Table]:
+    """Bytes allocated and pages faulted in by one call, by size."""
+    tables = []
+    own = values[values["family"] == "footprint"]
+    for group in dict.fromkeys(own["group"]):
+        rows = own[own["group"] == group]
+        found: dict[tuple[str, int], dict[str, float]] = {}
+        for row in rows.to_dict("records"):
+            found.setdefault((row["route"], int(row["nbytes"])), {})[row["method"]] = float(row["value"])
+        sizes = sorted({nbytes for _, nbytes in found})
+        body = tuple(
+            ((Code(route),), *(_footprint(found.get((route, n), {}), n) for n in sizes))
+            for route in dict.fromkeys(rows["route"])
+        )
+        title = (f"{_words(group)}: bytes allocated by a call, as a multiple of the source's; pages faulted in",)
+        tables.append(Table(title, ("route", *map(show.size, sizes)), body))
+    return tables
+
+
+def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
+    lines: list[Line] = []
+    if "track_bytes" in counted:
+        allocated = counted["track_bytes"]
+        times = "nothing" if allocated == 0 else show.ratio(allocated / nbytes)
+        lines.append((times,))
+    if "track_page_faults" in counted:
+        lines.append((f"{show.significant(counted['track_page_faults'], 2)} pages",))
+    return lines
+
+
+def _words(group: str) -> str:
+    return {"NumpyToTorch": "numpy→torch", "TorchToNumpy": "torch→numpy"}.get(group, group)
+
+
+class Semantics:
+    """What the routes were measured to do: by direction and route, dtype -> alias (bool) and dtype -> dtype."""
+
+    def __init__(self, results: Results) -> None:
+        self.alias: dict[tuple[str, str], dict[str, bool]] = {}
+        self.dtype: dict[tuple[str, str], dict[str, str]] = {}
+        self.grad: dict[str, bool] = {}
+        own = results.values[results.values["family"] == "semantics"]
+        for row in own.to_dict("records"):
+            key = _words(row["group"]), row["route"]
+            if row["method"] == "track_alias":
+                self.alias.setdefault(key, {})[row["dtype"]] = bool(row["value"])
+            elif row["method"] == "track_dtype":
+                names = row["unit"].removeprefix("place in ").split()
+                place = int(row["value"])
+                self.dtype.setdefault(key, {})[row["dtype"]] = names[place] if place < len(names) else "?"
+            elif row["method"] == "track_taken":
+                self.grad[row["route"]] = bool(row["value"])
+
+    def memory(self, contract: Mapping[str, Any]) -> str:
+        """alias or copy as measured, by dtype where they differ; "" where it was not."""
+        seen = self.alias.get((contract["direction"], contract["expression"]), {})
+        if contract["memory"] == INTO and seen and not any(seen.values()):
+            return INTO
+        words = {dtype: ALIAS if shares else COPY for dtype, shares in seen.items()}
+        return _by_dtype(words)
+
+    def result(self, contract: Mapping[str, Any]) -> str:
+        """The result's dtype as measured: the source's, one for all, or by source dtype."""
+        seen = self.dtype.get((contract["direction"], contract["expression"]), {})
+        if seen and all(source == result for source, result in seen.items()):
+            return "the source's"
+        return _by_dtype(seen)
+
+    def broken(self, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
+        """A sentence for each promise of a contract that the measurement contradicts."""
+        found: list[Line] = []
+        for contract in contracts:
+            key = contract["direction"], contract["expression"]
+            for dtype, shares in self.alias.get(key, {}).items():
+                promised = contract["memory"] == ALIAS and keeps_dtype(contract, dtype)
+                if shares != promised:
+                    does = "shares memory" if shares else "does not share memory"
+                    found.append((Code(key[1]), f" {does} for {dtype}; its contract says {contract['memory']}."))
+            for dtype, result in self.dtype.get(key, {}).items():
+                casts_to = contract.get("casts_to", "")
+                if casts_to != "python" and result != (casts_to or dtype):
+                    found.append((Code(key[1]), f" gives {result} for {dtype}; its contract says {casts_to or dtype}."))
+            taken, promise = self.grad.get(key[1]), contract.get("inputs", {}).get("requires grad")
+            if taken is not None and promise and taken != (promise in ("detaches", "works")):
+                does = "takes" if taken else "refuses"
+                found.append((Code(key[1]), f" {does} a tensor that requires grad; its contract says {promise}."))
+        return found
+
+
+def _by_dtype(words: Mapping[str, str]) -> str:
+    """One word where all dtypes agree, else the word of most with the exceptions named."""
+    kinds = list(dict.fromkeys(words.values()))
+    if len(kinds) < 2:
+        return "".join(kinds)
+    return "; ".join(f"{kind}: {', '.join(dtype for dtype in words if words[dtype] == kind)}" for kind in kinds)
+
+
+def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str, str]]) -> list[Table]:
+    """One table a direction: what each route promises, and what it was measured to do."""
+    tables = []
+    for direction in dict.fromkeys(direction for direction, _ in shown):
+        promises = [results.contracts[key] for key in shown if key[0] == direction]
+        inputs = list(dict.fromkeys(name for promise in promises for name in promise.get("inputs", {})))
+        rows: list[tuple[Entry, ...]] = []
+        for promise in promises:
+            casts_to = {"": "the source's", "python": "by way of Python's"}.get(
+                promise["casts_to"], promise["casts_to"]
+            )
+            refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
+            notes = [word for word in (_needs(promise), refuses, promise.get("hazard", "")) if word]
+            route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
+            does = (promise["inputs"].get(name, "") for name in inputs)
+            row = (route, promise["memory"], semantics.memory(promise), casts_to, semantics.result(promise), *does)
+            rows.append(row)
+        columns = ("route", "memory", "measured", "result dtype", "measured", *inputs)
+        title = (f"{direction}: what each route promises, what was measured, what it does with awkward inputs",)
+        tables.append(Table(title, columns, tuple(rows), numeric=False))
+    return tables
+
+
+def _needs(contract: Mapping[str, Any]) -> str:
+    return f"needs {contract['needs'].replace(' ', ' and ')}" if contract.get("needs") else ""
+
+
+def catalogue(results: Results) -> list[tuple[str, str]]:
+    """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
+    found: dict[tuple[str, str], None] = {}
+    families = ["conversion", "casting", "layout", "batches"]
+
+    def rank(name: str) -> tuple[int, int]:
+        family = name.split(".")[0]
+        return (families.index(family) if family in families else len(families)), -len(
+            results.benchmarks[name].get("contracts", {})
+        )
+
+    for name in sorted(results.benchmarks, key=rank):
+        benchmark = results.benchmarks[name]
+        promises = benchmark.get("contracts", {})
+        by_spelling = {repr(route): route for route in promises}
+        if "route" in benchmark.get("param_names", []):
+            spellings = benchmark["params"][benchmark["param_names"].index("route")]
+            for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
+                found[promises[route]["direction"], route] = None
+    return list(found)
+
+
+def spread(cells: Sequence[Cell]) -> Table:
+    """How far processes differ: coefficient of variation between the processes of a cell, by kind of memory."""
+    kinds: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.processes > 1:
+            kinds.setdefault(cell.memory or "limits", []).append(cell)
+    rows: list[tuple[Entry, ...]] = []
+    for kind, own in kinds.items():
+        worst = max(own, key=lambda cell: cell.cv)
+        rows.append(
+            (
+                kind,
+                f"{len(own)}",
+                show.percent(statistics.median(cell.cv for cell in own), 1),
+                [(show.percent(worst.cv, 1),), (worst.cell,)],
+            )
+        )
+    columns = ("memory", "cells", "median", "worst")
+    return Table(("Coefficient of variation between the processes of a cell",), columns, tuple(rows))
+
+
+def floor(cells: Sequence[Cell]) -> Table:
+    """What the harness itself takes."""
+    rows = tuple((cell.statement, show.seconds(cell.seconds)) for cell in cells if cell.group == "Floor")
+    return Table(("The harness itself",), ("statement", "a call"), rows)
+
+
+def absent(missing: Missing) -> Table:
+    """Every cell without a figure: grouped by benchmark and reason, with the number of cells and the routes."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in missing.rows:
+        groups.setdefault((row["status"], row["benchmark"], row["reason"]), []).append(row)
+    rows = []
+    for (status, benchmark, reason), own in groups.items():
+        routes = list(dict.fromkeys(row["route"] for row in own if row["route"]))
+        rows.append((benchmark, f"{status}: {reason or 'see asv show'}", f"{len(own)}", show.codes(routes)))
+    title = ("Cells without a figure",)
+    return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
+
+
+def environment(record: Mapping[str, Any]) -> Table:
+    """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
+    at, on = record.get("settings", {}), record.get("conditions", {})
+    caches = ", ".join(f"{level} {size}" for level, size in on.get("caches", {}).items())
+    cores = f"{on['cores_allowed']} of {on['cores']} allowed" if "cores" in on and "cores_allowed" in on else ""
+    load = on.get("load_average")
+    rows: list[tuple[str, Any]] = [
+        ("torch", f"{at.get('torch', '')}{_in_brackets('git', at.get('git', '')[:12] if at.get('git') else '')}"),
+        ("numpy", at.get("numpy")),
+        ("Python", at.get("python")),
+        ("CUDA, HIP", ", ".join(str(at[name]) for name in ("cuda", "hip") if at.get(name)) or "none"),
+        ("threads of torch", at.get("torch_threads")),
+        ("CPU", on.get("cpu")),
+        ("cores", cores),
+        ("caches", caches),
+        ("memory", show.size(on["memory_bytes"]) if on.get("memory_bytes") else ""),
+        ("system", on.get("system")),
+        ("C library", on.get("libc")),
+        ("frequency governor", on.get("governor") or "not visible"),
+        ("transparent huge pages", on.get("transparent_hugepages") or "not visible"),
+        ("load average at the start", f"{load:.2f}" if load is not None else ""),
+        ("asv, asv_runner", " and ".join(str(record[k]) for k in ("asv", "asv_runner") if record.get(k))),
+        ("launch method", record.get("launch")),
+    ]
+    shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
+    return Table(("Machine and toolchain, as they were when the run started",), ("what", "value"), shown, numeric=False)
+
+
+def _in_brackets(name: str, value: str) -> str:
+    return f" ({name} {value})" if value else ""
+
+
+def runs(records: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a run: when, how, and how much of it the machine disturbed."""
+    rows = []
+    for record in records:
+        profile = str(record.get("profile", ""))
+        if record.get("only"):
+            profile += f", only {record['only']}"
+        command: Line = (Code(str(record.get("command", ""))),)
+        share = disturbed(record)
+        rows.append(
+            (
+                str(record.get("started", "")),
+                command,
+                profile,
+                str(record.get("rounds", "")),
+                f"{record.get('samples', 0):,}",
+                f"{show.percent(share, 2)} ({record.get('retaken', 0)} taken again, {record.get('disturbed', 0)} kept)",
+                f"{record.get('seconds', 0):.0f} s",
+            )
+        )
+    columns = ("started", "command", "profile", "processes a cell", "samples", "disturbed", "took")
+    return Table(("Runs whose figures are on this page",), columns, tuple(rows), numeric=False)
+
+
+def disturbed(record: Mapping[str, Any]) -> float:
+    """Share of samples during which the machine did something else too: taken again or, after too many tries, kept."""
+    again, kept = record.get("retaken", 0), record.get("disturbed", 0)
+    return (again + kept) / max(1, record.get("samples", 0) + again)

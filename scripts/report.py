@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+"""Build the page of a machine from its results, and print its answers.
+
+    python scripts/report.py                   the page of every machine that has results
+    python scripts/report.py --machine NAME    the page of one machine
+
+Writes index.html (one file that loads nothing), README.md, the figures as SVG and results.csv (every figure) into
+reports/NAME/. The same results give the same bytes.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from analysis import answers, figures, show, tables
+from analysis.answers import Answer, Cell
+from analysis.cli import Parser, UserError, run
+from analysis.figures import Figure
+from analysis.results import COUNTING, MISSING, NAMES, PARAMETERS, TIMING, Results, load, machines
+from analysis.show import Line
+from analysis.tables import Table
+
+REPORTS = Path(__file__).resolve().parent.parent / "reports"
+TEMPLATES = Path(__file__).resolve().parent / "analysis"
+COLUMNS = {
+    "kind": "timed (one row a cell and process), counted (one row a cell), or failed or skipped (no figure)",
+    "machine, file, commit, toolchain, torch, numpy, python": "what was measured where; file: asv's result file",
+    "benchmark, family, group, method, cell": "asv's names: module.Class.method, its parts, and with the parameters",
+    "route, dtype, nbytes, layout, threads, statement": "parameters, empty where a benchmark has them not; nbytes in "
+    "bytes of the source",
+    "direction, memory": "from the route's contract: numpy→torch or torch→numpy; alias, copy or into, as declared "
+    "for a kept dtype",
+    "version": "of the measurement; figures of different versions do not compare",
+    "process": "0, 1, …: the processes that measured the cell",
+    "seconds": "25 % quantile of the process's samples, in seconds a call",
+    "median": "median of the process's samples, in seconds a call",
+    "samples, number": "samples of the process, calls a sample",
+    "value, unit": "what was counted",
+    "status, reason": "why there is no figure",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: sentences, figures, tables."""
+
+    key: str
+    title: str
+    intro: tuple[Line, ...] = ()
+    figures: tuple[tuple[Figure, Table], ...] = ()
+    tables: tuple[Table, ...] = ()
+    after: tuple[Line, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.figures or self.tables)
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the templates show."""
+
+    machine: str
+    toolchain: str
+    facts: tuple[str, ...]
+    answers: list[Answer]
+    warnings: tuple[Line, ...]
+    sections: list[Section]
+    command: str
+    rebuild: str
+    csv_sha256: str
+    columns: dict[str, str] = field(default_factory=lambda: COLUMNS)
+
+
+def latest(results: Results) -> tuple[Results, list[str]]:
+    """The results of the file that was run most recently, and the toolchains of the others."""
+    every = (results.processes, results.values, results.missing)
+    found: dict[str, str] = {}
+    for table in every:
+        found.update(zip(table["file"], table["toolchain"]))
+    recorded = [record["file"] for record in results.runs if record["file"] in found]
+    file = recorded[-1] if recorded else list(found)[-1]
+    processes, values, missing = (table[table["file"] == file] for table in every)
+    runs = [record for record in results.runs if record["file"] == file]
+    others = [toolchain for name, toolchain in found.items() if name != file]
+    return replace(results, processes=processes, values=values, missing=missing, runs=runs), others
+
+
+def csv_of(results: Results) -> str:
+    """Every figure in full precision: what was timed a row a cell and process, then what was counted, then the rest."""
+    parts = []
+    for kind, table in (("timed", results.processes), ("counted", results.values), ("", results.missing)):
+        part = table.copy()
+        part.insert(0, "kind", kind or part["status"])
+        promises = [
+            results.benchmarks[name].get("contracts", {}).get(route, {})
+            for name, route in zip(part["benchmark"], part["route"])
+        ]
+        for column in ("direction", "memory"):
+            part[column] = [promise.get(column, "") for promise in promises]
+        parts.append(part.astype(object))
+    table = pd.concat(parts, ignore_index=True)
+    known = ["kind", *NAMES, *PARAMETERS, "direction", "memory", "version", *TIMING, *COUNTING, *MISSING]
+    table = table.reindex(columns=[*known, *(name for name in table.columns if name not in known)])
+    for column in ("nbytes", "process", "samples", "number"):
+        table[column] = pd.to_numeric(table[column]).astype("Int64")
+    buffer = io.StringIO()
+    table.to_csv(buffer, index=False, lineterminator="\n")
+    return buffer.getvalue()
+
+
+def facts_of(results: Results) -> tuple[str, ...]:
+    """Toolchain, processor, date and size of the evidence, for the head of the page."""
+    facts = []
+    record = results.runs[-1] if results.runs else {}
+    if record:
+        at, on = record.get("settings", {}), record.get("conditions", {})
+        made = record.get("toolchain", {})
+        torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
+        facts += [f"torch {torch}", f"numpy {numpy}", f"Python {at['python']}" if at.get("python") else ""]
+        facts.append(f"{on['cpu']}, {on['cores_allowed']} cores" if on.get("cpu") and on.get("cores_allowed") else "")
+        facts += [str(record.get("started", ""))[:10], f"profile {record['profile']}" if record.get("profile") else ""]
+    else:
+        python = [*results.processes["python"], *results.values["python"], *results.missing["python"]][0]
+        facts += [f"Python {python}", "no run record: asv was run by hand, so toolchain and date are unknown"]
+    if not results.processes.empty:
+        counts = results.processes.groupby("cell")["process"].size()
+        low, high = counts.min(), counts.max()
+        each = f"{low}" if low == high else f"{low} to {high}"
+        facts.append(f"{len(counts):,} timed cells, {each} process{'es' if high > 1 else ''} each")
+    return tuple(fact for fact in facts if fact)
+
+
+def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell]) -> tuple[Line, ...]:
+    """What a reader must know before the answers."""
+    found: list[Line] = []
+    failed = results.missing[results.missing["status"] == "failed"]
+    if len(failed):
+        names = list(dict.fromkeys(failed["benchmark"]))
+        found.append((f"{len(failed)} cells failed, in {show.join(names)}: listed under Machine and method.",))
+    processes = max((cell.processes for cell in cells), default=0)
+    if 0 < processes < 4:
+        plural = "process" if processes == 1 else "processes"
+        found.append(
+            (
+                f"A quick look: {processes} {plural} a cell, too few for an interval or a verdict. The ranges are "
+                "those of the processes, not confidence intervals.",
+            )
+        )
+    if others:
+        found.append((f"The latest run is shown. There are results of {show.join(others)}, too.",))
+    broken = tables.Semantics(results).broken(results.contracts.values())
+    if broken:
+        found.append((f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.",))
+    return tuple(found)
+
+
+def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list[Section]:
+    """The sections that the results can fill, in the order of the page."""
+    missing = tables.Missing(results.missing)
+    limit = answers.limit_of(cells)
+
+    def data(figure: Figure) -> tuple[Figure, Table]:
+        against = limit if figure.name.startswith("time-") and figure.cells[0].memory != answers.ALIAS else None
+        return figure, tables.curves(figure.cells, missing, against if figure.name != "time-batches" else None)
+
+    semantics = tables.Semantics(results)
+    usual = answers.usual_dtype(answers.conversions(cells))
+    decisions = [answer for answer in made if answer in answers.decisions(cells)]
+    sections = [
+        Section(
+            "decision",
+            "Decision table",
+            (
+                (
+                    f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
+                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and is "
+                    f"shown from where memmove takes {answers.BY_BYTES:g} times its call. Tie: the processes' ranges "
+                    f"overlap, or the medians are within {show.percent(answers.TIE)}. Next: the fastest safe route "
+                    "that is slower, and by how much.",
+                ),
+            ),
+            tables=(tables.decision(decisions, limit),) if decisions else (),
+        ),
+        Section(
+            "size",
+            "Time against size",
+            (("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),),
+            tuple(map(data, figures.times(cells, limit))),
+        ),
+        Section(
+            "efficiency",
+            "Efficiency of copies",
+            (
+                (
+                    "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
+                    "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
+                ),
+            ),
+            tuple(map(data, figures.efficiency(cells, limit))),
+        ),
+        Section("dtype", "By dtype", tables=tuple(tables.dtypes(cells, missing))),
+        Section("casting", "Casting on the way", tables=tuple(tables.casting(cells, missing))),
+        Section(
+            "layout",
+            "Layout of the source",
+            (("Strided: every second element. 5-d: (n, 2, 3, 4, 5). A route that shares memory keeps the strides.",),),
+            tables=tuple(tables.layout(cells, missing)),
+        ),
+        Section(
+            "batches",
+            "Many small arrays",
+            figures=tuple(map(data, figures.batches(cells))),
+            tables=tuple(tables.batches(cells, missing)),
+        ),
+        Section("grad", "Tensors that require grad", tables=tuple(tables.requires_grad(cells, missing))),
+        Section(
+            "cold",
+            "Source not in the caches",
+            (
+                (
+                    "The sources are rotated through more memory than the caches hold. Taking the next one is part of "
+                    "the time; the harness's floor under Machine and method says how much.",
+                ),
+            ),
+            tables=tuple(tables.cold(cells, missing)),
+        ),
+        Section("threads", "More threads", tables=tuple(tables.threads(cells, missing))),
+        Section("footprint", "Memory", tables=tuple(tables.footprint(results.values))),
+        Section(
+            "contracts",
+            "Contracts",
+            (
+                (
+                    "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
+                    "writing to one side and looking at the other. What a route does with awkward inputs is declared, "
+                    "and tested by tests/test_contracts.py.",
+                ),
+                (
+                    "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
+                    "is an old belief.",
+                ),
+                *semantics.broken(results.contracts.values()),
+            ),
+            tables=tuple(tables.contracts(results, semantics, tables.catalogue(results))),
+        ),
+        _method(results, cells, missing),
+    ]
+    return [section for section in sections if section]
+
+
+def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
+    record = results.runs[-1] if results.runs else {}
+    parts = [tables.runs(results.runs), tables.environment(record) if record else None]
+    parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
+    disturbed = record.get("disturbed_cells", {})
+    after: list[Line] = []
+    if record:
+        after.append((f"Disturbed samples that were kept: {_named(disturbed)}.",))
+    counts = results.missing["status"].value_counts()
+    after += [
+        (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
+        (
+            "A sample is a timeit loop over the statement, repeated so often that it takes 3 ms at least, divided by "
+            "the number of calls. A process takes its samples after warming up to steady state. Its seconds are the "
+            "25 % quantile of its samples: what the machine does when left alone.",
+        ),
+        (
+            "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
+            "process. With few processes that range is not a confidence interval, and nothing here is a verdict on a "
+            "difference smaller than it.",
+        ),
+        (
+            "A sample is disturbed if its process got less than 95 % of a processor. It is taken again, ten times a "
+            "process at most; what is still disturbed then is kept and counted.",
+        ),
+        (
+            "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
+            "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
+            "memory of the one before.",
+        ),
+        (
+            "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
+            "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
+            "bandwidth with neighbours that no record shows.",
+        ),
+    ]
+    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
+
+
+def _named(cells: dict[str, int], most: int = 12) -> str:
+    """Cells and their counts in words; the largest counts where they are many."""
+    if not cells:
+        return "none"
+    order = sorted(cells.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{count} of {cell}" for cell, count in order[:most]]
+    return ", ".join(words) + (f" and {len(order) - most} more cells" if len(order) > most else "")
+
+
+def page_of(results: Results, machine: str, others: Sequence[str], csv: str) -> Page:
+    """Everything the page of a machine says."""
+    cells = answers.cells_of(results)
+    made = answers.answers(cells)
+    record = results.runs[-1] if results.runs else {}
+    every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
+    return Page(
+        machine=machine,
+        toolchain=every[0],
+        facts=facts_of(results),
+        answers=made,
+        warnings=warnings_of(results, others, cells),
+        sections=sections_of(results, cells, made),
+        command=record.get("command", "asv run --record-samples"),
+        rebuild=f"python scripts/report.py --machine {machine}",
+        csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+    )
+
+
+def _templates() -> tuple[jinja2.Template, jinja2.Template]:
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    options: dict[str, Any] = {"loader": loader, "trim_blocks": True, "lstrip_blocks": True}
+    options |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
+    web = jinja2.Environment(autoescape=True, **options)
+    text = jinja2.Environment(autoescape=False, **options)  # Markdown: every value passes the filter `line`
+    for environment, convert in ((web, _html), (text, _markdown)):
+        environment.filters["line"] = convert
+        environment.filters["size"] = show.size
+    return web.get_template("page.html.jinja"), text.get_template("page.md.jinja")
+
+
+def _html(entry: tables.Entry) -> jinja2.utils.markupsafe.Markup:
+    lines = entry if isinstance(entry, list) else [entry]
+    return jinja2.utils.markupsafe.Markup("<br>".join(map(show.to_html, lines)))
+
+
+def _markdown(entry: tables.Entry) -> str:
+    lines = entry if isinstance(entry, list) else [entry]
+    return "<br>".join(map(show.to_markdown, lines))
+
+
+def write(directory: Path, page: Page, csv: str) -> Path:
+    """Write a page's files; UserError where that is not possible. The figures of an older page are removed."""
+    web, text = _templates()
+    drawn = [figure for section in page.sections for figure, _ in section.figures]
+    files = {f"{figure.name}.svg": figure.file for figure in drawn}
+    files |= {"results.csv": csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for old in directory.glob("*.svg"):
+            if old.name not in files:
+                old.unlink()
+        for name, content in files.items():
+            (directory / name).write_bytes(content.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or directory}: {error.strerror}") from None
+    return directory / "index.html"
+
+
+def tell(page: Page, path: Path) -> None:
+    """Print the answers and where the page is; with colours where rich can be imported."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        for line in _told(page):
+            print("".join(part for part, _ in line))
+        print(path)
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for line in _told(page):
+        console.print(Text.assemble(*line))
+    console.print(Text(str(path), style="underline"))
+
+
+def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
+    """Lines of the terminal, as (text, style of rich)."""
+    yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
+    for warning in page.warnings:
+        yield [(show.to_plain(warning), "yellow")]
+    for answer in page.answers:
+        yield [("", "")]
+        yield [(answer.title, "bold")]
+        for line in answer.lines:
+            yield [("  ", ""), *((part, "cyan" if isinstance(part, show.Code) else "") for part in line)]
+        for line in answer.notes:
+            yield [("  - ", "dim"), *((part, "cyan" if isinstance(part, show.Code) else "dim") for part in line)]
+    yield [("", "")]
+
+
+def build(results: Path, machine: str, output: Path) -> tuple[Page, Path]:
+    """Build and write the page of one machine."""
+    loaded, others = latest(load(results, machine))
+    csv = csv_of(loaded)
+    page = page_of(loaded, machine, others, csv)
+    return page, write(output / machine, page, csv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--machine", help="build the page of this machine only")
+    parser.add_argument("--results", type=Path, default=REPORTS / "results", help="asv's results directory")
+    parser.add_argument("--output", type=Path, default=REPORTS, help="directory of the pages")
+    chosen = parser.parse_args(argv)
+    for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
+        page, path = build(chosen.results, machine, chosen.output)
+        tell(page, Path(os.path.relpath(path)))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
