@@ -1,0 +1,127 @@
+"""What several test files share: the discovered suite, copies of the checkout to run things in, processes to spoil."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECKOUT = ("asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
+
+
+def pinned(package):
+    """The version that requirements.txt pins for this Python."""
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        if line.split("#")[0].strip():
+            wanted = Requirement(line)
+            if wanted.name == package and (wanted.marker is None or wanted.marker.evaluate()):
+                return next(iter(wanted.specifier)).version
+    raise LookupError(package)
+
+
+def environment(home, **more):
+    """The environment with a home directory of its own: asv keeps its machines there, git its settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
+    return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **more}
+
+
+def run(*command, home, cwd=ROOT, timeout=120, **more):
+    """Run a command there; what it printed and its exit code."""
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment(home, **more),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+class Checkout:
+    """A copy of what is needed to measure, without results, with a home of its own."""
+
+    machine = "tester"
+
+    def __init__(self, directory):
+        self.root, self.home = directory / "checkout", directory / "home"
+        self.results = self.root / "reports" / "results"
+        self.home.mkdir(parents=True)
+        for name in CHECKOUT:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            elif (ROOT / name).is_file():
+                self.root.mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, self.root / name)
+
+    def run(self, *command, **more):
+        return run(sys.executable, *command, home=self.home, cwd=self.root, **more)
+
+    def asv(self, *arguments, **more):
+        return self.run("-m", "asv", *arguments, **more)
+
+    def bench(self, *patterns, rounds=1, **more):
+        """A small run of asv's own over the cells that match."""
+        chosen = [part for pattern in patterns for part in ("--bench", pattern)]
+        command = ("run", "--record-samples", "--show-stderr", "-a", f"rounds={rounds}", *chosen)
+        return self.asv(*command, **more)
+
+    @property
+    def benchmarks(self):
+        """asv's description of the benchmarks it last found."""
+        found = json.loads((self.results / "benchmarks.json").read_text(encoding="utf-8"))
+        return {name: benchmark for name, benchmark in found.items() if isinstance(benchmark, dict)}
+
+    def result_file(self, machine="*"):
+        """The one result file."""
+        (path,) = (path for path in self.results.glob(f"{machine}/*.json") if path.name != "machine.json")
+        return path
+
+    def cells(self, name):
+        """Cell (its parameters as asv spells them) -> result and samples, of one benchmark."""
+        from itertools import product
+
+        path = self.result_file()
+        file = json.loads(path.read_text(encoding="utf-8"))
+        row = dict(zip(file["result_columns"], file["results"][name]))
+        every = list(product(*row["params"]))
+        samples = row.get("samples") or [None] * len(every)
+        return {cell: (value, taken) for cell, value, taken in zip(every, row["result"], samples)}
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def suite():
+    """Name -> benchmark, as asv discovers them, with this process's torch."""
+    from asv_runner.discovery import disc_benchmarks
+
+    return {benchmark.name: benchmark for benchmark in disc_benchmarks(str(ROOT / "benchmarks"))}
+
+
+@pytest.fixture(scope="session")
+def isolated(tmp_path_factory):
+    """Call a function of tests/inputs.py in a process of its own, forked from one that has imported torch."""
+    server = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "inputs.py")],
+        env=environment(tmp_path_factory.mktemp("home"), PYTHONPATH=str(ROOT)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def call(*case):
+        server.stdin.write(json.dumps(case) + "\n")
+        server.stdin.flush()
+        return json.loads(server.stdout.readline())
+
+    yield call
+    server.stdin.close()
+    server.wait(30)

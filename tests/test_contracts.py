@@ -1,0 +1,325 @@
+"""Every route keeps its contract on the pinned toolchain: values, memory, dtype, and what awkward sources do.
+
+The catalogue says what to expect, so a new entry is tested without a line here.
+"""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from conftest import pinned
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from inputs import SOURCES, plain
+
+torch = pytest.importorskip("torch")
+
+from benchmarks import routes, semantics, sources  # noqa: E402
+
+PINNED = {package: pinned(package) for package in ("torch", "numpy")}
+pytestmark = pytest.mark.skipif(
+    any(sources.release(sources.VERSIONS[package]) != sources.release(version) for package, version in PINNED.items()),
+    reason=f"contracts are those of torch {PINNED['torch']} with numpy {PINNED['numpy']}, here are {sources.VERSIONS}",
+)
+
+NBYTES = 1024
+ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
+MANY = (routes.BATCHES, routes.TREES)  # routes whose source is not one array or tensor
+ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
+DTYPES = {
+    routes.NUMPY_TO_TORCH: [name for name in semantics.DTYPES if name != "bfloat16"],
+    routes.TORCH_TO_NUMPY: semantics.DTYPES,
+}
+
+
+def dtypes_of(route):
+    """The dtypes a route is for: all that it does not refuse, for most."""
+    if routes.BFLOAT16 in route.families:
+        return ["bfloat16"]
+    # A Python int from 2**63 on is no int64: torch.tensor raises, np.array gives uint64
+    skipped = {"uint64"} if route.casts_to == "python" else set()
+    if routes.CASTING in route.families:
+        skipped = {route.casts_to}  # no cast
+    return [name for name in DTYPES[route.direction] if name not in skipped | set(route.refuses)]
+
+
+def cases(kinds):
+    """One pytest parameter for each route and each of its kinds."""
+    return [pytest.param(route, kind, id=f"{route.expression}-{kind}") for route in ONE for kind in kinds(route)]
+
+
+def namespace(route, source):
+    """The names of the expression; a buffer to write into holds none of the source's numbers yet."""
+    names = sources.namespace(route, source)
+    if "b" in names:
+        names["b"][...] = 0
+    return names
+
+
+def convert(route, dtype):
+    sources.require(route.needs)
+    source = sources.source(route, dtype, NBYTES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests of awkward sources look at warnings
+        return source, semantics.result_of(route, namespace(route, source))
+
+
+def expected(route, source):
+    """The numbers that the result should hold, worked out by NumPy alone."""
+    if routes.BFLOAT16 in route.families and route.casts_to == "int16":
+        return source.view(torch.int16).numpy()
+    values = plain(source)
+    wanted = route.result_dtype(semantics.dtype_name(source))
+    if values.dtype.kind == "c" and not wanted.startswith("complex"):
+        values = values.real
+    with np.errstate(over="ignore"):
+        return values.astype("float32" if wanted == "bfloat16" else wanted)
+
+
+@pytest.mark.parametrize(("route", "dtype"), cases(dtypes_of))
+def test_values_and_dtype(route, dtype):
+    source, result = convert(route, dtype)
+    np.testing.assert_array_equal(plain(result), expected(route, source), strict=True)
+    assert isinstance(result, torch.Tensor if route.direction == routes.NUMPY_TO_TORCH else np.ndarray)
+    assert semantics.dtype_name(result) == route.result_dtype(dtype)
+
+
+@pytest.mark.parametrize(("route", "dtype"), cases(dtypes_of))
+def test_memory(route, dtype):
+    """A write to either side shows in the other if the route aliases, and in neither if it copies."""
+    source, result = convert(route, dtype)
+    memory = route.memory_for(dtype)
+    assert semantics.shares_memory(source, result) == (memory == routes.ALIAS)
+
+
+@pytest.mark.parametrize("route", [r for r in ONE if r.memory == routes.INTO], ids=lambda r: r.expression)
+def test_into_fills_the_buffer_it_was_given(route):
+    names = namespace(route, sources.source(route, "float32", NBYTES))
+    buffer = names["b"]
+    address = np.asarray(buffer).ctypes.data
+    semantics.result_of(route, names)
+    assert names["b"] is buffer
+    assert np.asarray(buffer).ctypes.data == address
+    assert np.asarray(buffer).any()
+
+
+@pytest.mark.parametrize(("route", "dtype"), cases(lambda route: route.refuses))
+def test_refused_dtype(route, dtype):
+    """Not only some error: the declared one, so that a release that begins to convert is seen."""
+    source = sources.tensor(dtype, NBYTES)
+    names = {"np": np, "torch": torch, "t": source, "b": np.zeros(len(source), "float32")}
+    with warnings.catch_warnings(), pytest.raises(Exception) as raised:
+        warnings.simplefilter("ignore")
+        semantics.result_of(route, names)
+    assert raised.type.__name__ == route.refuses[dtype]
+
+
+@pytest.mark.parametrize(("route", "kind"), cases(lambda route: route.inputs))
+def test_awkward_source(route, kind, isolated):
+    assert isolated("outcome", route.expression, route.direction, kind) == route.inputs[kind]
+
+
+@pytest.mark.parametrize("route", ONE, ids=lambda r: r.expression)
+def test_every_awkward_source_is_declared(route):
+    kinds = set(SOURCES[route.direction]) - {"ordinary"}
+    if routes.BFLOAT16 in route.families:
+        kinds = {"requires grad"}  # views that conjugate or negate are of complex numbers
+    assert set(route.inputs) == kinds
+
+
+LOUD = {"np.array(t)": "warns 2 times in 2: DeprecationWarning", "torch.tensor(arrays)": routes.WARNS}
+
+
+@pytest.mark.parametrize("route", [*ONE, *routes.select(routes.BATCHES)], ids=lambda r: r.expression)
+def test_ordinary_source_is_quiet(route, isolated):
+    """Hazards by name: np.array(t) warns on NumPy 2 each time, a list of arrays once a process."""
+    outcome = isolated("outcome", route.expression, route.direction, "ordinary")
+    assert outcome == LOUD.get(route.expression, routes.WORKS)
+
+
+def test_int8_converts():
+    """Old pages say that the old CharTensor cannot: it does, and shares memory."""
+    a = np.arange(-128, 128, dtype="int8")
+    t = torch.from_numpy(a)
+    assert isinstance(t, torch.CharTensor)
+    assert t.tolist() == a.tolist()
+    assert semantics.shares_memory(a, t)
+    assert semantics.shares_memory(t, t.numpy())
+
+
+# Hazards ------------------------------------------------------------------------------------------------------------
+
+
+def hazard(expression, direction=routes.NUMPY_TO_TORCH):
+    """The route, which must warn people of what the test is about to show."""
+    route = routes.find(expression, direction)
+    assert route.hazard
+    return route
+
+
+def value(expression, **names):
+    return eval(expression, {"np": np, "torch": torch, **names})
+
+
+def test_asarray_copies_a_0d_array():
+    route = hazard("torch.asarray(a)")
+    a = np.array(3.0)
+    assert not np.shares_memory(a, value(route.expression, a=a).numpy())
+    assert np.shares_memory(a, value("torch.from_numpy(a)", a=a).numpy())
+
+
+TENSOR_CLASSES = ("torch.Tensor(a)", "torch.FloatTensor(a)")
+
+
+@pytest.mark.parametrize("expression", TENSOR_CLASSES)
+def test_imaginary_part_is_lost(expression):
+    route = hazard(expression)
+    result = value(route.expression, a=np.array([1 + 2j, 3 - 4j]))
+    assert result.dtype == torch.float32
+    assert result.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("expression", TENSOR_CLASSES)
+def test_a_0d_array_of_integers_is_taken_for_a_size(expression):
+    route = hazard(expression)
+    assert value(route.expression, a=np.array(3)).shape == (3,)
+    assert value(route.expression, a=np.array(3.0)).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("expression", "direction"),
+    [
+        ("torch.from_numpy(np.ascontiguousarray(a))", routes.NUMPY_TO_TORCH),
+        ("np.ascontiguousarray(t.numpy())", routes.TORCH_TO_NUMPY),
+    ],
+)
+def test_ascontiguousarray_gives_one_dimension_at_least(expression, direction):
+    route = hazard(expression, direction)
+    assert value(route.expression, a=np.array(3.0), t=torch.tensor(3.0)).shape == (1,)
+
+
+def test_frombuffer_reinterprets_and_flattens():
+    route = hazard("torch.frombuffer(a, dtype=dtype)")
+    a = np.array([[1.0, 2.0], [3.0, 4.0]], dtype="float32")
+    assert value(route.expression, a=a, dtype=torch.float32).shape == (4,)
+    assert value(route.expression, a=a, dtype=torch.int32)[0] == 0x3F800000  # the bits of 1.0
+
+
+def test_from_dlpack_shares_read_only_memory_silently():
+    route = hazard("torch.from_dlpack(a)")
+    a = np.arange(4.0)
+    a.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value(route.expression, a=a)[0] = 7  # a write to memory that NumPy was told never changes
+    assert a[0] == 7
+    assert route.inputs["negative strides"] == routes.ABORTS  # and test_awkward_source shows that
+
+
+def test_force_shares_or_copies():
+    route = hazard("t.numpy(force=True)", routes.TORCH_TO_NUMPY)
+    plain_one, conjugate = torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64).conj()
+    assert value(route.expression, t=plain_one).ctypes.data == plain_one.data_ptr()
+    assert value(route.expression, t=conjugate).ctypes.data != conjugate.data_ptr()
+
+
+def test_numpy_from_dlpack_loses_the_sign_of_a_negative_view():
+    route = hazard("np.from_dlpack(t)", routes.TORCH_TO_NUMPY)
+    t = torch.tensor([1 + 2j]).conj().imag
+    assert t.tolist() == [-2]
+    assert value(route.expression, t=t).tolist() == [2]
+
+
+def test_tolist_makes_an_object_of_every_element():
+    for expression, direction in (("torch.tensor(a.tolist())", ON_HOST[0]), ("np.array(t.tolist())", ON_HOST[1])):
+        assert hazard(expression, direction).per_element
+        empty = value(expression, a=np.empty(0, "int64"), t=torch.empty(0, dtype=torch.int64))
+        assert "float" in str(empty.dtype)
+    assert hazard("torch.tensor(arrays)").per_element
+
+
+# Shapes and layouts -------------------------------------------------------------------------------------------------
+
+ARRANGED = {
+    "C order": lambda a: a,
+    "Fortran order": lambda a: np.asfortranarray(a) if a.ndim else a,  # else it adds a dimension
+    "transposed": lambda a: a.T,
+    "every second": lambda a: a[..., ::2] if a.ndim else a,
+    "axes swapped": lambda a: a.swapaxes(0, -1) if a.ndim else a,
+    "part": lambda a: a[..., 1:] if a.ndim else a,
+}
+SHAPES = st.lists(st.integers(0, 5), max_size=5).map(tuple)
+FLAT = ("torch.frombuffer(a, dtype=dtype)",)  # takes one contiguous dimension: its hazard says so
+ANY_SHAPE = [
+    route for route in ONE if set(route.families) & {routes.CONVERSION, routes.LAYOUT} and route.expression not in FLAT
+]
+
+
+def arranged(route, dtype, shape, order):
+    """A source of that shape and memory layout."""
+    count = math.prod(shape)
+    flat = sources.array(dtype, count * np.dtype(dtype).itemsize, seed=len(shape))
+    array = ARRANGED[order](flat[:count].reshape(shape))
+    return array if route.direction == routes.NUMPY_TO_TORCH else torch.from_numpy(array)
+
+
+@pytest.mark.parametrize("route", ANY_SHAPE, ids=lambda r: r.expression)
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@given(dtype=st.sampled_from(sources.NUMPY_DTYPES), shape=SHAPES, order=st.sampled_from(sorted(ARRANGED)))
+@example(dtype="float32", shape=(1, 2, 3, 4, 5), order="C order")
+@example(dtype="float32", shape=(1, 2, 3, 4, 5), order="transposed")
+@example(dtype="complex64", shape=(), order="C order")
+@example(dtype="float64", shape=(0,), order="C order")
+@example(dtype="float32", shape=(3, 4), order="Fortran order")
+@example(dtype="int64", shape=(9,), order="every second")
+def test_any_shape_and_layout(route, dtype, shape, order):
+    source = arranged(route, dtype, shape, order)
+    empty, kind = not plain(source).size, np.dtype(dtype).kind
+    if (route.per_element and empty) or (route.expression in TENSOR_CLASSES and not shape and kind in "biu"):
+        return  # what their hazards say
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = semantics.result_of(route, namespace(route, source))
+    wanted = expected(route, source)
+    if "ascontiguousarray" in route.expression and not shape:
+        wanted = wanted.reshape(1)
+    np.testing.assert_array_equal(plain(result), wanted, strict=True)
+    if empty:
+        return  # no memory to share
+    shared = np.shares_memory(plain(source), plain(result))
+    contiguous = routes.CONVERSION in route.families or plain(source).flags.c_contiguous
+    copies_0d = route.expression == "torch.asarray(a)" and not shape
+    assert shared == (route.memory_for(dtype) == routes.ALIAS and contiguous and not copies_0d)
+
+
+# Many small arrays, nested containers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", routes.select(routes.BATCHES), ids=lambda r: r.expression)
+def test_list_of_arrays(route):
+    arrays = [sources.array("float32", 64, seed) for seed in range(4)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = value(route.expression, arrays=arrays)
+    np.testing.assert_array_equal(result.numpy(), np.array(arrays), strict=True)
+    assert route.memory == routes.COPY
+    assert not any(np.shares_memory(array, result.numpy()) for array in arrays)
+
+
+@pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)
+def test_tree(route):
+    from benchmarks import batches
+
+    make, kind = (
+        (sources.array, torch.Tensor) if route.direction == routes.NUMPY_TO_TORCH else (sources.tensor, np.ndarray)
+    )
+    leaves = [make("float32", 64, seed) for seed in range(4)]
+    tree = {"x": leaves[0], "rest": [leaves[1], {"y": leaves[2]}, (leaves[3],)]}
+    result = value(route.expression, map_tree=batches.map_tree, tree=tree)
+    found = [result["x"], result["rest"][0], result["rest"][1]["y"], result["rest"][2][0]]
+    assert isinstance(result["rest"][2], tuple)
+    for leaf, converted in zip(leaves, found):
+        assert isinstance(converted, kind)
+        np.testing.assert_array_equal(plain(converted), plain(leaf), strict=True)
+        assert semantics.shares_memory(leaf, converted) == (route.memory == routes.ALIAS)
