@@ -1,0 +1,272 @@
+"""One entry of the catalogue reaches everything that is made of it; importing the package that holds it does nothing."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, environment
+
+torch = pytest.importorskip("torch")
+
+from benchmarks import routes  # noqa: E402
+
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
+SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
+DIRECTIONS = {getattr(routes, name) for name in dir(routes) if re.fullmatch(r"[A-Z]+_TO_[A-Z]+", name)}
+EVERY = pytest.mark.parametrize("route", routes.ROUTES, ids=lambda r: f"{r.expression} {r.direction}")
+
+
+# Entries ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_route_twice():
+    keys = [(route.expression, route.direction) for route in routes.ROUTES]
+    assert len(set(keys)) == len(keys)
+
+
+@EVERY
+def test_entry_is_well_formed(route):
+    compile(route.expression, "<route>", "exec")  # what is timed, tested, shown and pasted
+    assert route.direction in DIRECTIONS
+    assert route.memory in (routes.ALIAS, routes.COPY, routes.INTO)
+    assert route.families
+    assert all(re.fullmatch(r"[a-z]+(>=\d+(\.\d+)*)?", need) for need in route.needs.split())
+    assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
+    assert json.loads(json.dumps(route.contract())) is not None
+
+
+@EVERY
+def test_find(route):
+    assert routes.find(route.expression, route.direction) is route
+
+
+def test_find_names_what_is_missing():
+    with pytest.raises(KeyError, match="no route 't.nosuch\\(\\)'"):
+        routes.find("t.nosuch()", routes.TORCH_TO_NUMPY)
+
+
+@EVERY
+def test_route_has_cells_and_its_contract_travels(route, suite):
+    timed = [
+        benchmark
+        for benchmark in suite.values()
+        if benchmark.type == "time"
+        and repr(route.expression) in (benchmark.params[0] if benchmark.params else ())
+        and benchmark.contracts.get(route.expression, {}).get("direction") == route.direction
+    ]
+    assert timed, "no benchmark times it"
+    assert all(benchmark.contracts[route.expression] == route.contract() for benchmark in timed)
+
+
+def test_every_timed_route_is_in_the_catalogue(suite):
+    known = {repr(route.expression) for route in routes.ROUTES}
+    for benchmark in suite.values():
+        if "route" in benchmark.param_names:
+            assert set(benchmark.params[benchmark.param_names.index("route")]) <= known, benchmark.name
+
+
+@pytest.mark.parametrize(
+    ("expression", "direction", "dtype", "result", "memory"),
+    [
+        ("torch.Tensor(a)", routes.NUMPY_TO_TORCH, "float32", "float32", routes.ALIAS),
+        ("torch.Tensor(a)", routes.NUMPY_TO_TORCH, "int64", "float32", routes.COPY),
+        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "float64", "float32", routes.COPY),
+        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "uint8", "int64", routes.COPY),
+        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "complex64", "complex64", routes.COPY),
+        ("np.array(t.tolist())", routes.TORCH_TO_NUMPY, "bfloat16", "float64", routes.COPY),
+        ("np.array(t.tolist())", routes.TORCH_TO_NUMPY, "bool", "bool", routes.COPY),
+        ("b.copy_(torch.from_numpy(a))", routes.NUMPY_TO_TORCH, "int32", "int32", routes.INTO),
+        ("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY, "bfloat16", "int16", routes.ALIAS),
+    ],
+)
+def test_promise_for_a_dtype(expression, direction, dtype, result, memory):
+    route = routes.find(expression, direction)
+    assert (route.result_dtype(dtype), route.memory_for(dtype)) == (result, memory)
+
+
+# Parameters ---------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_plain(suite):
+    """asv files a result under the repr of its parameters: an object's changes from run to run."""
+    for benchmark in suite.values():
+        for values in benchmark._params:
+            assert all(isinstance(value, (str, int)) for value in values), benchmark.name
+
+
+OLD_TOOLCHAIN = """
+import json, sys
+import numpy, torch
+old_torch, old_numpy, root = sys.argv[1:]
+torch.__version__, numpy.__version__ = old_torch, old_numpy
+if old_torch.startswith("1."):
+    for name in ("accelerator", "uint16", "uint32", "uint64", "compiler"):
+        vars(torch).pop(name, None)
+from asv_runner.discovery import disc_benchmarks
+print(json.dumps({benchmark.name: benchmark.params for benchmark in disc_benchmarks(root)}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "numpy_version"), [("1.13.1", "1.23.5"), ("2.99.0.dev20300101+cu999", "3.1.0")]
+)
+def test_parameters_do_not_depend_on_the_version(suite, tmp_path, torch_version, numpy_version):
+    """The same cells on every toolchain: what one cannot do is skipped in setup."""
+    done = subprocess.run(
+        [sys.executable, "-c", OLD_TOOLCHAIN, torch_version, numpy_version, str(ROOT / "benchmarks")],
+        env=environment(tmp_path, PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {name: benchmark.params for name, benchmark in suite.items()}
+
+
+# Import -------------------------------------------------------------------------------------------------------------
+
+
+def imported(path):
+    """Names of the modules that a file needs; relative ones begin with a dot. One it can do without is tried first."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tried = {
+        statement
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(h.type or node) for h in node.handlers)
+        for statement in node.body
+    }
+    for node in (node for node in ast.walk(tree) if node not in tried):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.name)
+def test_benchmarks_import_nothing_else(path):
+    allowed = sys.stdlib_module_names | {"torch", "numpy", "asv_runner"}
+    others = [name for name in imported(path) if not name.startswith(".") and name.split(".")[0] not in allowed]
+    assert not others
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_scripts_import_neither_torch_nor_benchmarks(path):
+    if path.name == "check_timing.py":
+        pytest.skip("compares the suite with torch.utils.benchmark in one process")
+    assert not {name.split(".")[0] for name in imported(path)} & {"torch", "benchmarks", "asv_runner"}
+
+
+def test_a_report_needs_no_torch(tmp_path):
+    modules = [
+        path.relative_to(ROOT / "scripts").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+        for path in SCRIPTS
+        if path.name != "check_timing.py"
+    ]
+    code = "import importlib, sys\nsys.modules['torch'] = sys.modules['benchmarks'] = None\n" + "".join(
+        f"importlib.import_module({name!r})\n" for name in modules
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment(tmp_path, PYTHONPATH=str(ROOT / "scripts")),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+HYGIENE = """
+import json, os, sys
+
+absent = ("pandas", "scipy", "matplotlib", "jinja2", "rich", "asv", "pynvml", "pytest", "hypothesis")
+import numpy, torch
+for name in absent:
+    sys.modules[name] = None
+
+def threads():
+    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+
+before = threads()
+calls = []
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Watch(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), names=None):
+        calls.append(str(function))
+        return function(*arguments, **(names or {}))
+
+with Watch():
+    from asv_runner.discovery import disc_benchmarks
+    found = len(list(disc_benchmarks(sys.argv[1])))
+facts = {"found": found, "operations": calls, "threads": threads() - before, "cuda": torch.cuda.is_initialized()}
+# What the fork server does next: a child that runs an OpenMP operation. After one in the parent it would hang.
+child = os.fork()
+if not child:
+    import signal
+    signal.alarm(30)
+    torch.set_num_threads(2)
+    total = torch.ones(2**20).add(1).sum().item()
+    os._exit(0 if total == 2**21 else 1)
+facts["child"] = os.waitpid(child, 0)[1]
+print(json.dumps(facts))
+"""
+
+
+def test_import_and_discovery_touch_nothing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", HYGIENE, str(ROOT / "benchmarks")],
+        env={**environment(tmp_path, PYTHONPATH=str(ROOT)), "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts.pop("found") > 10
+    assert facts == {"operations": [], "threads": 0, "cuda": False, "child": 0}
+
+
+# A new route --------------------------------------------------------------------------------------------------------
+
+NEW = "torch.from_numpy(a).view_as(torch.from_numpy(a))"
+
+
+def test_a_new_route_is_one_entry(checkout):
+    """One entry in one file: cells, contract tests, the page and its data, with nothing else touched."""
+    catalogue = checkout.root / "benchmarks" / "routes.py"
+    text = catalogue.read_text(encoding="utf-8")
+    assert text.count("\nROUTES = (\n") == 1
+    entry = f'\nROUTES = (\n    Route("{NEW}", NUMPY_TO_TORCH, ALIAS, inputs=FROM_NUMPY),\n'
+    catalogue.write_text(text.replace("\nROUTES = (\n", entry), encoding="utf-8")
+
+    # its contract tests, while asv measures
+    contracts = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_contracts.py", "-k", "view_as"],
+        cwd=checkout.root,
+        env=environment(checkout.home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    cells = [rf"^conversion\.NumpyToTorch.*view_as.*'float32', {nbytes}\)" for nbytes in (4096, 2**20)]
+    ran = checkout.bench(*cells, r"^conversion\.NumpyToTorch.*'torch.tensor\(a\)', 'float32', (4096|1048576)\)")
+    output, _ = contracts.communicate(timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert contracts.returncode == 0, output
+    passed = re.search(r"(\d+) passed", output)
+    assert passed and int(passed.group(1)) > 20 and "failed" not in output, output
+
+    name = "conversion.NumpyToTorch.timeit_convert"
+    assert checkout.benchmarks[name]["contracts"][NEW]["memory"] == routes.ALIAS
+    value, samples = checkout.cells(name)[repr(NEW), "'float32'", "4096"]
+    assert value > 0 and len(samples) == 10
+
+    made = checkout.run("scripts/report.py")
+    assert made.returncode == 0, made.stdout + made.stderr
+    (page,) = (checkout.root / "reports").glob("*/index.html")
+    assert NEW in page.read_text(encoding="utf-8")
+    assert any(NEW in path.read_text(encoding="utf-8") for path in page.parent.rglob("*.csv"))
