@@ -8,6 +8,13 @@ the expression a user would write, over these names:
     b       an existing buffer of the other kind, same shape and dtype
     dtype   the torch dtype of `a`
 
+and, where an accelerator takes part, over
+
+    device  the accelerator          d       an existing tensor on the device
+    t       the tensor to move       h       an existing host tensor
+    m       a transposed host tensor s       a persistent pinned staging tensor
+                                     stages  two pinned chunks and a side stream
+
 Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measure them on every toolchain.
 """
 
@@ -17,6 +24,12 @@ from dataclasses import asdict, dataclass, field
 
 NUMPY_TO_TORCH = "numpy→torch"
 TORCH_TO_NUMPY = "torch→numpy"
+HOST_TO_DEVICE = "host→device"
+DEVICE_TO_HOST = "device→host"
+
+PAGEABLE = "pageable"  # ordinary host memory
+PINNED = "pinned"  # page-locked when it was allocated
+REGISTERED = "registered"  # ordinary memory, page-locked in place
 
 ALIAS = "alias"  # the result shares the source's memory
 COPY = "copy"  # the result is fresh memory
@@ -29,6 +42,12 @@ LAYOUT = "layout"
 COLD = "cold"
 BATCHES = "batches"
 TREES = "trees"
+TRANSFER = "transfer"
+SUSTAINED = "sustained"  # several may be in flight
+TRANSFER_CASTING = "transfer casting"
+TRANSFER_LAYOUT = "transfer layout"
+SCALAR = "scalar"
+DEVICE_TREES = "device trees"
 MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
 
 # What a route does with an awkward source, beside the name of an exception
@@ -74,6 +93,7 @@ class Route:
     inputs        awkward source -> what happens: works, warns, an exception's name, ...
     refuses       dtype -> the exception it raises
     families      the benchmarks that time it
+    host_memory   transfers: states of the host memory at the far end that it can take
     needs         release it appeared in, such as "torch>=1.11"
     per_element   makes a Python object of every element: seconds where others take milliseconds
     hazard        one sentence that tables and advice show
@@ -86,9 +106,15 @@ class Route:
     inputs: Mapping[str, str] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = (CONVERSION,)
+    host_memory: tuple[str, ...] = ()
     needs: str = ""
     per_element: bool = False
     hazard: str = ""
+
+    @property
+    def non_blocking(self):
+        """Whether the call may return before the bytes have arrived."""
+        return "non_blocking=True" in self.expression or "copy_in_chunks" in self.expression
 
     def result_dtype(self, dtype):
         """Name of the result's dtype for a source of ``dtype``."""
@@ -121,6 +147,22 @@ def _to_numpy(expression, memory, inputs=NUMPY, refuses=NO_BFLOAT16, **promises)
 def _cast(expression, inputs=FROM_NUMPY, **promises):
     return Route(expression, NUMPY_TO_TORCH, COPY, "float32", inputs=inputs, families=(CASTING,), **promises)
 
+
+ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
+
+
+def _to_device(expression, memory=COPY, host_memory=ANY_HOST, families=(TRANSFER,), **promises):
+    return Route(expression, HOST_TO_DEVICE, memory, families=families, host_memory=host_memory, **promises)
+
+
+def _to_host(expression, memory=COPY, host_memory=(PAGEABLE,), families=(TRANSFER,), **promises):
+    return Route(expression, DEVICE_TO_HOST, memory, families=families, host_memory=host_memory, **promises)
+
+
+_SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
+_PINS_EACH_CALL = "pins on the calling thread, at every call: can be slower than a plain .to(device)"
+_WAIT_BEFORE_REFILL = "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
+_READ_TOO_EARLY = "reading the result before a synchronize gives garbage"
 
 _TENSOR_CLASS = (
     "always gives float32: a complex source loses its imaginary part; takes a 0-d array of integers for a size and "
@@ -298,6 +340,74 @@ ROUTES = (
     Route("torch.tensor(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
     Route("map_tree(torch.Tensor.numpy, tree)", TORCH_TO_NUMPY, ALIAS, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
+    # Host to device
+    _to_device("t.to(device)"),
+    _to_device("t.to(device, non_blocking=True)", families=(TRANSFER, SUSTAINED), hazard=_SOURCE_IN_FLIGHT),
+    _to_device("t.cuda()", needs="cuda"),
+    _to_device("d.copy_(t)", INTO),
+    _to_device("d.copy_(t, non_blocking=True)", INTO, families=(TRANSFER, SUSTAINED), hazard=_SOURCE_IN_FLIGHT),
+    _to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
+    _to_device("s.copy_(t); d.copy_(s, non_blocking=True)", INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL),
+    _to_device(
+        "copy_in_chunks(d, t, stages)",
+        INTO,
+        host_memory=(PAGEABLE,),
+        needs="streams",
+        hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
+    ),
+    _to_device("torch.from_numpy(a).to(device)"),
+    _to_device("torch.from_numpy(a).to(device, non_blocking=True)", hazard=_SOURCE_IN_FLIGHT),
+    _to_device("torch.tensor(a, device=device)"),
+    _to_device("torch.as_tensor(a, device=device)"),
+    _to_device("torch.asarray(a, device=device)"),
+    _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING,)),
+    _to_device(
+        "t.to(device, torch.float32, non_blocking=True)",
+        casts_to="float32",
+        families=(TRANSFER_CASTING,),
+        hazard="converts on the device, so the wider bytes cross the link",
+    ),
+    _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING,)),
+    _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
+    _to_device(
+        "m.to(device, non_blocking=True)",
+        families=(TRANSFER_LAYOUT,),
+        hazard="not contiguous: goes through a pageable temporary even when pinned",
+    ),
+    _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
+    # Device to host
+    _to_host("t.cpu()"),
+    _to_host("t.to('cpu')"),
+    _to_host(
+        "t.to('cpu', non_blocking=True)", host_memory=(PINNED,), families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY
+    ),
+    _to_host("h.copy_(t)", INTO, host_memory=(PAGEABLE, PINNED)),
+    _to_host(
+        "h.copy_(t, non_blocking=True)",
+        INTO,
+        host_memory=(PAGEABLE, PINNED),
+        families=(TRANSFER, SUSTAINED),
+        hazard=_READ_TOO_EARLY,
+    ),
+    _to_host("t.cpu().numpy()", inputs=NUMPY),
+    _to_host("t.to('cpu').numpy()", inputs=NUMPY),
+    _to_host("t.detach().cpu().numpy()", inputs=DETACHED),
+    _to_host("t.cpu().detach().numpy()", inputs=DETACHED),
+    _to_host("t.detach().to('cpu').numpy()", inputs=DETACHED),
+    _to_host("t.cpu().data.numpy()", inputs=DETACHED),
+    _to_host("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
+    _to_host("t.cpu().numpy().copy()", inputs=NUMPY, hazard="t.cpu() is a copy already: this makes a second one"),
+    _to_host("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),
+    _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
+    _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
+    _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
+    _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=(PAGEABLE, PINNED), families=(DEVICE_TREES,)),
+    _to_device(
+        "map_tree(lambda x: x.to(device, non_blocking=True), tree)",
+        host_memory=(PAGEABLE, PINNED),
+        families=(DEVICE_TREES,),
+        hazard=_SOURCE_IN_FLIGHT,
+    ),
 )
 
 

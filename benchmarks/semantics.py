@@ -97,12 +97,14 @@ class RequiresGrad:
     params = (_conversion.TorchToNumpy.params[0],)
     version = _Semantics.version
 
-    def track_taken(self, route):
+    def setup(self, route):
         route = _routes.find(route, _routes.TORCH_TO_NUMPY)
         source = _sources.source(route, "float32", NBYTES)
-        names = _sources.namespace(route, source.requires_grad_())
+        self.names = _sources.namespace(route, source.requires_grad_())
+
+    def track_taken(self, route):
         try:
-            eval(route.expression, names)
+            eval(route, self.names)
         except (RuntimeError, BufferError):
             return 0
         return 1

@@ -29,7 +29,9 @@ def release(version):
 def require(needs):
     """Skip the cell unless the toolchain has what a route needs, such as "torch>=2.9 numpy>=2.1"."""
     for need in needs.split():
-        package, least = need.split(">=")
+        package, _, least = need.partition(">=")
+        if package not in VERSIONS:
+            continue  # of the device: devices.py asks it
         if release(VERSIONS[package]) < release(least):
             raise NotImplementedError(f"needs {package} {least}, this is {VERSIONS[package]}")
 
@@ -57,26 +59,30 @@ def cache_size():
     return sum(sizes.values())
 
 
+def tile(dtype, count, seed):
+    """At most TILE random numbers: full range for integers, normal for floats."""
+    dtype, size = np.dtype(dtype), min(count, TILE)
+    rng = np.random.default_rng(seed)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, size).astype(dtype)
+    if dtype.kind in "iu":
+        return rng.integers(0, np.iinfo(dtype).max, size, dtype=dtype)
+    if dtype.kind == "c":
+        return (rng.standard_normal(size) + 1j * rng.standard_normal(size)).astype(dtype)
+    return rng.standard_normal(size).astype(dtype)
+
+
+def filled(empty, seed):
+    """A flat array, every page of it written with random numbers."""
+    numbers = tile(empty.dtype, empty.size, seed)
+    for start in range(0, empty.size, TILE):
+        empty[start : start + TILE] = numbers[: empty.size - start]
+    return empty
+
+
 def array(dtype, nbytes, seed=0):
     """One-dimensional contiguous array of random numbers; ``nbytes`` bytes, one element at least."""
-    dtype = np.dtype(dtype)
-    count = max(1, nbytes // dtype.itemsize)
-    rng = np.random.default_rng(seed)
-    size = min(count, TILE)
-    if dtype.kind == "b":
-        tile = rng.integers(0, 2, size).astype(dtype)
-    elif dtype.kind in "iu":
-        tile = rng.integers(0, np.iinfo(dtype).max, size, dtype=dtype)
-    elif dtype.kind == "c":
-        tile = (rng.standard_normal(size) + 1j * rng.standard_normal(size)).astype(dtype)
-    else:
-        tile = rng.standard_normal(size).astype(dtype)
-    if size == count:
-        return tile
-    filled = np.empty(count, dtype)
-    for start in range(0, count, TILE):
-        filled[start : start + TILE] = tile[: count - start]
-    return filled
+    return filled(np.empty(max(1, nbytes // np.dtype(dtype).itemsize), dtype), seed)
 
 
 def laid_out(dtype, nbytes, layout):
@@ -97,10 +103,12 @@ def laid_out(dtype, nbytes, layout):
 
 
 def tensor(dtype, nbytes, seed=0):
-    """One-dimensional contiguous tensor of random numbers that owns its memory; ``nbytes`` bytes."""
+    """One-dimensional contiguous tensor of random numbers in memory that torch allocated; ``nbytes`` bytes."""
     if dtype == "bfloat16":
-        return torch.from_numpy(array("float32", 2 * nbytes, seed)).to(torch.bfloat16)
-    return torch.from_numpy(array(dtype, nbytes, seed)).clone()
+        return tensor("float32", 2 * nbytes, seed).to(torch.bfloat16)
+    values = torch.empty(max(1, nbytes // np.dtype(dtype).itemsize), dtype=getattr(torch, dtype))
+    filled(values.numpy(), seed)
+    return values
 
 
 def namespace(route, source):

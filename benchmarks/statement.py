@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from asv_runner.benchmarks._base import _get_first_attr
+from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
@@ -81,9 +82,15 @@ def measurement_version(*files):
 class StatementBenchmark(TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
-    A benchmark class may say ``samples_for(*params)`` (samples a process), ``single_threaded = False`` (host work is
-    spread over threads, or waits for a device, so CPU time tells nothing) and ``contracts`` (what its routes promise;
-    travels to asv's benchmarks.json).
+    A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A benchmark
+    class, or a ``timeit_*`` method as its attribute, may say
+
+    samples_for(*params)     samples a process takes of a cell (default: samples_per_process)
+    single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
+    drained = True           call the namespace's ``synchronize`` before every sample
+    once = True              what is timed happens once in a process: no warm-up, one sample of one call
+    measured_by = (files)    files beside its own that decide the measurement, for its version
+    contracts = {}           what its routes promise; travels to asv's benchmarks.json
     """
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
@@ -92,13 +99,19 @@ class StatementBenchmark(TimeBenchmark):
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
         self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
-        self.version = measurement_version(inspect.getsourcefile(type(func.__self__)))
+        decisive = _get_first_attr(attr_sources, "measured_by", ())
+        self.version = measurement_version(inspect.getsourcefile(type(func.__self__)), *decisive)
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
+        self.once = _get_first_attr(attr_sources, "once", False)
+        self.drained = _get_first_attr(attr_sources, "drained", False)
         samples_for = _get_first_attr(attr_sources, "samples_for", None)
         cells = list(itertools.product(*self._params))
-        self.samples_per_process = [
-            samples_for(*cell) if samples_for else samples_per_process(self._nbytes(cell)) for cell in cells
-        ]
+        if self.once:
+            self.samples_per_process = [1] * len(cells)
+        elif samples_for:
+            self.samples_per_process = [samples_for(*cell) for cell in cells]
+        else:
+            self.samples_per_process = [samples_per_process(self._nbytes(cell)) for cell in cells]
 
     def _nbytes(self, cell):
         return dict(zip(self.param_names, cell)).get("nbytes", 0)
@@ -115,11 +128,14 @@ class StatementBenchmark(TimeBenchmark):
             for setup in self._setups:
                 setup(*self._current_params)
         except NotImplementedError as reason:
-            print(f"asv: skipped: {reason}")
-            log(benchmark=self.name, params=self.params_text(), skipped=str(reason))
+            self._log_skip(reason)
             return True
         self._load_vars()
         return False
+
+    def _log_skip(self, reason):
+        print(f"asv: skipped: {reason}")
+        log(benchmark=self.name, params=self.params_text(), skipped=str(reason))
 
     def params_text(self):
         """The cell's parameters as asv writes them."""
@@ -127,20 +143,26 @@ class StatementBenchmark(TimeBenchmark):
 
     def run(self, *params):
         """Warm up, then take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
-        statement, namespace = self.func(*params)
+        try:
+            statement, namespace, *calls = self.func(*params)
+        except NotImplementedError as reason:  # asv knows this as a skip in setup alone
+            self._log_skip(reason)
+            raise SkipNotImplemented(str(reason)) from None
         timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
+        prepare = namespace["synchronize"] if self.drained else None
+        scale = calls[0] if calls else 1
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
         cells = list(itertools.product(*self._params))
         count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(tuple(params))]
-        number = self._warm_up(timer)
+        number = 1 if self.once else self._warm_up(timer)
         samples, retaken, disturbed = [], 0, 0
         for _ in range(count):
-            seconds, quiet = self._sample(timer, number)
-            while not quiet and retaken < RETAKES:
+            seconds, quiet = self._sample(timer, number, prepare)
+            while not quiet and retaken < RETAKES and not self.once:
                 retaken += 1
-                seconds, quiet = self._sample(timer, number)
+                seconds, quiet = self._sample(timer, number, prepare)
             disturbed += not quiet
-            samples.append(seconds / number)
+            samples.append(seconds / number / scale)
         log(benchmark=self.name, params=self.params_text(), samples=count, retaken=retaken, disturbed=disturbed)
         return {"samples": samples, "number": number}
 
@@ -161,8 +183,10 @@ class StatementBenchmark(TimeBenchmark):
                 growth = self.sample_time / max(seconds, 1e-9)
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
-    def _sample(self, timer, number):
+    def _sample(self, timer, number, prepare=None):
         """Seconds of ``number`` calls, and whether the machine left the process alone meanwhile."""
+        if prepare is not None:
+            prepare()
         cpu, wall = time.process_time(), time.perf_counter()
         seconds = timer.timeit(number)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -170,9 +194,10 @@ class StatementBenchmark(TimeBenchmark):
 
     def do_profile(self, filename=None):
         """Profile the statement itself (asv's own would profile the method that merely returns it)."""
-        statement, namespace = self.func(*self._current_params)
-        code = compile(f"for _ in range(100):\n    {statement}", self.name, "exec")
+        statement, namespace = self.func(*self._current_params)[:2]
+        code = compile(statement, self.name, "exec")
         profile = cProfile.Profile()
-        profile.runctx(code, dict(namespace), {})
+        names = dict(namespace)
+        profile.runcall(lambda: [exec(code, names) for _ in range(100)])
         if filename is not None:
             profile.dump_stats(filename)

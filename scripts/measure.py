@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.cli import UserError
-from profiles import Profile, count, select
+from profiles import NEEDS_DEVICE, Profile, count, select
 from toolchains import installed, ledger
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,13 +64,16 @@ def discover(machine: str, commit: str = "") -> dict[str, Any]:
 def settings(python: str = sys.executable) -> dict[str, Any]:
     """The toolchain really imported and its thread settings, from a process like those that are timed."""
     code = (
-        "import json, platform, numpy, torch;"
+        "import json, platform, sys, numpy, torch; sys.path.insert(0, sys.argv[1])\n"
+        "from benchmarks import devices\n"
+        "try: device, why = str(devices.find()), ''\n"
+        "except NotImplementedError as reason: device, why = None, str(reason)\n"
         "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
         " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
-        " 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
+        " 'device': device, 'no_device': why, 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment)
+    done = subprocess.run([python, "-c", code, str(ROOT)], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise UserError(f"torch cannot be imported: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -237,19 +240,29 @@ class Cells:
     timed: Mapping[str, Sequence[str]]
     processes: int  # that time a cell, in one round
     looked_at: int  # cells that are counted and not timed: once is enough
+    unavailable: Sequence[str]  # benchmarks left out because there is no accelerator
 
 
-def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str) -> Cells:
-    """The cells of ``profile`` whose benchmark's name matches ``only``; UserError if there is none."""
+def cells_of(
+    profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str, device: str | None = None
+) -> Cells:
+    """The cells of ``profile`` whose benchmark's name matches ``only``; UserError if there is none.
+
+    Without a ``device`` the benchmarks that need one are left out here, once for all: asking each of their thousands of
+    cells would cost a process each.
+    """
     patterns = {name: found for name, found in select(profile, benchmarks).items() if re.search(only or "", name)}
     if not patterns:
         raise UserError(f"--only {only!r} matches no benchmark of the profile {title}")
+    unavailable = [] if device else [name for name in patterns if re.fullmatch(NEEDS_DEVICE, name)]
+    patterns = {name: found for name, found in patterns.items() if name not in unavailable}
     timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
     return Cells(
         patterns,
         timed,
         processes=sum(count(found, benchmarks[name]) for name, found in timed.items()),
         looked_at=sum(count(found, benchmarks[name]) for name, found in patterns.items() if name not in timed),
+        unavailable=unavailable,
     )
 
 
@@ -289,6 +302,8 @@ def take_rounds(
     """
     for number in range(record["rounds"], rounds):
         selected = cells.timed if number or append else cells.patterns
+        if not selected:
+            break  # asv takes no pattern for every benchmark there is
         # what an interrupted round logged is measured again
         kept = [json.dumps(line) for line in lines_of(state.log) if line.get("round", number) < number]
         state.log.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
@@ -307,6 +322,8 @@ def take_rounds(
         record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
         state.save(record)
     record.update(summary(state.log))
+    if cells.unavailable:
+        record["skipped"][record["settings"]["no_device"]] = list(cells.unavailable)
 
 
 def file_record(record: dict[str, Any], commit: str) -> Path:

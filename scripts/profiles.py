@@ -71,6 +71,7 @@ def count(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> int:
     return sum(any(re.search(pattern, cell) for pattern in patterns) for cell in names(benchmark))
 
 
+NEEDS_DEVICE = r"(transfer|overlap|firsts|link)\..*"
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
 ONE_EACH = (
@@ -78,6 +79,9 @@ ONE_EACH = (
     Rule(r"limits\..*"),
     Rule(r"semantics\..*", dtype=["float32"]),
 )
+
+TRANSFER_SIZES = [4, 4 * KIB, MIB, 16 * MIB, 64 * MIB]
+NON_BLOCKING = r".*(non_blocking=True|copy_in_chunks).*"
 
 PROFILES = {
     "quick": Profile(
@@ -111,5 +115,41 @@ PROFILES = {
             Rule(r"semantics\..*"),
         ),
     ),
-    "full": Profile(4, 40.0, (Rule(r".*"),)),
+    # the cross product of everything on the CPU; transfers have a profile of their own
+    "full": Profile(4, 40.0, (Rule(rf"(?!{NEEDS_DEVICE}).*"),)),
+    # what the accelerator's half of a page is made from
+    "transfers": Profile(
+        2,
+        8.0,
+        (
+            Rule(r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion", dtype=["float32"], nbytes=TRANSFER_SIZES),
+            Rule(
+                r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion",
+                dtype=["float32"],
+                nbytes=[64 * KIB, 256 * MIB, 1024 * MIB],
+                route=r"'(t\.to\(device(, non_blocking=True)?\)|d\.copy_\(t(, non_blocking=True)?\)|t\.cpu\(\)"
+                r"|h\.copy_\(t(, non_blocking=True)?\))'|\"t\.to\('cpu', non_blocking=True\)\"",
+            ),
+            Rule(
+                r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion",
+                nbytes=[16 * MIB],
+                memory=["pinned"],
+                route=["d.copy_(t, non_blocking=True)", "h.copy_(t, non_blocking=True)"],
+            ),
+            Rule(
+                r"transfer\..*\.timeit_enqueue", dtype=["float32"], nbytes=[4 * KIB, MIB, 64 * MIB], route=NON_BLOCKING
+            ),
+            Rule(
+                r"transfer\..*\.timeit_sustained",
+                dtype=["float32"],
+                nbytes=[4 * KIB, MIB, 64 * MIB],
+                memory=["pinned"],
+                route=NON_BLOCKING,
+            ),
+            Rule(r"transfer\.(Casting|Transposed)\..*", nbytes=[16 * MIB]),
+            Rule(r"transfer\.(Scalar|TreeToNumpy|TreeToDevice)\..*", nbytes=[4, 4 * KIB, MIB]),
+            Rule(r"(overlap|firsts|link)\..*"),
+            Rule(r"limits\..*"),
+        ),
+    ),
 }

@@ -58,7 +58,7 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     from toolchains import plugin  # imports asv, which check_ready has found
 
     plugin.register(machine)
-    cells = cells_of(profile, discover(machine), chosen.only, chosen.profile)
+    benchmarks = discover(machine)
     rounds = chosen.rounds or profile.rounds
 
     state = State(ROOT / ".asv" / "runs" / machine)
@@ -72,9 +72,13 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     if not record:
         record = new_record(chosen.profile, chosen.only, machine, toolchain)
         state.start(record)
+    device = record["settings"]["device"]
+    cells = cells_of(profile, benchmarks, chosen.only, chosen.profile, device)
     load = record["conditions"]["load_average"]
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
         print(f"this machine is busy (load average {load:.1f}): figures will be noisy")
+    if cells.unavailable:
+        print(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {record['settings']['no_device']}")
     print(
         f"{toolchain} on {machine}: profile {chosen.profile}, {cells.processes} timed cells x {rounds} processes, "
         f"{cells.looked_at} looked at once"

@@ -1,0 +1,107 @@
+"""Find an accelerator, wait for it, pin host memory. Touches no device at import, nor until `find` is called.
+
+torch.cuda stands for CUDA and ROCm alike. Other accelerators (xpu, mps, a private-use backend) are used through the
+module of their name under torch, as far as that goes: what one cannot do is asked, not assumed.
+"""
+
+import os
+
+import torch
+
+VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
+NONE_FOUND = "needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device"
+
+
+class Device:
+    """An accelerator, by torch's name of it (cuda:0). Making one does not initialise it; using it does."""
+
+    def __init__(self, name):
+        self.device = torch.device(name)
+        self.module = getattr(torch, self.device.type, None)
+
+    def __str__(self):
+        return str(self.device)
+
+    def synchronize(self):
+        """Wait until all work queued on the device is done. A backend that has no such call does nothing late."""
+        wait = getattr(self.module, "synchronize", None)
+        if wait is not None:
+            wait()
+
+    @property
+    def is_cuda(self):
+        return self.device.type == "cuda"
+
+    @property
+    def has_streams(self):
+        return hasattr(self.module, "Stream") and hasattr(self.module, "stream") and hasattr(self.module, "Event")
+
+    def require_streams(self):
+        if not self.has_streams:
+            raise NotImplementedError(f"{self.device.type} has no streams in torch {torch.__version__}")
+
+    def pinned(self, tensor):
+        """A page-locked copy of a host tensor; skips the cell where the device has no pinned memory."""
+        try:
+            copy = torch.empty_like(tensor, pin_memory=True)
+        except (RuntimeError, NotImplementedError, AssertionError) as error:
+            raise NotImplementedError(f"{self.device.type} has no pinned memory: {first_line(error)}") from None
+        return copy.copy_(tensor)
+
+    def registered(self, tensor):
+        """Page-lock the memory of a host tensor in place; returns a callable that undoes it. Skips where that fails."""
+        if not self.is_cuda:
+            raise NotImplementedError(f"{self.device.type} has no call that registers host memory")
+        runtime = torch.cuda.cudart()
+        address, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        code = runtime.cudaHostRegister(address, nbytes, 0)
+        if int(code):
+            # refused under confidential computing, and where the limit of locked memory is low (ulimit -l)
+            raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {code}")
+        return lambda: runtime.cudaHostUnregister(address)
+
+    def clock(self):
+        """A clock of the device in seconds, for timeit: its readings are events in the device's own queue.
+
+        What lies between two readings is the device's time alone, so it suits pure DMA: pinned, non-blocking copies.
+        """
+        self.require_streams()
+        start = self.module.Event(enable_timing=True)
+        start.record()
+
+        def now():
+            event = self.module.Event(enable_timing=True)
+            event.record()
+            event.synchronize()
+            return start.elapsed_time(event) / 1e3
+
+        return now
+
+
+def first_line(error):
+    """The first line of an exception's text; torch adds pages of advice below it."""
+    return str(error).strip().split("\n")[0]
+
+
+def find():
+    """The accelerator to measure; NotImplementedError where there is none."""
+    name = os.environ.get(VARIABLE)
+    if name:
+        return Device(name)
+    # asks the driver without making a context, after which a process could not fork
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    if torch.cuda.is_available():
+        return Device("cuda:0")
+    for kind in ("xpu", "mps"):
+        module = getattr(torch, kind, None) or getattr(torch.backends, kind, None)
+        if module is not None and getattr(module, "is_available", lambda: False)():
+            return Device(kind)
+    raise NotImplementedError(NONE_FOUND)
+
+
+def is_out_of_memory(error):
+    """Whether an exception says that the host or the device has no more memory."""
+    if isinstance(error, (MemoryError, getattr(torch.cuda, "OutOfMemoryError", MemoryError))):
+        return True
+    text = str(error).lower()
+    return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))

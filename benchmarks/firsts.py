@@ -1,0 +1,61 @@
+"""What does the first use of a device or of pinned memory cost? Once in a process: each sample is a fresh one."""
+
+import torch as _torch
+
+from . import devices as _devices
+from . import sources as _sources
+
+
+class Context:
+    """Making the device's context: the first tensor on it."""
+
+    param_names = ()
+    single_threaded = False
+    once = True
+    measured_by = (_devices.__file__,)
+    timeout = 120
+
+    def setup(self):
+        self.device = _devices.find()
+
+    def timeit_first_tensor(self):
+        names = {"torch": _torch, "device": self.device.device, "synchronize": self.device.synchronize}
+        return "torch.empty(1, device=device); synchronize()", names
+
+
+class PinnedMemory:
+    """Pinned memory for the first time in a process, after the context exists."""
+
+    param_names = ("nbytes",)
+    params = ([2**20, 64 * 2**20, 2**30],)
+    single_threaded = False
+    once = True
+    measured_by = (_devices.__file__,)
+    timeout = 120
+
+    def setup(self, nbytes):
+        device = _devices.find()
+        _sources.require_memory(4 * nbytes)
+        _torch.empty(1, device=device.device)
+        device.synchronize()
+        device.pinned(_torch.empty(1, dtype=_torch.uint8))  # skips where there is none
+        host = _sources.tensor("uint8", nbytes)
+        self.release = []
+        self.names = {"torch": _torch, "nbytes": nbytes, "t": host}
+        self.names["register"] = lambda: self.release.append(device.registered(host))
+
+    def teardown(self, nbytes):
+        for release in getattr(self, "release", []):
+            release()
+
+    def timeit_allocate(self, nbytes):
+        """torch's pinned allocator asks the driver for a block that it then keeps."""
+        return "torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)", self.names
+
+    def timeit_pin_copy(self, nbytes):
+        """Pinning an existing tensor makes a pinned copy of it."""
+        return "t.pin_memory()", self.names
+
+    def timeit_register(self, nbytes):
+        """Pinning an existing tensor in place."""
+        return "register()", self.names

@@ -1,0 +1,125 @@
+"""What does the link to the accelerator allow? Pinned copies into existing memory, by the device's own clock."""
+
+import time as _time
+
+import torch as _torch
+
+from . import devices as _devices
+from . import moving as _moving
+from . import routes as _routes
+from . import statement as _statement
+
+BOTH = "both at once"
+LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
+
+
+class Limit:
+    """The best a copy of ``nbytes`` can do, each way and both ways at once (then 2 x nbytes move)."""
+
+    param_names = ("direction", "nbytes")
+    params = ([_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST, BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
+    single_threaded = False
+    measured_by = (_moving.__file__, _devices.__file__)
+    timeout = 120
+
+    def samples_for(self, direction, nbytes):
+        return _statement.samples_per_process(nbytes)
+
+    def setup(self, direction, nbytes):
+        self.device = device = _devices.find()
+        device.require_streams()
+        find = _routes.find
+        there = find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
+        back = find("h.copy_(t, non_blocking=True)", _routes.DEVICE_TO_HOST)
+        self.moves = [_moving.Move(route, _routes.PINNED, "uint8", nbytes, device) for route in (there, back)]
+        for move in self.moves:
+            move.verify()
+        side = device.module.Stream(device=device.device)
+        current = device.module.current_stream()
+
+        def both():
+            with device.module.stream(side):
+                self.moves[1].names["h"].copy_(self.moves[1].names["t"], non_blocking=True)
+            self.moves[0].names["d"].copy_(self.moves[0].names["t"], non_blocking=True)
+            current.wait_stream(side)
+
+        self.names = {"there": self.moves[0].names, "back": self.moves[1].names, "both": both}
+        self.timer = device.clock()
+
+    def teardown(self, *cell):
+        for move in getattr(self, "moves", []):
+            move.close()
+
+    def timeit_copy(self, direction, nbytes):
+        if direction == BOTH:
+            return "both()", self.names
+        names = self.moves[0 if direction == _routes.HOST_TO_DEVICE else 1].names
+        route = self.moves[0 if direction == _routes.HOST_TO_DEVICE else 1].route
+        return route.expression, names
+
+
+class Floor:
+    """Waiting for an idle device: what every completion time contains."""
+
+    param_names = ()
+    single_threaded = False
+    measured_by = (_devices.__file__,)
+
+    def setup(self):
+        self.device = _devices.find()
+        _torch.empty(1, device=self.device.device)
+
+    def timeit_synchronize(self):
+        return "synchronize()", {"synchronize": self.device.synchronize}
+
+
+class Hardware:
+    """Link generation and width, clocks in MHz and the NUMA node, read under load with nvidia-ml-py."""
+
+    param_names = ("quantity",)
+    params = (["link generation", "link width", "graphics clock", "memory clock", "NUMA node"],)
+    version = _statement.measurement_version(__file__, _devices.__file__)
+    timeout = 120
+
+    def setup(self, quantity):
+        device = _devices.find()
+        try:
+            import pynvml
+        except ImportError:
+            raise NotImplementedError("needs nvidia-ml-py") from None
+        if not device.is_cuda or _torch.version.hip:
+            raise NotImplementedError("nvidia-ml-py reads NVIDIA's devices alone")
+        route = _routes.find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
+        move = _moving.Move(route, _routes.PINNED, "uint8", 64 * 2**20, device)
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid(device))
+        until = _time.monotonic() + LOAD_SECONDS
+        while _time.monotonic() < until:
+            move.run()
+        for _ in range(16):  # still copying while the link is asked
+            move.names["d"].copy_(move.names["t"], non_blocking=True)
+        ask = {
+            "link generation": lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
+            "link width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+            "graphics clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_GRAPHICS),
+            "memory clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+            "NUMA node": lambda: pynvml.nvmlDeviceGetNumaNodeId(handle),
+        }
+        try:
+            self.value = ask[quantity]()
+        except (pynvml.NVMLError, AttributeError) as error:
+            raise NotImplementedError(f"the driver does not say: {error}") from None
+        finally:
+            device.synchronize()
+            move.close()
+
+    def track_value(self, quantity):
+        return self.value
+
+    track_value.unit = "as named"
+
+
+def _uuid(device):
+    """NVML's name of a torch device: visible devices may be a part of the machine's, in another order."""
+    uuid = str(_torch.cuda.get_device_properties(device.device).uuid)
+    return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"

@@ -1,0 +1,181 @@
+"""What moves between host and device: sources, destinations, staging, and a check that the bytes arrive.
+
+Nothing here measures, so that all of it is tested for real on a device that only moves bytes (tests/test_moving.py).
+"""
+
+import re
+
+import numpy as np
+import torch
+
+from . import routes as _routes
+from . import sources as _sources
+from .batches import map_tree
+from .devices import first_line, is_out_of_memory
+
+DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
+# From a loss value to what no cache holds; 4 bytes are one element at least
+SIZES = [4, 4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2**30]
+CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
+VERIFY_ALL = 64 * 2**20  # bytes up to which every one is compared; of more, both ends and every 4,096th
+
+
+def uses(route, name):
+    """Whether a route's expression uses a name of the catalogue."""
+    return re.search(rf"\b{name}\b", route.expression) is not None
+
+
+class Stages:
+    """Two pinned buffers, a side stream and an event each: what a copy in chunks keeps between calls."""
+
+    def __init__(self, device, dtype):
+        device.require_streams()
+        self.module = device.module
+        count = max(1, CHUNK // dtype.itemsize)
+        self.buffers = [device.pinned(torch.empty(count, dtype=dtype)) for _ in range(2)]
+        self.events = [self.module.Event() for _ in range(2)]
+        self.stream = self.module.Stream(device=device.device)
+        self.count = count
+
+
+def copy_in_chunks(d, t, stages):
+    """Copy a pageable host tensor to the device through two pinned buffers, the host's copy beside the device's."""
+    stages.stream.wait_stream(stages.module.current_stream())
+    target, source = d.view(-1), t.view(-1)
+    with stages.module.stream(stages.stream):
+        for index, start in enumerate(range(0, source.numel(), stages.count)):
+            buffer, event = stages.buffers[index % 2], stages.events[index % 2]
+            event.synchronize()  # the buffer's last chunk has left it
+            chunk = source[start : start + stages.count]
+            buffer[: chunk.numel()].copy_(chunk)
+            target[start : start + stages.count].copy_(buffer[: chunk.numel()], non_blocking=True)
+            event.record(stages.stream)
+    stages.module.current_stream().wait_stream(stages.stream)
+    return d
+
+
+def host_tensor(device, dtype, nbytes, memory, seed=0):
+    """A host tensor in pageable, pinned or registered memory, and a callable that gives the memory up again."""
+    tensor = _sources.tensor(dtype, nbytes, seed)
+    if memory == _routes.PINNED:
+        return device.pinned(tensor), lambda: None
+    if memory == _routes.REGISTERED:
+        return tensor, device.registered(tensor)
+    return tensor, lambda: None
+
+
+def require(route, memory, device):
+    """Skip the cell where the route does not take this host memory, or the toolchain or the device lacks something."""
+    if memory not in route.host_memory:
+        raise NotImplementedError(f"for {' or '.join(route.host_memory)} memory only")
+    _sources.require(route.needs)
+    if "cuda" in route.needs.split() and not device.is_cuda:
+        raise NotImplementedError(f"needs CUDA, this is {device}")
+
+
+class Move:
+    """A route made ready: ``names`` for its expression, ``run`` it, ``verify`` what arrived, ``close`` it.
+
+    NotImplementedError where the toolchain, the device or the memory cannot do it, out of memory included.
+    """
+
+    def __init__(self, route, memory, dtype, nbytes, device):
+        require(route, memory, device)
+        # the source, a buffer, a staging copy, and what verifying takes
+        _sources.require_memory(4 * nbytes)
+        self.route, self.device, self.memory = route, device, memory
+        self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.synchronize}
+        self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
+        self.release = []
+        try:
+            self._prepare(dtype, nbytes)
+        except (RuntimeError, MemoryError) as error:
+            self.close()
+            if is_out_of_memory(error):
+                raise NotImplementedError(f"out of memory: {first_line(error)}") from None
+            raise
+
+    def _prepare(self, dtype, nbytes):
+        route, device, names = self.route, self.device, self.names
+        to_device = route.direction == _routes.HOST_TO_DEVICE
+        host, release = host_tensor(device, dtype, nbytes, self.memory if to_device else _routes.PAGEABLE)
+        self.release.append(release)
+        if uses(route, "tree"):
+            quarter = max(1, host.numel() // 4)
+            leaves = [host[:quarter], host[quarter : 2 * quarter], host[:quarter], host[-quarter:]]
+            tree = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
+            self.source = names["tree"] = tree if to_device else map_tree(lambda x: x.to(device.device), tree)
+            return
+        if uses(route, "m"):
+            columns = min(1024, max(1, int(host.numel() ** 0.5)))
+            host = host[: host.numel() // columns * columns].view(-1, columns).t()
+        if _routes.SCALAR in route.families:
+            host = host[0]
+        self.source = host if to_device else host.to(device.device)
+        names["a" if uses(route, "a") else "m" if uses(route, "m") else "t"] = (
+            self.source.numpy() if uses(route, "a") else self.source
+        )
+        if uses(route, "d"):
+            names["d"] = torch.empty_like(self.source, device=device.device)
+        if uses(route, "s"):
+            names["s"] = device.pinned(host)
+        if uses(route, "h"):
+            names["h"] = torch.empty_like(host)
+            if self.memory == _routes.PINNED:
+                names["h"] = device.pinned(names["h"])
+        if uses(route, "stages"):
+            names["stages"] = Stages(device, host.dtype)
+
+    def run(self):
+        """Run the route once and wait for it; its result, or the buffer that it wrote into."""
+        *before, last = self.route.expression.split("; ")
+        for statement in before:
+            exec(statement, self.names)
+        result = eval(last, self.names)
+        self.device.synchronize()
+        if self.route.memory == _routes.INTO:
+            return self.names["d" if "d" in self.names else "h"]
+        return result
+
+    def verify(self):
+        """Run the route once; RuntimeError unless what arrived is what was sent."""
+        try:
+            arrived, sent = leaves_of(self.run()), leaves_of(self.source)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise NotImplementedError(f"out of memory: {first_line(error)}") from None
+            raise
+        for got, expected in zip(arrived, sent):
+            got, expected = as_host(got), as_host(expected)
+            if got.shape != expected.shape or not same(got, expected.to(got.dtype)):
+                raise RuntimeError(f"{self.route.expression}: what arrived is not what was sent")
+
+    def close(self):
+        """Give up registered memory and every buffer."""
+        for release in self.release:
+            release()
+        self.release.clear()
+        self.names.clear()
+
+
+def leaves_of(tree):
+    """The leaves of nested dicts, lists and tuples, in order."""
+    leaves = []
+    map_tree(leaves.append, tree)
+    return leaves
+
+
+def as_host(value):
+    """A tensor, an array or a number as a host tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu")
+    return torch.from_numpy(np.array(value))
+
+
+def same(got, expected):
+    """Whether two host tensors hold the same bytes; of large ones, at both ends and every 4,096th element."""
+    got, expected = got.reshape(-1), expected.reshape(-1)
+    if got.numel() * got.element_size() > VERIFY_ALL:
+        parts = (slice(0, 4096), slice(-4096, None), slice(None, None, 4096))
+        return all(torch.equal(got[part], expected[part]) for part in parts)
+    return torch.equal(got, expected)

@@ -1,0 +1,133 @@
+"""What does it cost to move data between the host and an accelerator, from and to which memory, waiting or not?
+
+completion  the call and a synchronize: until the bytes have arrived
+enqueue     the call alone: how long the caller is held; the queue is drained before every sample
+sustained   several non-blocking copies in flight and one synchronize, by the copy
+"""
+
+from . import devices as _devices
+from . import moving as _moving
+from . import routes as _routes
+from . import statement as _statement
+
+IN_FLIGHT = 8  # copies queued before the synchronize of `sustained`
+
+
+def _family(family, direction):
+    return [route.expression for route in _routes.select(family, direction)]
+
+
+class _Transfer:
+    """route × memory × dtype × nbytes; memory is that of the host side."""
+
+    param_names = ("route", "memory", "dtype", "nbytes")
+    single_threaded = False  # the host waits for the device, spinning or asleep
+    measured_by = (_moving.__file__, _devices.__file__)
+    timeout = 120
+
+    def __init__(self):
+        self.contracts = {route: _routes.find(route, self.direction).contract() for route in self.params[0]}
+
+    def samples_for(self, route, *cell):
+        return _statement.samples_per_process(cell[-1])
+
+    def setup(self, route, memory, dtype, nbytes):
+        device = _devices.find()
+        self.route = _routes.find(route, self.direction)
+        self.move = _moving.Move(self.route, memory, dtype, nbytes, device)
+        self.move.verify()
+
+    def teardown(self, *cell):
+        if hasattr(self, "move"):
+            self.move.close()
+
+    def timeit_completion(self, route, *cell):
+        return f"{route}; synchronize()", self.move.names
+
+
+class _Asynchronous(_Transfer):
+    def timeit_enqueue(self, route, *cell):
+        if not self.route.non_blocking:
+            raise NotImplementedError("blocking: its completion time is how long it holds the caller")
+        return route, self.move.names
+
+    timeit_enqueue.number = 1
+    timeit_enqueue.drained = True
+
+    def timeit_sustained(self, route, memory, *cell):
+        if _routes.SUSTAINED not in self.route.families or memory == _routes.PAGEABLE:
+            raise NotImplementedError("not asynchronous: several cannot be in flight")
+        return f"for _ in range({IN_FLIGHT}): {route}\nsynchronize()", self.move.names, IN_FLIGHT
+
+
+class HostToDevice(_Asynchronous):
+    direction = _routes.HOST_TO_DEVICE
+    params = (
+        _family(_routes.TRANSFER, _routes.HOST_TO_DEVICE),
+        list(_routes.ANY_HOST),
+        _moving.DTYPES,
+        _moving.SIZES,
+    )
+
+
+class DeviceToHost(_Asynchronous):
+    direction = _routes.DEVICE_TO_HOST
+    params = (
+        _family(_routes.TRANSFER, _routes.DEVICE_TO_HOST),
+        [_routes.PAGEABLE, _routes.PINNED],
+        _moving.DTYPES,
+        _moving.SIZES,
+    )
+
+
+class _Float(_Transfer):
+    """route × memory × nbytes of one dtype."""
+
+    param_names = ("route", "memory", "nbytes")
+    dtype = "float32"
+
+    def setup(self, route, memory, nbytes):
+        super().setup(route, memory, self.dtype, nbytes)
+
+
+class Casting(_Float):
+    """float64 on the host, float32 on the device; nbytes is that of the source."""
+
+    direction, dtype = _routes.HOST_TO_DEVICE, "float64"
+    params = (
+        _family(_routes.TRANSFER_CASTING, _routes.HOST_TO_DEVICE),
+        [_routes.PAGEABLE, _routes.PINNED],
+        _moving.SIZES[3:6],
+    )
+
+
+class Transposed(_Float):
+    direction = _routes.HOST_TO_DEVICE
+    params = (
+        _family(_routes.TRANSFER_LAYOUT, _routes.HOST_TO_DEVICE),
+        [_routes.PAGEABLE, _routes.PINNED],
+        _moving.SIZES[3:6],
+    )
+
+
+class Scalar(_Float):
+    """One float32, such as a loss, to a Python or NumPy number."""
+
+    direction = _routes.DEVICE_TO_HOST
+    params = (_family(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])
+
+
+class TreeToNumpy(_Float):
+    """A nested container of four float32 device tensors, nbytes together."""
+
+    direction = _routes.DEVICE_TO_HOST
+    params = (_family(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:6])
+
+
+class TreeToDevice(_Float):
+    direction = _routes.HOST_TO_DEVICE
+    params = (
+        _family(_routes.DEVICE_TREES, _routes.HOST_TO_DEVICE),
+        [_routes.PAGEABLE, _routes.PINNED],
+        _moving.SIZES[1:6],
+    )

@@ -1,0 +1,118 @@
+"""What only an accelerator can show: every transfer route, and each hazard happening. Not run where there is none."""
+
+import pytest
+import torch
+
+from benchmarks import devices, moving, overlap, routes
+
+try:
+    DEVICE = devices.find()
+except NotImplementedError as reason:
+    DEVICE = None
+    WHY = str(reason)
+else:
+    WHY = ""
+
+pytestmark = [pytest.mark.device, pytest.mark.skipif(DEVICE is None, reason=WHY)]
+LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link there is, so that the host is sure to be earlier
+
+
+def transfers():
+    for route in routes.ROUTES:
+        for memory in route.host_memory:
+            yield pytest.param(route, memory, id=f"{route.direction} {memory} {route.expression}")
+
+
+def made(expression, direction, memory, nbytes=LARGE, dtype="float32"):
+    return moving.Move(routes.find(expression, direction), memory, dtype, nbytes, DEVICE)
+
+
+@pytest.mark.parametrize("route, memory", list(transfers()))
+@pytest.mark.parametrize("nbytes", [4, 4096, 9 * 2**20])  # 9 MiB: three chunks, the last one short
+def test_the_bytes_arrive(route, memory, nbytes):
+    dtype = "float64" if routes.TRANSFER_CASTING in route.families else "float32"
+    try:
+        move = moving.Move(route, memory, dtype, nbytes, DEVICE)
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+    for _ in range(3):  # staging buffers are refilled
+        move.verify()
+    move.close()
+
+
+def busy():
+    """Work that holds the current stream for a while."""
+    matrix = torch.randn(overlap.MATRIX, overlap.MATRIX, device=DEVICE.device)
+    for _ in range(20):
+        matrix = torch.mm(matrix, matrix).clamp(-1, 1)
+
+
+def test_a_non_blocking_result_is_garbage_before_a_synchronize():
+    move = made("h.copy_(t, non_blocking=True)", routes.DEVICE_TO_HOST, routes.PINNED)
+    names = move.names
+    names["h"].fill_(-12345)
+    expected = names["t"].to("cpu")
+    DEVICE.synchronize()
+    busy()
+    names["h"].copy_(names["t"], non_blocking=True)
+    assert not torch.equal(names["h"], expected), "the copy was not late: the hazard did not show"
+    DEVICE.synchronize()
+    assert torch.equal(names["h"], expected)
+
+
+def test_changing_a_pinned_source_before_completion_changes_what_arrives():
+    move = made("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE, routes.PINNED)
+    names = move.names
+    sent = names["t"].clone()
+    DEVICE.synchronize()
+    busy()
+    names["d"].copy_(names["t"], non_blocking=True)
+    names["t"].fill_(-12345)
+    DEVICE.synchronize()
+    assert not torch.equal(names["d"].to("cpu"), sent), "the source was read at once: the hazard did not show"
+
+
+def test_changing_a_pageable_source_is_safe_once_the_call_returns():
+    move = made("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE, routes.PAGEABLE)
+    names = move.names
+    sent = names["t"].clone()
+    names["d"].copy_(names["t"], non_blocking=True)
+    names["t"].fill_(-12345)
+    DEVICE.synchronize()
+    assert torch.equal(names["d"].to("cpu"), sent)
+
+
+def test_numpy_of_a_device_tensor_raises():
+    with pytest.raises(TypeError, match="host memory|numpy"):
+        torch.ones(3, device=DEVICE.device).numpy()
+
+
+def test_mixing_devices_raises():
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(3, device=DEVICE.device) + torch.ones(3)
+
+
+@pytest.mark.parametrize("form", overlap.TrainingStep.params[0])
+def test_every_form_of_a_training_step_learns_the_same(form):
+    losses = []
+    for name in ("naive", form):
+        torch.manual_seed(0)
+        step = overlap.TrainingStep()
+        step.setup(name, 2**20)
+        losses.append(step.names["epoch"]())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_the_device_clock_agrees_with_the_host():
+    import time
+
+    if not DEVICE.has_streams:
+        pytest.skip("no events on this device")
+    move = made("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE, routes.PINNED)
+    move.run()
+    clock, start = DEVICE.clock(), time.perf_counter()
+    first = clock()
+    for _ in range(10):
+        move.run()
+    device, host = clock() - first, time.perf_counter() - start
+    assert 0.5 * host < device < 1.1 * host
