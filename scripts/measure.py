@@ -70,7 +70,8 @@ def settings(python: str = sys.executable) -> dict[str, Any]:
         "except NotImplementedError as reason: device, why = None, str(reason)\n"
         "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
         " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
-        " 'device': device, 'no_device': why, 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
+        " 'torch_threads': torch.get_num_threads(), 'device': device, 'no_device': why,"
+        " 'git': torch.version.git_version}))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run([python, "-c", code, str(ROOT)], capture_output=True, text=True, env=environment)
