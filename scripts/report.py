@@ -25,25 +25,29 @@ from analysis.figures import Figure
 from analysis.results import COUNTING, MISSING, NAMES, PARAMETERS, TIMING, Results, load, machines
 from analysis.show import Line
 from analysis.tables import Table
+from markupsafe import Markup
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 TEMPLATES = Path(__file__).resolve().parent / "analysis"
 COLUMNS = {
     "kind": "timed (one row a cell and process), counted (one row a cell), or failed or skipped (no figure)",
-    "machine, file, commit, toolchain, torch, numpy, python": "what was measured where; file: asv's result file",
-    "benchmark, family, group, method, cell": "asv's names: module.Class.method, its parts, and with the parameters",
-    "route, dtype, nbytes, layout, threads, statement": "parameters, empty where a benchmark has them not; nbytes in "
-    "bytes of the source",
-    "direction, memory": "from the route's contract: numpy→torch or torch→numpy; alias, copy or into, as declared "
-    "for a kept dtype",
+    "machine, toolchain, torch, numpy, python": "what was measured where",
+    "benchmark": "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
+    ", ".join(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of "
+    "the host, in transfers",
+    "direction, contract": "what the route's contract says: numpy→torch or torch→numpy, …; alias, copy or into where "
+    "the dtype is kept",
     "version": "of the measurement; figures of different versions do not compare",
     "process": "0, 1, …: the processes that measured the cell",
     "seconds": "25 % quantile of the process's samples, in seconds a call",
     "median": "median of the process's samples, in seconds a call",
     "samples, number": "samples of the process, calls a sample",
     "value, unit": "what was counted",
-    "status, reason": "why there is no figure",
+    "reason": "why there is no figure",
 }
+
+# Said by other columns, so not in the CSV
+DERIVED = ("file", "commit", "family", "group", "method", "cell", "status")
 
 
 @dataclass(frozen=True)
@@ -101,12 +105,13 @@ def csv_of(results: Results) -> str:
             results.benchmarks[name].get("contracts", {}).get(route, {})
             for name, route in zip(part["benchmark"], part["route"])
         ]
-        for column in ("direction", "memory"):
-            part[column] = [promise.get(column, "") for promise in promises]
+        part["direction"] = [promise.get("direction", "") for promise in promises]
+        part["contract"] = [promise.get("memory", "") for promise in promises]
         parts.append(part.astype(object))
     table = pd.concat(parts, ignore_index=True)
-    known = ["kind", *NAMES, *PARAMETERS, "direction", "memory", "version", *TIMING, *COUNTING, *MISSING]
-    table = table.reindex(columns=[*known, *(name for name in table.columns if name not in known)])
+    known = ["kind", *NAMES, *PARAMETERS, "direction", "contract", "version", *TIMING, *COUNTING, *MISSING]
+    known += [name for name in table.columns if name not in known]
+    table = table[[name for name in known if name not in DERIVED]]
     for column in ("nbytes", "process", "samples", "number"):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
     buffer = io.StringIO()
@@ -166,8 +171,7 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
     limit = answers.limit_of(cells)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
-        against = limit if figure.name.startswith("time-") and figure.cells[0].memory != answers.ALIAS else None
-        return figure, tables.curves(figure.cells, missing, against if figure.name != "time-batches" else None)
+        return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
 
     semantics = tables.Semantics(results)
     usual = answers.usual_dtype(answers.conversions(cells))
@@ -179,10 +183,10 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
             (
                 (
                     f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
-                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and is "
-                    f"shown from where memmove takes {answers.BY_BYTES:g} times its call. Tie: the processes' ranges "
-                    f"overlap, or the medians are within {show.percent(answers.TIE)}. Next: the fastest safe route "
-                    "that is slower, and by how much.",
+                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
+                    f"is shown from where memmove takes {answers.BY_BYTES:g} times its call. Tie: the ranges of the "
+                    f"processes overlap, or the medians are within {show.percent(answers.TIE)}. Next: the fastest safe "
+                    "route that is slower, and by how much.",
                 ),
             ),
             tables=(tables.decision(decisions, limit),) if decisions else (),
@@ -231,6 +235,15 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
             tables=tuple(tables.cold(cells, missing)),
         ),
         Section("threads", "More threads", tables=tuple(tables.threads(cells, missing))),
+        *(
+            Section(
+                family,
+                f"{family[:1].upper()}{family[1:]}",
+                figures=tuple(map(data, figures.others(own))),
+                tables=tuple(tables.others(own, missing)),
+            )
+            for family, own in answers.other_families(cells).items()
+        ),
         Section("footprint", "Memory", tables=tuple(tables.footprint(results.values))),
         Section(
             "contracts",
@@ -333,9 +346,10 @@ def _templates() -> tuple[jinja2.Template, jinja2.Template]:
     return web.get_template("page.html.jinja"), text.get_template("page.md.jinja")
 
 
-def _html(entry: tables.Entry) -> jinja2.utils.markupsafe.Markup:
-    lines = entry if isinstance(entry, list) else [entry]
-    return jinja2.utils.markupsafe.Markup("<br>".join(map(show.to_html, lines)))
+def _html(entry: tables.Entry) -> Markup:
+    if isinstance(entry, list):
+        return Markup("".join(f"<div>{show.to_html(line)}</div>" for line in entry))
+    return Markup(show.to_html(entry))
 
 
 def _markdown(entry: tables.Entry) -> str:

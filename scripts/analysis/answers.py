@@ -23,7 +23,12 @@ SLOW = 1.5  # a route from this many times the recommended one's seconds on is w
 BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
 UNSAFE = ("wrong", "abort")  # what a contract says of an input that goes wrong without an exception
 
-SOURCES = {"numpy→torch": ("NumPy array", "tensor"), "torch→numpy": ("tensor", "NumPy array")}
+SOURCES = {
+    "numpy→torch": ("NumPy array", "tensor"),
+    "torch→numpy": ("tensor", "NumPy array"),
+    "host→device": ("host tensor", "device"),
+    "device→host": ("device tensor", "host"),
+}
 MEMORY_WORDS = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into a buffer that exists"}
 
 
@@ -40,6 +45,7 @@ class Cell:
     nbytes: int
     layout: str
     threads: str
+    host: str  # the parameter memory of transfers: pageable, pinned, registered
     statement: str
     seconds: float
     low: float
@@ -82,8 +88,8 @@ def cells_of(results: Results) -> list[Cell]:
         names = benchmark["param_names"]
         spellings = benchmark["params"][names.index("route")] if "route" in names else []
         order = spellings.index(repr(row["route"])) if repr(row["route"]) in spellings else 0
-        wanted = {name: row[name] for name in Cell.__dataclass_fields__ if name in row}
-        wanted["nbytes"] = int(row["nbytes"] or 0)
+        wanted: dict[str, Any] = {name: row[name] for name in Cell.__dataclass_fields__ if name in row}
+        wanted |= {"nbytes": int(row["nbytes"] or 0), "host": row["memory"]}
         contract = benchmark.get("contracts", {}).get(row["route"], {})
         cells.append(Cell(**wanted, order=order, contract=contract))
     return cells
@@ -250,11 +256,12 @@ def _ties(segments: Sequence[Segment]) -> Iterable[Line]:
         if always:
             where = "" if len(segments) == 1 and len(segment.choices) > 1 else f" at {_sizes_of(segment)}"
             yield ("Tie", where, " with ", *show.codes(always), ".")
-        for route in counts.keys() - set(always) if len(counts) - len(always) == 1 else ():
-            sizes = [choice.nbytes for choice in segment.choices if any(cell.route == route for cell in choice.ties)]
-            yield (f"Tie at {show.sizes(sizes)} with ", Code(route), ".")
-        if len(counts) - len(always) > 1:
-            yield ("At some sizes other routes tie: see the decision table.",)
+        sometimes = [route for route in counts if route not in always]
+        if len(sometimes) == 1:
+            sizes = [c.nbytes for c in segment.choices if any(cell.route == sometimes[0] for cell in c.ties)]
+            yield (f"Tie at {show.sizes(sizes)} with ", Code(sometimes[0]), ".")
+        elif sometimes:
+            yield (f"Tie at some sizes of {_sizes_of(segment)} with ", *show.codes(sometimes), ".")
 
 
 def _sizes_of(segment: Segment) -> str:
@@ -302,6 +309,28 @@ def usual_dtype(cells: Sequence[Cell]) -> str:
     return max(sizes, key=lambda dtype: (len(sizes[dtype]), counts[dtype]), default="")
 
 
+FAMILIES = ("conversion", "casting", "layout", "batches", "cold", "threads", "limits")  # with a place on the page
+
+
+def other_families(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The cells of families that the page has no section for, so that a new family shows up on it."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.family not in FAMILIES:
+            found.setdefault(cell.family, []).append(cell)
+    return found
+
+
+def alike(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Cells that differ in route and size alone, by a name in words: what one table or panel can hold."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        method = cell.benchmark.rpartition(".")[2].partition("_")[2]
+        words = [cell.group, method, cell.host, cell.dtype, cell.layout, cell.threads, cell.statement]
+        found.setdefault(", ".join(word for word in words if word), []).append(cell)
+    return found
+
+
 def conversions(cells: Iterable[Cell]) -> list[Cell]:
     """The cells of plain conversions of the usual dtype: what decisions and curves are about."""
     plain = [c for c in cells if c.family == "conversion" and not c.group.startswith("RequiresGrad")]
@@ -313,13 +342,13 @@ def decisions(cells: Sequence[Cell]) -> list[Answer]:
     """Alias, copy and into, in each direction."""
     plain = conversions(cells)
     answers = []
-    for direction in dict.fromkeys(cell.direction for cell in plain):
-        for memory in MEMORIES:
+    for memory in MEMORIES:
+        for direction in dict.fromkeys(cell.direction for cell in plain):
             same = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
             candidates = [cell for cell in same if keeps_dtype(cell.contract, cell.dtype)]
             if candidates:
                 source, target = SOURCES.get(direction, ("source", direction))
-                title = f"{source} to {target}, {MEMORY_WORDS[memory]}"
+                title = f"{source[:1].upper()}{source[1:]} to {target}, {MEMORY_WORDS[memory]}"
                 answers.append(answer(title, candidates, same))
     return answers
 

@@ -16,15 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from . import show
-from .answers import COPY, INTO, MEMORIES, MEMORY_WORDS, SOURCES, Cell, Limit, conversions
+from .answers import COPY, INTO, MEMORIES, MEMORY_WORDS, SOURCES, Cell, Limit, alike, conversions
 from .show import Line
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
 INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
 MONO = "DejaVu Sans Mono"
-WIDTH, LEAST_PLOT, MOST_PLOT = 5.6, 1.8, 2.9  # inches: figure, and the plot in it; the rest is for labels at line ends
-LABEL_POINTS, LABEL_GAP = 7.0, 9.2  # size of a label, and distance between the baselines of two
+WIDTH, LEAST_PLOT, MOST_PLOT = 5.4, 1.8, 2.8  # inches: figure, and the plot in it; the rest is for labels at line ends
+LABEL_POINTS, LABEL_GAP = 7.2, 9.6  # size of a label, and distance between the baselines of two
 # As the page shows them, so that it can give each a dark variant; the literal stays as fallback
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
 VARIABLES |= {"#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--orange", "#56b4e9": "--sky"}
@@ -43,6 +43,7 @@ class Figure:
     inline: str
     cells: tuple[Cell, ...]
     caption: Line
+    limited: bool = False  # memcpy is drawn, too
 
 
 def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -79,7 +80,6 @@ def lines(ax: Axes, series: Mapping[str, Points], limit: Points = ()) -> None:
 
 def _end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Labels right of the axes that do not overlap, each joined to the end of its line."""
-    ax.apply_aspect()
     to_axes = ax.transAxes.inverted()
     places = [tuple(to_axes.transform(ax.transData.transform((x, y)))) for x, y, _, _ in ends]
     order = sorted(range(len(ends)), key=lambda i: (places[i][1], ends[i][2]))
@@ -90,16 +90,8 @@ def _end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
         family = "DejaVu Sans" if label == "memcpy" else MONO
         across, down = [places[i][0], 1.03, 1.055], [places[i][1], place, place]
         ax.plot(across, down, color=colour, linewidth=0.7, transform=ax.transAxes, clip_on=False)
-        ax.text(
-            1.07,
-            place,
-            label,
-            color=INK,
-            fontsize=LABEL_POINTS,
-            va="center_baseline",
-            transform=ax.transAxes,
-            family=family,
-        )
+        look = {"color": INK, "fontsize": LABEL_POINTS, "family": family, "va": "center_baseline"}
+        ax.text(1.07, place, label, transform=ax.transAxes, **look)  # type: ignore[arg-type]
 
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
@@ -108,10 +100,10 @@ def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
     low, high = min(sizes), max(sizes)
     margin = (high / low) ** 0.03
     ax.set_xlim(low / margin, high * margin)
-    span = math.log2(high / low) or 1.0
+    apart = 0.5 / (ax.get_window_extent().width / ax.figure.dpi) * math.log2(high / low)  # half an inch, in doublings
     labelled: list[int] = []
     for nbytes in sorted(sizes, reverse=True):
-        if not labelled or math.log2(labelled[-1] / nbytes) >= 0.145 * span:
+        if not labelled or math.log2(labelled[-1] / nbytes) >= apart:
             labelled.append(nbytes)
     ax.xaxis.set_major_locator(FixedLocator(labelled))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: show.size(x)))
@@ -180,7 +172,9 @@ def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
     return figure, figure.add_axes((left / width, bottom / total, plot / width, height / total))
 
 
-def _finish(figure: plt.Figure, name: str, title: str, description: str, cells: Sequence[Cell], cap: Line) -> Figure:
+def _finish(
+    figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: Line, limited: bool = False
+) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
     buffer = io.StringIO()
     with plt.rc_context({"svg.hashsalt": name}):
@@ -196,7 +190,7 @@ def _finish(figure: plt.Figure, name: str, title: str, description: str, cells: 
     head, body = svg.split(">", 1)
     head += f' role="img" aria-labelledby="{name}-title {name}-desc"'
     about = f'<title id="{name}-title">{html.escape(title)}</title>\n'
-    about += f'<desc id="{name}-desc">{html.escape(description)}</desc>'
+    about += f'<desc id="{name}-desc">{html.escape(told)}</desc>'
     svg = f"{head}>\n{about}{body}"
     file = f'<?xml version="1.0" encoding="utf-8"?>\n{svg}'
     # on the page: as wide as there is room, no paper, colours that have a dark variant
@@ -205,7 +199,7 @@ def _finish(figure: plt.Figure, name: str, title: str, description: str, cells: 
     inline = re.sub(r"(?:fill|stroke): #ffffff", lambda found: found[0].replace("#ffffff", "none"), inline)
     for colour, variable in VARIABLES.items():
         inline = inline.replace(colour, f"var({variable}, {colour})")
-    return Figure(name, title, description, file, inline, tuple(cells), cap)
+    return Figure(name, title, told, file, inline, tuple(cells), cap, limited)
 
 
 def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
@@ -227,13 +221,14 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
     """One panel a direction and kind of memory, where there are two sizes and more."""
     made = []
     plain = conversions(cells)
-    for direction in dict.fromkeys(cell.direction for cell in plain):
-        for memory in MEMORIES:
+    usual = plain[0].dtype if plain else ""
+    for memory in MEMORIES:
+        for direction in dict.fromkeys(cell.direction for cell in plain):
             own = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
             against = limit if memory in (COPY, INTO) and limit.seconds else None
             source, target = SOURCES.get(direction, ("source", direction))
             title = f"Time against size: {source} to {target}, {MEMORY_WORDS[memory]}"
-            caption = (f"{source} to {target}, {MEMORY_WORDS[memory]} ({own[0].dtype if own else ''})",)
+            caption = (f"{source[:1].upper()}{source[1:]} to {target}, {MEMORY_WORDS[memory]} ({usual})",)
             made += _times_figure(slug("time", direction, memory), title, caption, own, against)
     return made
 
@@ -250,7 +245,16 @@ def _times_figure(name: str, title: str, caption: Line, cells: Sequence[Cell], l
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *(["memcpy"] if limit else [])])
         draw_times(ax, cells, limit)
-        return [_finish(figure, name, title, _told(cells, limit), cells, caption or (title,))]
+        return [_finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
+
+
+def others(cells: Sequence[Cell]) -> list[Figure]:
+    """Families without a figure of their own: a panel for each combination of what is neither route nor size."""
+    return [
+        figure
+        for name, own in alike(cells).items()
+        for figure in _times_figure(slug("time", name), f"Time against size: {name}", (name,), own, None)
+    ]
 
 
 def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:

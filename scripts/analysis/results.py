@@ -16,7 +16,7 @@ from .cli import UserError
 
 ASV_RESULT_VERSION = 2
 # Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
-PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "statement")
+PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
 # The other columns: what every table has, and what each has of its own
 NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),

@@ -22,7 +22,7 @@ def significant(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "n/a"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))))
-    return f"{value:,.{decimals}f}"
+    return f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
 def seconds(value: float) -> str:
@@ -61,8 +61,8 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def ratio(value: float) -> str:
-    """A ratio as a factor: 1.32×, 41×, 1,230×."""
-    return f"{significant(value, 3 if value < 10 else 2) if value < 1000 else f'{value:,.0f}'}×"
+    """A ratio as a factor: 1.32×, 41×, 526×, 1,190×."""
+    return f"{significant(value, 2 if 10 <= value < 100 else 3)}×"
 
 
 def sizes(values: Iterable[float]) -> str:
@@ -92,11 +92,13 @@ def as_line(text: str | Line) -> Line:
 
 
 def to_html(text: str | Line) -> str:
-    """A sentence as HTML, everything in it escaped."""
+    """A sentence as HTML, everything in it escaped; code may break before a dot and after an opening bracket."""
     pieces = []
     for part in as_line(text):
         escaped = html.escape(part)
-        pieces.append(f"<code>{escaped}</code>" if isinstance(part, Code) else escaped)
+        if isinstance(part, Code):
+            escaped = f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])|(?<=[a-z])(?=[.])', '<wbr>', escaped)}</code>"
+        pieces.append(escaped)
     return "".join(pieces)
 
 

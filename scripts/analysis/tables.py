@@ -8,9 +8,11 @@ from typing import Any
 import pandas as pd
 
 from . import show
-from .answers import ALIAS, COPY, INTO, Answer, Cell, Choice, Limit, conversions, keeps_dtype, tied
+from .answers import ALIAS, COPY, INTO, Answer, Cell, Choice, Limit, alike, conversions, keeps_dtype, tied
 from .results import PARAMETERS, Results
 from .show import Code, Line
+
+SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | Line | list[Line]  # a list: lines below each other
 
@@ -39,7 +41,7 @@ class Missing:
 
     def entry(self, like: Cell, **parameters: Any) -> dict[str, Any] | None:
         """The row of the cell that differs from ``like`` in these parameters; None where it is not part of a run."""
-        wanted = {name: getattr(like, name) for name in PARAMETERS} | parameters
+        wanted = {name: getattr(like, "host" if name == "memory" else name) for name in PARAMETERS} | parameters
         return self._found.get((like.benchmark, *(_plain(wanted[name]) for name in PARAMETERS)))
 
 
@@ -80,8 +82,16 @@ def pivot(
             else:
                 row.append(entry(cell) if cell else "")
         rows.append(tuple(row))
-    notes = tuple((f"{why} (", *show.codes(list(dict.fromkeys(routes))), ").") for why, routes in reasons.items())
+    notes = tuple((f"{why} (", *named(routes), ").") for why, routes in reasons.items())
     return Table(title, ("route", *map(head, across)), tuple(rows), notes)
+
+
+def named(routes: Iterable[str]) -> Line:
+    """Routes in words, each once; the first of them where they are many."""
+    each = list(dict.fromkeys(routes))
+    if len(each) <= SHOWN:
+        return show.codes(each)
+    return (*(part for route in each[: SHOWN - 1] for part in (Code(route), ", ")), f"and {len(each) - SHOWN + 1} more")
 
 
 def _in_order(cells: Iterable[Cell]) -> list[str]:
@@ -241,12 +251,17 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
                 return show.seconds(cell.seconds)
             same = tied(max(cell, single, key=_time), min(cell, single, key=_time))
             gain = "tie" if same else f"{show.ratio(single.seconds / cell.seconds)} as fast"
-            return [(show.seconds(cell.seconds),), (f"one {show.seconds(single.seconds)}: {gain}",)]
+            return [(show.seconds(cell.seconds),), (f"one thread {show.seconds(single.seconds)}: {gain}",)]
 
         every = [cell for cell in own if cell.threads != "one"]
         title = (f"{own[0].direction}, torch on all cores against one thread, by size",)
         tables.append(pivot(title, every, "nbytes", missing, against, show.size))
     return [table for table in tables if table]
+
+
+def others(cells: Sequence[Cell], missing: Missing) -> list[Table]:
+    """Families without a section of their own: routes by size, one table for each combination of the rest."""
+    return [pivot((f"{name}, by size",), own, "nbytes", missing, head=show.size) for name, own in alike(cells).items()]
 
 
 def footprint(values: pd.DataFrame) -> list[Table]:
@@ -275,7 +290,8 @@ def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
         times = "nothing" if allocated == 0 else show.ratio(allocated / nbytes)
         lines.append((times,))
     if "track_page_faults" in counted:
-        lines.append((f"{show.significant(counted['track_page_faults'], 2)} pages",))
+        pages = counted["track_page_faults"]
+        lines.append((f"{show.significant(pages, 2) if pages < 100 else f'{pages:,.0f}'} pages",))
     return lines
 
 
@@ -429,8 +445,8 @@ def absent(missing: Missing) -> Table:
         groups.setdefault((row["status"], row["benchmark"], row["reason"]), []).append(row)
     rows = []
     for (status, benchmark, reason), own in groups.items():
-        routes = list(dict.fromkeys(row["route"] for row in own if row["route"]))
-        rows.append((benchmark, f"{status}: {reason or 'see asv show'}", f"{len(own)}", show.codes(routes)))
+        routes = [row["route"] for row in own if _plain(row["route"])]
+        rows.append((benchmark, f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
     title = ("Cells without a figure",)
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 
