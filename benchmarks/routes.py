@@ -170,6 +170,8 @@ _TENSOR_CLASS = (
 )
 _BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
 _NEVER_0D = "gives a 0-d source one dimension"
+_LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
+_LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
 
 ROUTES = (
     # NumPy to torch
@@ -211,7 +213,7 @@ ROUTES = (
         needs="torch>=1.10",
         hazard="reinterprets the bytes whatever they are, and flattens the shape",
     ),
-    _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS),
+    _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
     _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
     _to_torch(
         "np.copyto(b.numpy(), a)",
@@ -248,11 +250,11 @@ ROUTES = (
         hazard="shares memory or copies, depending on the tensor",
     ),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
-    _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED),
+    _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_numpy("t.cpu().numpy()", ALIAS),
     _to_numpy("t.to('cpu').numpy()", ALIAS),
-    _to_numpy("t.cpu().data.numpy()", ALIAS, inputs=DETACHED),
-    _to_numpy("t.data.cpu().numpy()", ALIAS, inputs=DETACHED),
+    _to_numpy("t.cpu().data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
+    _to_numpy("t.data.cpu().numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_numpy("t.detach().cpu().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.cpu().detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.detach().to('cpu').numpy()", ALIAS, inputs=DETACHED),
