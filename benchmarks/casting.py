@@ -10,7 +10,7 @@ class NumpyToFloat32(_conversion._Conversion):
     params = (
         [route.expression for route in _routes.select(_routes.CASTING)],
         ["float64", "float16", "int64", "uint8"],
-        _sources.SIZES,
+        _sources.SIZES[:-1],
     )
 
 
@@ -18,4 +18,4 @@ class Bfloat16ToNumpy(_conversion._Conversion):
     """NumPy has no bfloat16: widen it, or take its bits."""
 
     direction = _routes.TORCH_TO_NUMPY
-    params = ([route.expression for route in _routes.select(_routes.BFLOAT16)], ["bfloat16"], _sources.SIZES)
+    params = ([route.expression for route in _routes.select(_routes.BFLOAT16)], ["bfloat16"], _sources.SIZES[:-1])

@@ -5,6 +5,9 @@ from . import routes as _routes
 from . import sources as _sources
 
 
+SIZES = [8, 4 * 2**10, 2**20, 64 * 2**20]
+
+
 class _Layout(_conversion._Conversion):
     """route × layout × nbytes of float32."""
 
@@ -16,7 +19,7 @@ class _Layout(_conversion._Conversion):
     def setup(self, route, layout, nbytes):
         route = self.find(route)
         _sources.require(route.needs)
-        if layout == "0-d" and nbytes != _sources.SIZES[0]:
+        if layout == "0-d" and nbytes != SIZES[0]:
             raise NotImplementedError("a 0-d source has one size")
         _sources.require_memory(4 * nbytes)
         self.names = _sources.namespace(route, self.make(layout, nbytes))
@@ -30,7 +33,7 @@ class NumpyToTorch(_Layout):
     params = (
         [route.expression for route in _routes.select(_routes.LAYOUT, _routes.NUMPY_TO_TORCH)],
         _sources.LAYOUTS,
-        _sources.SIZES,
+        SIZES,
     )
 
     def make(self, layout, nbytes):
@@ -42,7 +45,7 @@ class TorchToNumpy(_Layout):
     params = (
         [route.expression for route in _routes.select(_routes.LAYOUT, _routes.TORCH_TO_NUMPY)],
         _sources.LAYOUTS,
-        _sources.SIZES,
+        SIZES,
     )
 
     def make(self, layout, nbytes):

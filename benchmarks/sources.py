@@ -126,12 +126,17 @@ def namespace(route, source):
     return names
 
 
+MOST_OBJECTS = 2**24  # elements; a route that makes a Python object of each takes seconds for so many
+
+
 def source(route, dtype, nbytes):
     """The contiguous array or tensor a conversion route starts from. Skips what the route or the machine cannot do."""
     require(route.needs)
     if dtype in route.refuses:
         raise NotImplementedError(f"{dtype}: raises {route.refuses[dtype]}")
     itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    if route.per_element and nbytes > MOST_OBJECTS * itemsize:
+        raise NotImplementedError(f"makes a Python object of every element: beyond {MOST_OBJECTS:,} it takes minutes")
     # a Python number with its place in a list takes 40 bytes; torch.tensor makes another, wider copy of the result
     require_memory(nbytes * 4 + (nbytes // itemsize * 64 if route.per_element else 0))
     return array(dtype, nbytes) if route.direction.startswith("numpy") else tensor(dtype, nbytes)

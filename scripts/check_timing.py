@@ -4,10 +4,11 @@
     python scripts/check_timing.py                 every conversion route at five sizes: about 8 minutes
     python scripts/check_timing.py --only from_numpy --sizes 8,4096
 
-For each cell, processes forked one after the other make the same source and time the same expression: once as the
-suite does, once by torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread, in turn (A B B A), then
-once as asv's own time_ method with a setup does. Exit code 0 if every cell is within 5 % and the median cell within
-2 %. Run it on a quiet machine.
+For each cell, forked processes make the source and time the same expression on it twice: as the suite does, and by
+torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread; every second process the other way round.
+What is compared is the median over processes of the ratio within a process, so that where a process's memory happens to
+lie does not count. One more process times it as asv's own time_ method with a setup does. Exit code 0 if every cell is
+within 5 % and the median cell within 2 %. Run it on a quiet machine.
 """
 
 import json
@@ -26,7 +27,7 @@ EACH, MIDDLE = 0.05, 0.02  # largest deviation of a cell, and of the median cell
 SIZES = (8, 4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 ROOT = Path(__file__).resolve().parent.parent
-SLOW = 0.3  # seconds a call, from which one process each must do
+SLOW = 0.3  # seconds a call, from which two processes must do
 
 
 def in_child(work: Callable[[], Any]) -> Any:
@@ -52,21 +53,28 @@ def in_child(work: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
-def by_suite(benchmark: Any, cell: tuple) -> float | None:
-    """Seconds a call as the suite reads them: the 25 % quantile of a process's samples. None for a skipped cell."""
-    if benchmark.do_setup():
-        return None
-    samples = sorted(benchmark.run(*cell)["samples"])
-    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else samples[0]
+def by_suite(benchmark: Any, cell: tuple) -> float:
+    """Seconds a call as the suite reads them: the 25 % quantile of a process's samples."""
+    samples = benchmark.run(*cell)["samples"]
+    return statistics.quantiles(samples, n=4, method="inclusive")[0]
 
 
 def by_torch(benchmark: Any, cell: tuple) -> float:
     """Seconds a call as torch.utils.benchmark reads them: the median of its blocks."""
     from torch.utils.benchmark import Timer
 
-    benchmark.do_setup()
     statement, namespace = benchmark.func(*cell)
     return Timer(statement, globals=namespace, num_threads=1).blocked_autorange().median
+
+
+def both(benchmark: Any, cell: tuple, torch_first: bool) -> tuple[float, float] | None:
+    """Suite's and torch's seconds in this process, on one source. None for a cell that the toolchain skips."""
+    if benchmark.do_setup():
+        return None
+    if torch_first:
+        torch = by_torch(benchmark, cell)
+        return by_suite(benchmark, cell), torch
+    return by_suite(benchmark, cell), by_torch(benchmark, cell)
 
 
 def by_stock_asv(benchmark: Any, cell: tuple) -> float:
@@ -106,20 +114,22 @@ def arguments(argv: Sequence[str] | None) -> Any:
 
 
 def compare(benchmark: Any, cell: tuple, processes: int) -> dict[str, float] | None:
-    """The three readings of one cell in seconds, each the median over processes."""
-    readings: dict[str, list[float]] = {"suite": [], "torch": []}
-    methods = {"suite": by_suite, "torch": by_torch}
+    """The three readings of one cell in seconds, medians over processes, and the suite's ratio to torch's."""
+    pairs = []
     for turn in range(processes):
-        for name in ("suite", "torch") if turn % 2 == 0 else ("torch", "suite"):
-            seconds = in_child(partial(methods[name], benchmark, cell))
-            if seconds is None:
-                return None
-            readings[name].append(seconds)
-        if readings["suite"][0] > SLOW:
+        pair = in_child(partial(both, benchmark, cell, turn % 2 == 1))
+        if pair is None:
+            return None
+        pairs.append(pair)
+        if pair[0] > SLOW and len(pairs) == 2:
             break
-    row = {name: statistics.median(values) for name, values in readings.items()}
-    row["stock"] = in_child(partial(by_stock_asv, benchmark, cell))
-    return row
+    suite, torch = zip(*pairs)
+    return {
+        "suite": statistics.median(suite),
+        "torch": statistics.median(torch),
+        "ratio": statistics.median(a / b for a, b in pairs),
+        "stock": in_child(partial(by_stock_asv, benchmark, cell)),
+    }
 
 
 def show(seconds: float) -> str:
@@ -155,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     print(f"{route:46} {nbytes:9} n/a on this toolchain", flush=True)
                     continue
                 rows.append({"route": route, "nbytes": nbytes, **row})
-                ratio = row["suite"] / row["torch"]
+                ratio = row["ratio"]
                 mark = "  <-- off" if abs(ratio - 1) > EACH else ""
                 figures = " ".join(f"{show(row[method]):>10}" for method in ("suite", "torch", "stock"))
                 print(
@@ -166,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--only {chosen.only!r} matches no route")
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    off = [abs(row["suite"] / row["torch"] - 1) for row in rows]
+    off = [abs(row["ratio"] - 1) for row in rows]
     stock = [abs(row["stock"] / row["torch"] - 1) for row in rows]
     middle, largest, outside = statistics.median(off), max(off), sum(value > EACH for value in off)
     print(
