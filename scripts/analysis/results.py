@@ -4,7 +4,7 @@ import ast
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,17 @@ def load(results: Path, machine: str | None = None, toolchain: str | None = None
     known = machines(results)
     if machine is not None and machine not in known:
         raise UserError(f"{results} holds no results of {machine}; it knows {', '.join(known)}")
+    paths = [
+        path
+        for name in (known if machine is None else [machine])
+        for path in sorted((results / name).glob("*.json"))
+        if path.name != "machine.json"
+    ]
+    return load_files(results, paths, toolchain)
+
+
+def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = None) -> Results:
+    """Load these result files of a results directory of asv, or what one toolchain has in them; see load."""
     benchmarks = read_json(results / "benchmarks.json")
     if not isinstance(benchmarks, dict):
         raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
@@ -90,13 +101,10 @@ def load(results: Path, machine: str | None = None, toolchain: str | None = None
     runs: list[dict[str, Any]] = []
     tables: tuple[list, list, list] = ([], [], [])
     samples: list[np.ndarray] = []
-    for name in known if machine is None else [machine]:
-        for path in sorted((results / name).glob("*.json")):
-            if path.name == "machine.json":
-                continue
-            records = read_runs(path.with_suffix(".jsonl"))
-            runs += records
-            _load_file(path, records, benchmarks, tables, samples, toolchain)
+    for path in paths:
+        records = read_runs(path.with_suffix(".jsonl"))
+        runs += records
+        _load_file(path, records, benchmarks, tables, samples, toolchain)
     if not any(tables):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")

@@ -1,0 +1,475 @@
+"""BASE against NEW: one verdict for every timed cell, and the comparison's own check of how often it errs.
+
+A verdict rests on processes (see statistics.py). A cell is **faster** or **slower** where its false discovery rate is
+at most ``Settings.fdr`` and its own p value at most ``Settings.promise``: the first bounds the share of wrong flags
+among the flags of a large comparison, the second the chance that an unchanged cell is flagged in one of any size.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import statistics
+from .cli import UserError
+from .results import PARAMETERS, Results
+from .statistics import MIN_PROCESSES, Bools, Estimate, Floats, Prior
+
+SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
+NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
+VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
+CLOSE = 0.10  # p value below which fresh processes decide (two stages)
+MOST_SPLITS = 8  # of the baseline's processes in the A/A
+CONTROLS = "limits"  # the family of cells, memcpy and the like, that no toolchain can change
+OWN_FAMILIES = ("transfer",)  # whose noise is that of a device, whatever the contract says of memory
+PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
+
+
+@dataclass(frozen=True)
+class Settings:
+    """min_effect and equivalence are relative changes (0.01 is 1 %), fdr the false discovery rate."""
+
+    only: str = ""
+    min_effect: float = 0.01
+    equivalence: float = 0.05
+    fdr: float = 0.05
+    across_machines: bool = False
+
+    @property
+    def promise(self) -> float:
+        """At most this share of unchanged cells is flagged."""
+        return self.fdr / 10
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """A/A: the baseline's processes against each other, by the method of the comparison. Whatever it flags is wrong.
+
+    flagged and cells are those of one split on average, over ``splits`` splits; lower and upper bound the rate (one-
+    sided, 95 % each) as if the splits were one, for they share their data.
+    """
+
+    splits: int
+    cells: int
+    flagged: float
+    lower: float
+    upper: float
+
+    @property
+    def rate(self) -> float:
+        return self.flagged / self.cells if self.cells else math.nan
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """cells: one row a timed cell that either side has a figure or a failure of, with
+
+        cell, benchmark, family, group, method and PARAMETERS; verdict (one of VERDICTS), reason;
+        base_seconds, new_seconds (geometric mean over processes of their 25 % quantile);
+        base_processes, new_processes (that the verdict rests on); paired, fresh;
+        ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would
+        probably decide an inconclusive cell, beyond those there are).
+    Figures that a cell does not have are NaN. Where the self-check contradicts the promise ``withheld`` says so, and
+    what would have been faster or slower is inconclusive.
+    """
+
+    settings: Settings
+    cells: pd.DataFrame
+    check: SelfCheck
+    base: dict[str, Any]
+    new: dict[str, Any]
+    interleaved: bool
+    skipped: int
+    counted: int
+    notes: tuple[str, ...]
+    withheld: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cells of each verdict; they add up to all cells."""
+        found = Counter(self.cells["verdict"])
+        return {verdict: found.get(verdict, 0) for verdict in VERDICTS}
+
+    @property
+    def decided(self) -> bool:
+        """Whether any cell could be compared at all."""
+        measured = self.cells[self.cells["verdict"].isin((SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE))]
+        enough = measured[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
+        return bool(enough.any()) and not self.withheld
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing slower, 1 something slower, 2 could not compare."""
+        return (1 if self.counts[SLOWER] else 0) if self.decided else 2
+
+
+# --- the two sides as one table ------------------------------------------------------------------------------------
+
+
+def describe(results: Results) -> dict[str, Any]:
+    """What a side is: machine, toolchain, and of its last run what bears on comparing."""
+    for table in (results.processes, results.values, results.missing):
+        if len(table):
+            first = table.iloc[0]
+            break
+    record = results.runs[-1] if results.runs else {}
+    conditions = record.get("conditions") or {}
+    return {
+        "machine": str(first["machine"]),
+        "toolchain": str(first["toolchain"]),
+        "torch": str(first["torch"]),
+        "numpy": str(first["numpy"]),
+        "python": str(first["python"]),
+        "commit": str(first["commit"]),
+        "file": str(first["file"]),
+        "started": str(record.get("started", "")),
+        "command": str(record.get("command", "")),
+        "rounds": record.get("rounds"),
+        "asv_runner": record.get("asv_runner"),
+        "launch": record.get("launch"),
+        "cpu": conditions.get("cpu"),
+        "cores": conditions.get("cores_allowed"),
+        "system": conditions.get("system"),
+        "interleaved": record.get("interleaved"),
+    }
+
+
+def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
+    """One row a cell of one side, indexed by cell, and the log seconds of its processes (cells, processes)."""
+    kinds = {name: benchmark.get("type") for name, benchmark in results.benchmarks.items()}
+    columns = ["cell", "benchmark", "family", "group", "method", *PARAMETERS, "version"]
+    parts = []
+    for status, table in (("measured", results.processes), ("", results.missing)):
+        found = table[table["benchmark"].map(kinds.get) == "time"] if len(table) else table
+        if status:
+            found = found.assign(status=status, reason="")
+        parts.append(found)
+    processes, missing = parts
+    if only:
+        processes, missing = (table[table["cell"].str.contains(only, regex=True)] for table in (processes, missing))
+    codes, names = pd.factorize(processes["cell"])
+    counts = np.bincount(codes, minlength=len(names))
+    logs = np.full((len(names), counts.max() if len(counts) else 0), np.nan)
+    seconds = processes["seconds"].to_numpy(dtype=float)
+    # the loader numbers a cell's processes 0, 1, ... without gaps, or a damaged file would have said so there
+    logs[codes, processes.groupby("cell").cumcount().to_numpy()] = np.log(np.where(seconds > 0, seconds, np.nan))
+    first = processes.drop_duplicates("cell")[[*columns, "status", "reason", "samples"]]
+    cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
+    cells = cells.drop_duplicates("cell").set_index("cell")
+    padded = np.full((len(cells), logs.shape[1]), np.nan)
+    padded[: len(logs)] = logs
+    unreadable = (cells["status"] == "measured") & ~np.isfinite(padded).any(axis=1)
+    cells.loc[unreadable, ["status", "reason"]] = ["failed", "no time above zero"]
+    return cells, padded
+
+
+def families(cells: pd.DataFrame, contracts: Mapping[str, Any]) -> Any:
+    """The family whose cells are alike in noise: alias, copy, into or transfer, else the benchmark's own; (cells,).
+
+    cells      rows with benchmark, route and family
+    contracts  benchmark -> its description in benchmarks.json
+    """
+    found = []
+    for benchmark, route, family in zip(cells["benchmark"], cells["route"], cells["family"]):
+        contract = contracts.get(benchmark, {}).get("contracts", {}).get(route, {})
+        found.append(family if family in OWN_FAMILIES else contract.get("memory") or family)
+    return np.array(found, dtype=str)
+
+
+def _machines_differ(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    for what in ("machine", "cpu", "cores"):
+        one, other = base[what], new[what]
+        if one and other and one != other:
+            return f"{'machine' if what == 'machine' else f'machine ({what})'} differs: {one}, {other}"
+    return ""
+
+
+def _runs_differ(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    for what in PER_CELL:
+        if base[what] and new[what] and base[what] != new[what]:
+            return f"{what} differs: {base[what]}, {new[what]}"
+    return ""
+
+
+def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) -> list[str]:
+    notes = []
+    for what in ("python", "system"):
+        if base[what] and new[what] and base[what] != new[what]:
+            notes.append(f"{what} differs: {base[what]}, {new[what]}")
+    different = _machines_differ(base, new)
+    if different and settings.across_machines:
+        notes.append(f"{different}; compared because you asked for it")
+    if not (base["asv_runner"] and new["asv_runner"]):
+        notes.append("no run record beside the results of one side: its asv_runner and hardware are unknown")
+    return notes
+
+
+def is_interleaved(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether process k of one side ran next to process k of the other, by what both run records say."""
+    one, other = base["interleaved"] or {}, new["interleaved"] or {}
+    same = bool(one.get("id")) and (one.get("id"), one.get("stage")) == (other.get("id"), other.get("stage"))
+    return same and one.get("side") != other.get("side")
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+
+def compare(
+    base: Results,
+    new: Results,
+    settings: Settings = Settings(),
+    fresh: tuple[Results, Results] | None = None,
+) -> Comparison:
+    """Every timed cell's verdict. UserError where the two sides have no timed cell, or none that ``only`` matches.
+
+    fresh  a second collection, base and new, of the cells that were close in the first: they are judged by it alone
+    """
+    sides = describe(base), describe(new)
+    contracts = {**base.benchmarks, **new.benchmarks}
+    try:
+        first, second = _timed(base, settings.only), _timed(new, settings.only)
+    except re.error as error:
+        raise UserError(f"--only {settings.only!r} is not a regular expression: {error}") from None
+    table, logs = _joined(first, second)
+    skipped = len(table[table["verdict"] == "skipped"])
+    if not len(table) - skipped:
+        matched = f" that match {settings.only!r}" if settings.only else ""
+        raise UserError(f"neither side has timed cells{matched}")
+    interleaved = is_interleaved(*sides)
+    _refuse(table, sides, settings)
+
+    paired = _paired(logs, sides, interleaved)
+    prior: dict[tuple[str, bool], Prior] = {}
+    family = families(table, contracts)
+    open_cells = (table["verdict"] == "").to_numpy()
+    controls = (table["family"] == CONTROLS).to_numpy()[open_cells]
+    part = tuple(side[open_cells] for side in logs)
+    estimated = statistics.estimate(
+        part[0], part[1], family[open_cells], paired[open_cells], not interleaved, controls, prior
+    )
+    check = self_check(part[0], family[open_cells], paired[open_cells], settings)
+    decided = _decide(part[0], part[1], paired[open_cells], estimated, settings)
+    if fresh is not None:
+        _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings, prior)
+    for column in decided.columns:
+        table.loc[open_cells, column] = decided[column].to_numpy()
+    table["fresh"] = table["fresh"].eq(True)
+    table["paired"] = table["paired"].eq(True)
+    for side, name in zip(logs, ("base", "new")):
+        means = np.exp(statistics.means(side))
+        table[f"{name}_seconds"] = table[f"{name}_seconds"].where(table[f"{name}_seconds"].notna(), means)
+        counts = np.isfinite(side).sum(axis=1)
+        table[f"{name}_processes"] = table[f"{name}_processes"].where(table["fresh"], counts).astype(int)
+
+    withheld = ""
+    if check.lower > settings.promise:
+        withheld = (
+            f"the A/A on the baseline's own processes flags {check.rate:.1%} of cells that cannot differ (at least "
+            f"{check.lower:.1%}), and at most {settings.promise:.1%} was promised: no verdict on this data"
+        )
+        flagged = table["verdict"].isin((SLOWER, FASTER, NO_CHANGE))
+        table.loc[flagged, ["verdict", "reason"]] = [INCONCLUSIVE, "withheld: the A/A contradicts the promise"]
+    table = table[table["verdict"] != "skipped"].reset_index()
+    return Comparison(
+        settings=settings,
+        cells=table,
+        check=check,
+        base=sides[0],
+        new=sides[1],
+        interleaved=interleaved,
+        skipped=skipped,
+        counted=len(set(base.values["cell"]) | set(new.values["cell"])) if len(base.values) + len(new.values) else 0,
+        notes=tuple(_notes(*sides, settings)),
+        withheld=withheld,
+    )
+
+
+def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
+    """The rows of ``logs``, which are those of ``cells``, of these names; NaN where there is no such cell."""
+    place = cells.index.get_indexer(names)
+    if not logs.size:
+        return np.full((len(names), 1), np.nan)
+    return np.where((place >= 0)[:, None], logs[place], np.nan)
+
+
+FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
+
+
+def _joined(
+    base: tuple[pd.DataFrame, Floats], new: tuple[pd.DataFrame, Floats]
+) -> tuple[pd.DataFrame, tuple[Floats, Floats]]:
+    """The union of both sides' cells, indexed by cell, with the verdicts that need no statistics; log seconds."""
+    names = new[0].index.union(base[0].index, sort=False)
+    table = new[0].reindex(names).combine_first(base[0].reindex(names)).loc[names]
+    table = table.drop(columns=["status", "reason", "samples", "version"])
+    logs = []
+    for (cells, own), side in zip((base, new), ("base", "new")):
+        for column in ("status", "reason", "samples", "version"):
+            table[f"{side}_{column}"] = cells[column].reindex(names)
+        logs.append(_aligned(cells, own, names))
+        table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
+    verdicts, reasons = [], []
+    columns = ("base_status", "new_status", "base_reason", "new_reason")
+    for one, other, why_one, why_other in table[list(columns)].itertuples(index=False):
+        verdict, reason = "", ""
+        if "failed" in (one, other):
+            who = "both" if one == other else ("base" if one == "failed" else "new")
+            why = why_other if other == "failed" else why_one
+            verdict, reason = FAILED, f"in {who}" + (f": {why}" if isinstance(why, str) and why else "")
+        elif one == "measured" != other:
+            verdict = GONE
+            reason = f"new skips it: {why_other}" if other == "skipped" else "not part of new's run"
+        elif other == "measured" != one:
+            verdict = NEW
+            reason = f"base skips it: {why_one}" if one == "skipped" else "not part of base's run"
+        elif one != "measured":
+            verdict = "skipped"
+        verdicts.append(verdict)
+        reasons.append(reason)
+    table["verdict"], table["reason"] = verdicts, reasons
+    for column in (*FIGURES, "base_seconds", "new_seconds"):
+        table[column] = np.nan
+    table[["base_processes", "new_processes"]] = 0
+    table["paired"], table["fresh"] = False, False
+    return table, (logs[0], logs[1])
+
+
+def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, Any]], settings: Settings) -> None:
+    """Not comparable: machine, asv_runner, launch, the benchmark's version or samples a process differ."""
+    general = _runs_differ(*sides)
+    if not settings.across_machines:
+        general = _machines_differ(*sides) or general
+    open_cells = table["verdict"] == ""
+    versions = open_cells & (table["base_version"] != table["new_version"])
+    samples = open_cells & (table["base_samples"] != table["new_samples"])
+    if general:
+        table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, general]
+        return
+    table.loc[samples, "reason"] = [
+        f"samples a process differ: {one:.0f}, {other:.0f}"
+        for one, other in table.loc[samples, ["base_samples", "new_samples"]].itertuples(index=False)
+    ]
+    table.loc[versions, "reason"] = "the benchmark itself changed: measure both sides with the same suite"
+    table.loc[samples | versions, "verdict"] = NOT_COMPARABLE
+
+
+def _paired(
+    logs: tuple[Floats, Floats], sides: tuple[Mapping[str, Any], Mapping[str, Any]], interleaved: bool
+) -> Bools:
+    """Cells (cells,) of which every round of an interleaved collection gave a process to both sides."""
+    if not interleaved:
+        return np.zeros(len(logs[0]), dtype=bool)
+    whole = [np.isfinite(side).sum(axis=1) == own["rounds"] for side, own in zip(logs, sides)]
+    return whole[0] & whole[1]
+
+
+def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, settings: Settings) -> pd.DataFrame:
+    """Verdict, reason and FIGURES of cells that may be compared, one row each."""
+    margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
+    counts = np.isfinite(base).sum(axis=1), np.isfinite(new).sum(axis=1)
+    fewest = np.minimum(*counts)
+    enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)
+    p = np.where(enough, statistics.p_different(estimated, margin), np.nan)
+    q = statistics.q_values(p)
+    equivalence = np.where(enough, statistics.p_equivalent(estimated, same), np.nan)
+    flagged = (q <= settings.fdr) & (p <= settings.promise)
+    verdict = np.select(
+        [flagged & (estimated.effect > 0), flagged, equivalence <= 0.05], [SLOWER, FASTER, NO_CHANGE], INCONCLUSIVE
+    )
+    needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
+    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
+    (low95, high95), (low90, high90) = (statistics.interval(estimated, c) for c in (0.95, 0.90))
+    return pd.DataFrame(
+        {
+            "verdict": verdict,
+            "reason": np.where(enough, "", f"fewer than {MIN_PROCESSES} processes a side"),
+            "ratio": np.exp(estimated.effect),
+            "low95": np.exp(low95),
+            "high95": np.exp(high95),
+            "low90": np.exp(low90),
+            "high90": np.exp(high90),
+            "p": p,
+            "q": q,
+            "p_equivalence": equivalence,
+            "more": np.where(verdict == INCONCLUSIVE, more, np.nan),
+            "base_processes": counts[0],
+            "new_processes": counts[1],
+            "base_seconds": np.exp(statistics.means(base)),
+            "new_seconds": np.exp(statistics.means(new)),
+            "paired": paired,
+            "fresh": False,
+        }
+    )
+
+
+def close(decided: pd.DataFrame) -> Any:
+    """Cells (a boolean Series) whose verdict takes fresh processes."""
+    return decided["p"] < CLOSE
+
+
+def _decide_fresh(
+    decided: pd.DataFrame,
+    names: pd.Index,
+    family: Any,
+    fresh: tuple[Results, Results],
+    settings: Settings,
+    prior: dict[tuple[str, bool], Prior],
+) -> None:
+    """Replace, in place, what the first stage says of close cells by the verdict of fresh processes alone.
+
+    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects. The prior
+    of variances stays that of the first stage, which has all cells and did not select.
+    """
+    sides = describe(fresh[0]), describe(fresh[1])
+    parts = [_timed(side, settings.only) for side in fresh]
+    chosen = np.flatnonzero(close(decided))
+    if not len(chosen):
+        return
+    logs = [_aligned(cells, own, names[chosen]) for cells, own in parts]
+    paired = _paired((logs[0], logs[1]), sides, is_interleaved(*sides))
+    estimated = statistics.estimate(logs[0], logs[1], family[chosen], paired, priors=prior)
+    again = _decide(logs[0], logs[1], paired, estimated, settings)
+    again["fresh"] = True
+    decided["q"] = np.nan  # of the first stage: it flags nothing
+    for column in again.columns:
+        decided[column] = decided[column].astype(again[column].dtype)
+        decided.loc[chosen, column] = again[column].to_numpy()
+
+
+# --- the comparison's own check --------------------------------------------------------------------------------------
+
+
+def splits(processes: int) -> list[tuple[list[int], list[int]]]:
+    """Halves of a baseline's processes, MOST_SPLITS at most: of every two neighbours in time one goes to each half.
+
+    So do the processes of an interleaved comparison, and drift is the same for both halves. What differs between two
+    sessions no half of one session can show: see statistics.session_variance.
+    """
+    pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
+    halves = []
+    for swaps in product((False, True), repeat=max(0, len(pairs) - 1)):
+        picked = [pair[::-1] if swap else pair for pair, swap in zip(pairs, (False, *swaps))]
+        halves.append(([pair[0] for pair in picked], [pair[1] for pair in picked]))
+    return halves[:: max(1, len(halves) // MOST_SPLITS)][:MOST_SPLITS] if len(pairs) > 1 else []
+
+
+def self_check(base: Floats, family: Any, paired: Bools, settings: Settings) -> SelfCheck:
+    """A/A over the splits of the baseline's processes: log seconds (cells, processes), of cells with at least four."""
+    enough = np.isfinite(base).sum(axis=1) >= MIN_PROCESSES
+    base, family, paired = base[enough], family[enough], paired[enough]
+    margin = math.log1p(settings.min_effect)
+    flagged, used = 0, splits(base.shape[1] if len(base) else 0)
+    for one, other in used:
+        estimated = statistics.estimate(base[:, one], base[:, other], family, paired)
+        p = statistics.p_different(estimated, margin)
+        flagged += int(((statistics.q_values(p) <= settings.fdr) & (p <= settings.promise)).sum())
+    cells = len(base) if used else 0
+    mean = flagged / len(used) if used else 0.0
+    lower, upper = statistics.rate_bounds(math.floor(mean), cells)[0], statistics.rate_bounds(math.ceil(mean), cells)[1]
+    return SelfCheck(len(used), cells, mean, lower, upper)

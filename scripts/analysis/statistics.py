@@ -1,0 +1,336 @@
+"""The statistics of comparisons and histories. The unit of evidence is a process, never a sample.
+
+Everything comes from scipy but two things that it lacks: the moderated t test and optimal partitioning. Arrays are
+over cells; where each cell has several processes they are ``(cells, processes)`` with NaN where a cell has fewer.
+Effects are differences of log seconds: 0.1 is 10.5 % slower. All variances are of log seconds, too.
+
+Sources
+    Smyth 2004, Linear models and empirical Bayes methods for assessing differential expression, SAGMB 3(1): the
+        moderated t test; ``fit_prior`` and ``squeeze`` are his equations 3 to 7 and section 6.2
+    McCarthy and Smyth 2009, Testing significance relative to a fold-change threshold is a TREAT, Bioinformatics 25(6)
+    Schuirmann 1987, two one-sided tests for equivalence, J. Pharmacokinetics and Biopharmaceutics 15(6)
+    Jackson et al. 2005, An algorithm for optimal partitioning of data on an interval, IEEE SPL 12(2)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+MIN_PROCESSES = 4  # a side: with fewer no verdict
+MIN_PRIOR_CELLS = 3  # fewer variances tell nothing of how variances vary
+POWER = 0.8  # chance of a decision that ``processes_needed`` promises
+SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
+MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
+
+
+# --- the moderated t test ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What a family of cells says of the variance of one of them: worth ``df`` degrees of freedom at ``variance``.
+
+    df 0: it says nothing. df inf: all cells of the family have this one variance.
+    """
+
+    df: float
+    variance: float
+
+
+NO_PRIOR = Prior(0.0, 0.0)
+
+
+def trigamma_inverse(value: float) -> float:
+    """The x > 0 whose trigamma is ``value`` > 0, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
+    if value > 1e7:  # trigamma(x) -> 1/x^2 for x -> 0
+        return float(value**-0.5)
+    if value < 1e-6:  # trigamma(x) -> 1/x for x -> infinity
+        return 1.0 / value
+    x = 0.5 + 1.0 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, x))
+        step = trigamma * (1.0 - trigamma / value) / float(special.polygamma(2, x))
+        x += step
+        if -step / x < 1e-8:
+            break
+    return x
+
+
+def fit_prior(variance: Floats, df: Floats) -> Prior:
+    """The scaled inverse chi-squared prior that ``variance`` (cells,) with ``df`` (cells,) come from.
+
+    By matching the mean and the variance of the logarithms (Smyth 2004, section 6.2). Cells with a variance of zero, or
+    without degrees of freedom, are lifted to a hundred-thousandth of the median, or left out.
+    """
+    usable = np.isfinite(variance) & (df > 0)
+    s2, d = variance[usable], df[usable]
+    if len(s2) < MIN_PRIOR_CELLS or np.median(s2) <= 0:
+        return NO_PRIOR
+    s2 = np.maximum(s2, 1e-5 * np.median(s2))
+    e = np.log(s2) - special.digamma(d / 2) + np.log(d / 2)
+    excess = float(np.var(e, ddof=1) - np.mean(special.polygamma(1, d / 2)))
+    if excess <= 0:  # no more spread than chance gives equal variances
+        return Prior(np.inf, float(np.sum(d * s2) / np.sum(d)))
+    df0 = 2.0 * trigamma_inverse(excess)
+    return Prior(df0, float(np.exp(np.mean(e) + special.digamma(df0 / 2) - np.log(df0 / 2))))
+
+
+def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]:
+    """Each cell's variance drawn towards the prior, and the degrees of freedom it then has: ((cells,), (cells,)).
+
+    The degrees of freedom are never more than all cells have together, as in limma.
+    """
+    known = np.where(df > 0, variance, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if np.isinf(prior.df):
+            posterior = np.full_like(known, prior.variance)
+        else:
+            posterior = (prior.df * prior.variance + df * known) / (prior.df + df)
+    return posterior, np.minimum(prior.df + df, df.sum())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Effect (log ratio new / base), its standard error and degrees of freedom, and sd, each (cells,).
+
+    sd is that of one process's contribution to the effect: the standard error is sd / sqrt(processes) where the
+    processes come in pairs and sd * sqrt(1/base + 1/new) where they do not, plus the session's part.
+    """
+
+    effect: Floats
+    error: Floats
+    df: Floats
+    sd: Floats
+
+
+def estimate(
+    base: Floats,
+    new: Floats,
+    families: NDArray[np.str_],
+    paired: Bools,
+    session: bool = False,
+    controls: Bools | None = None,
+    priors: dict[tuple[str, bool], Prior] | None = None,
+) -> Estimate:
+    """Effect of each cell from its processes' log seconds, variances moderated within each family.
+
+    base, new  (cells, processes), NaN where there is no process
+    families   (cells,) names; families, and paired and unpaired cells, have a prior each
+    paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
+    session    base and new were measured at different times: unpaired cells get the variance of sessions
+    controls   (cells,) cells that no toolchain can change, see ``session_variance``
+    priors     take these and do not fit; those that had to be fitted are added
+    """
+    priors = {} if priors is None else priors
+    effect, variance, df, weight = _raw(base, new, paired)
+    posterior, total = np.full(len(effect), np.nan), np.zeros(len(effect))
+    for family in np.unique(families):
+        for pairs in (False, True):
+            mask = (families == family) & (paired == pairs)
+            if mask.any():
+                key = (str(family), pairs)
+                if key not in priors:
+                    priors[key] = fit_prior(variance[mask], df[mask])
+                posterior[mask], total[mask] = squeeze(variance[mask], df[mask], priors[key])
+    squared = posterior * weight
+    if session:
+        extra = session_variance(effect, squared, families, controls)
+        squared = np.where(paired, squared, squared + extra)
+    usable = (total > 0) & np.isfinite(effect) & np.isfinite(squared)
+    error = np.where(usable, np.sqrt(np.where(usable, squared, 0.0)), np.nan)
+    return Estimate(effect, error, np.where(usable, total, np.nan), np.sqrt(posterior))
+
+
+def _raw(base: Floats, new: Floats, paired: Bools) -> tuple[Floats, Floats, Floats, Floats]:
+    """Effect, variance of a process's contribution, its degrees of freedom, and the factor to the squared error."""
+    width = min(base.shape[1], new.shape[1])
+    effect, variance, df, weight = (np.full(len(base), np.nan) for _ in range(4))
+    n, mean, variances = _moments(new[:, :width] - base[:, :width])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effect[paired], variance[paired] = mean[paired], variances[paired]
+        df[paired], weight[paired] = n[paired] - 1, 1.0 / n[paired]
+        (n0, mean0, v0), (n1, mean1, v1) = _moments(base), _moments(new)
+        free = ~paired
+        # Welch's error, written as a common variance: with as many processes on both sides it is the pooled one, and
+        # with few against many the few count. Its degrees of freedom are those of the side that decides.
+        weights = 1.0 / n0 + 1.0 / n1
+        parts = np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1
+        pooled_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
+        effect[free], weight[free] = (mean1 - mean0)[free], weights[free]
+        variance[free], df[free] = (parts / weights)[free], pooled_df[free]
+    return effect, variance, np.maximum(np.nan_to_num(df), 0.0), weight
+
+
+def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Count, mean and variance over processes, NaN left out: (cells,) each."""
+    there = np.isfinite(values)
+    n = there.sum(axis=1).astype(float)
+    filled = np.where(there, values, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = filled.sum(axis=1) / n
+        deviations = np.where(there, values - mean[:, None], 0.0)
+        return n, mean, (deviations**2).sum(axis=1) / (n - 1)
+
+
+def means(values: Floats) -> Floats:
+    """Mean over processes, NaN left out: (cells,)."""
+    return _moments(values)[1]
+
+
+def session_variance(
+    effect: Floats, squared_error: Floats, families: NDArray[np.str_], controls: Bools | None = None
+) -> Floats:
+    """Variance of an effect, (cells,), that no process of the two sessions shows: what differs between sessions.
+
+    The greatest of a floor (SESSION_SD squared) and, in each family, what the effects spread around their median more
+    than their errors explain; robust, so that up to about a third of the cells may really have changed. To it comes the
+    square of the median effect of the controls, cells such as memcpy that no toolchain can change: the machine itself
+    was faster or slower then.
+    """
+    extra = np.full(len(effect), SESSION_SD**2)
+    everything = _excess(effect, squared_error)
+    for family in np.unique(families):
+        mask = families == family
+        enough = np.isfinite(effect[mask]).sum() >= 10
+        extra[mask] = np.maximum(extra[mask], _excess(effect[mask], squared_error[mask]) if enough else everything)
+    if controls is not None and np.isfinite(effect[controls]).any():
+        extra += float(np.nanmedian(effect[controls])) ** 2
+    return extra
+
+
+def _excess(effect: Floats, squared_error: Floats) -> float:
+    known = np.isfinite(effect) & np.isfinite(squared_error)
+    if known.sum() < MIN_PRIOR_CELLS:
+        return 0.0
+    spread = MAD_TO_SD * np.median(np.abs(effect[known] - np.median(effect[known])))
+    return max(0.0, float(spread**2 - np.median(squared_error[known])))
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------
+
+
+def student_tail(t: Floats, df: Floats) -> Floats:
+    """P(T > t) of Student's t."""
+    return np.where(np.isinf(df), special.ndtr(-t), special.stdtr(df, -t))
+
+
+def student_quantile(p: float, df: Floats) -> Floats:
+    return np.where(np.isinf(df), special.ndtri(p), special.stdtrit(df, p))
+
+
+def p_different(estimated: Estimate, margin: float) -> Floats:
+    """P value of "the effect is no larger than ``margin`` (log units), either way" (TREAT); two-sided t at margin 0."""
+    size = np.abs(estimated.effect)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        upper = student_tail((size - margin) / estimated.error, estimated.df)
+        return np.minimum(1.0, upper + student_tail((size + margin) / estimated.error, estimated.df))
+
+
+def p_equivalent(estimated: Estimate, margin: float) -> Floats:
+    """P value of "the effect is ``margin`` (log units) or larger, one way or the other": two one-sided tests."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return student_tail((margin - np.abs(estimated.effect)) / estimated.error, estimated.df)
+
+
+def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
+    """Low and high end of the effect's confidence interval, in log units."""
+    half = student_quantile(0.5 + confidence / 2, estimated.df) * estimated.error
+    return estimated.effect - half, estimated.effect + half
+
+
+def q_values(p: Floats) -> Floats:
+    """Benjamini and Hochberg's adjusted p values over the cells that have one; NaN for the others."""
+    from scipy.stats import false_discovery_control  # scipy.stats takes half a second to import
+
+    q, there = np.full(len(p), np.nan), np.isfinite(p)
+    if there.any():
+        q[there] = false_discovery_control(p[there], method="bh")
+    return q
+
+
+def rate_bounds(flagged: int, cells: int, confidence: float = 0.95) -> tuple[float, float]:
+    """One-sided Clopper and Pearson bounds, lower and upper, of a rate seen as ``flagged`` of ``cells``."""
+    if cells == 0:
+        return 0.0, 1.0
+    low = float(special.betaincinv(flagged, cells - flagged + 1, 1 - confidence)) if flagged else 0.0
+    high = float(special.betaincinv(flagged + 1, cells - flagged, confidence)) if flagged < cells else 1.0
+    return low, high
+
+
+def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equivalence: float, alpha: float) -> Floats:
+    """Processes a side, (cells,), that would decide a cell with a chance of POWER if its effect is as estimated.
+
+    Either way counts, whichever takes fewer: found to differ by more than ``min_effect`` at level ``alpha``, or to
+    differ by less than ``equivalence`` (both in log units). For processes that ran side by side, or as if they did:
+    more processes tell nothing of what differs between two sessions. NaN without a variance.
+    """
+    size = np.abs(estimated.effect)
+    variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
+    own = np.where(np.isfinite(estimated.df), estimated.df, 1e6)
+    needed = np.full(len(size), np.inf)
+    for gap, level in ((size - min_effect, 1 - alpha / 2), (equivalence - size, 0.95)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            quantiles = student_quantile(level, own) + special.ndtri(POWER)
+            n = np.where(gap > 0, variance * (quantiles / np.maximum(gap, 1e-9)) ** 2, np.inf)
+        needed = np.fmin(needed, n)
+    needed = np.maximum(np.ceil(needed), MIN_PROCESSES)
+    return np.where(np.isfinite(estimated.error), needed, np.nan)
+
+
+# --- histories -----------------------------------------------------------------------------------------------------
+
+
+def history_noise(values: Floats, errors: Floats) -> Floats:
+    """Standard deviation of each point of a history, (points,): its own standard error, or, where that is more, what
+    neighbours differ by (a robust deviation of the differences, over sqrt(2))."""
+    if len(values) < 3:
+        return np.asarray(errors, dtype=float)
+    differences = np.diff(values)
+    robust = MAD_TO_SD * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
+    return np.maximum(np.nan_to_num(errors), robust)
+
+
+def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty: float) -> float:
+    """What ``optimal_partition`` minimises: squared residuals in units of the noise, plus the penalty per break."""
+    edges = [*starts, len(values)]
+    total = penalty * (len(starts) - 1)
+    for first, last in zip(edges, edges[1:]):
+        part, weight = values[first:last], noise[first:last] ** -2.0
+        total += float(np.sum(weight * (part - np.sum(weight * part) / np.sum(weight)) ** 2))
+    return total
+
+
+def optimal_partition(values: Floats, noise: Floats, penalty: float | None = None) -> list[int]:
+    """Where the segments of constant level in ``values`` begin, the first being 0: the exact optimum.
+
+    Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``, 4 ln(points) unless
+    given; a segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
+    Of equally good partitions the one whose last segments begin earliest.
+    """
+    n = len(values)
+    if n == 0:
+        return []
+    if not (np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()):
+        raise ValueError("optimal_partition takes finite values and noise above zero")
+    beta = 4.0 * np.log(n) if penalty is None else penalty
+    weight = np.asarray(noise, dtype=float) ** -2.0
+    centred = np.asarray(values, dtype=float) - np.average(values, weights=weight)  # against cancellation below
+    sums = [np.concatenate([[0.0], np.cumsum(weight * centred**power)]) for power in (0, 1, 2)]
+    best, came_from = np.zeros(n + 1), np.zeros(n + 1, dtype=int)
+    best[0] = -beta
+    for end in range(1, n + 1):
+        w, wx, wxx = (total[end] - total[:end] for total in sums)
+        costs = best[:end] + (wxx - wx**2 / w) + beta
+        came_from[end] = int(np.argmin(costs))
+        best[end] = costs[came_from[end]]
+    starts, end = [], n
+    while end:
+        end = int(came_from[end])
+        starts.append(end)
+    return starts[::-1]
