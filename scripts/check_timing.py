@@ -27,7 +27,6 @@ EACH, MIDDLE = 0.05, 0.02  # largest deviation of a cell, and of the median cell
 SIZES = (8, 4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 ROOT = Path(__file__).resolve().parent.parent
-SLOW = 0.3  # seconds a call, from which two processes must do
 
 
 def in_child(work: Callable[[], Any]) -> Any:
@@ -121,8 +120,6 @@ def compare(benchmark: Any, cell: tuple, processes: int) -> dict[str, float] | N
         if pair is None:
             return None
         pairs.append(pair)
-        if pair[0] > SLOW and len(pairs) == 2:
-            break
     suite, torch = zip(*pairs)
     return {
         "suite": statistics.median(suite),
