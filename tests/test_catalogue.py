@@ -1,4 +1,4 @@
-"""One entry of the catalogue reaches everything that is made of it; importing the package that holds it does nothing."""
+"""One entry of the catalogue reaches all that is made of it; importing the package that holds it does nothing."""
 
 import ast
 import json

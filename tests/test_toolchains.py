@@ -1,0 +1,258 @@
+"""Toolchains as commits: the same hash everywhere, whatever else is in the ledger; what is installed, without torch."""
+
+import json
+import platform
+import re
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+from conftest import ROOT, environment, run
+from toolchains import installed, ledger
+from toolchains.ledger import Toolchain
+
+LINE = [
+    Toolchain("1.13.1+cpu", "1.23.5"),
+    Toolchain("2.0.0+cpu", "1.26.4"),
+    Toolchain("2.9.0+cpu", "2.4.6"),
+    Toolchain("2.13.0+cpu", "2.4.6"),
+]
+ODD = [
+    Toolchain("2.14.0.dev20260801+cu130", "2.5.0rc1"),
+    Toolchain("2.13.0a0+gitcf30153", "2.4.6"),
+    Toolchain("2.12.1+rocm6.4", "2.4.6.dev0+g12ab"),
+]
+RECORDED = "d73633b3f99f86e7271e873e3ea35e90abb86b13"  # of the last of LINE, as in reports/results
+
+
+def git(path, *arguments):
+    return ledger._git(path, *arguments).strip()
+
+
+def made(path, line=LINE):
+    ledger.make(path, line)
+    return {toolchain: ledger.commit_hash(path, toolchain) for toolchain in line}
+
+
+# Ledger -------------------------------------------------------------------------------------------------------------
+
+MAKE = """
+import sys
+from pathlib import Path
+from toolchains import ledger
+line = [ledger.Toolchain(*pair.split()) for pair in sys.argv[2:]]
+ledger.make(Path(sys.argv[1]), line)
+print(*(ledger.commit_hash(Path(sys.argv[1]), toolchain) for toolchain in line))
+"""
+GITCONFIG = """
+[user]
+name = Somebody Else
+email = else@where.invalid
+[init]
+defaultBranch = trunk
+defaultObjectFormat = sha256
+[core]
+autocrlf = true
+[commit]
+gpgsign = true
+"""
+
+
+def test_hash_is_the_same_for_everybody(tmp_path):
+    """Results of two machines are results of one commit."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(GITCONFIG, encoding="utf-8")
+    pairs = [f"{toolchain.torch} {toolchain.numpy}" for toolchain in LINE]
+    done = run(
+        *(sys.executable, "-c", MAKE, tmp_path / "there", *pairs),
+        home=home,
+        cwd=home,
+        PYTHONPATH=str(ROOT / "scripts"),
+        TZ="Asia/Kathmandu",
+        LC_ALL="C",
+        GIT_AUTHOR_NAME="Somebody Else",
+        GIT_COMMITTER_DATE="2001-01-01T00:00:00Z",
+    )
+    assert done.stdout.split() == list(made(tmp_path / "here").values()), done.stderr
+
+
+def test_hash_is_the_same_for_ever(tmp_path):
+    """Results that are published name commits: a change of how commits are made would orphan them all."""
+    assert made(tmp_path / "ledger")[LINE[-1]] == RECORDED
+
+
+@pytest.mark.xfail(reason="ledger._git hands GIT_DIR on to git, which then writes the ledger's commits and tags there")
+def test_ledger_leaves_a_surrounding_repository_alone(tmp_path, monkeypatch):
+    """git runs hooks, and so perhaps these tests, with GIT_DIR set."""
+    around = tmp_path / "around"
+    subprocess.run(["git", "init", "--quiet", str(around)], check=True, env=environment(tmp_path))
+    monkeypatch.setenv("GIT_DIR", str(around / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(around / ".git" / "index"))
+    hashes = made(tmp_path / "ledger")
+    monkeypatch.delenv("GIT_DIR")
+    monkeypatch.delenv("GIT_INDEX_FILE")
+    assert not subprocess.run(["git", "-C", str(around), "tag"], capture_output=True, text=True, check=True).stdout
+    assert hashes == made(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("place", range(len(LINE) + 1))
+def test_insertion_keeps_the_other_hashes(tmp_path, place):
+    before = made(tmp_path / "ledger")
+    after = made(tmp_path / "ledger", [*LINE[:place], Toolchain("2.5.0+cpu", "2.1.0"), *LINE[place:]])
+    assert len(after) == len(before) + 1
+    assert {toolchain: after[toolchain] for toolchain in LINE} == before
+
+
+def test_history_is_in_the_order_given(tmp_path):
+    """asv walks the branch from its end."""
+    hashes = made(tmp_path / "ledger")
+    assert git(tmp_path / "ledger", "log", "--format=%H", ledger.BRANCH).split() == list(hashes.values())[::-1]
+
+
+def test_commit_says_its_toolchain(tmp_path):
+    path = tmp_path / "ledger"
+    made(path)
+    for toolchain in LINE:
+        assert json.loads(git(path, "show", f"{toolchain.tag}:toolchain.json")) == {
+            "torch": toolchain.torch,
+            "numpy": toolchain.numpy,
+        }
+        assert git(path, "log", "-1", "--format=%s", toolchain.tag) == str(toolchain)
+
+
+def test_date_is_the_release_s(tmp_path):
+    path = tmp_path / "ledger"
+    made(path, [*LINE, *ODD])
+    dates = {toolchain.torch: git(path, "log", "-1", "--format=%as", toolchain.tag) for toolchain in [*LINE, *ODD]}
+    assert dates["1.13.1+cpu"] == "2022-12-15"
+    assert dates["2.13.0+cpu"] == "2026-07-08"
+    assert dates["2.14.0.dev20260801+cu130"] == "2026-08-01"  # a nightly's own day
+    assert dates["2.13.0a0+gitcf30153"] == ledger.UNKNOWN_DATE
+
+
+def test_unknown_versions_have_stable_hashes(tmp_path):
+    assert made(tmp_path / "one", ODD) == made(tmp_path / "two", ODD)
+
+
+@pytest.mark.parametrize("toolchain", [*LINE, *ODD, Toolchain("2.13.0+cpu", "2.4.6 (mine)")], ids=str)
+def test_tag_can_be_typed(toolchain, tmp_path):
+    assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", toolchain.tag)
+    made(tmp_path / "ledger", [toolchain])
+    assert git(tmp_path / "ledger", "tag") == toolchain.tag
+
+
+def test_same_toolchain_twice_is_one_commit(tmp_path):
+    ledger.make(tmp_path / "ledger", [LINE[0], LINE[1], LINE[0]])
+    assert len(git(tmp_path / "ledger", "tag").split()) == 2
+
+
+def test_made_anew_only_on_change(tmp_path):
+    path = tmp_path / "ledger"
+    made(path)
+    before = path.stat().st_ino
+    made(path)
+    assert path.stat().st_ino == before
+    made(path, [*LINE, *ODD])
+    assert path.stat().st_ino != before
+    assert [left.name for left in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_ledger_takes_no_time(tmp_path):
+    start = time.perf_counter()
+    made(tmp_path / "ledger")
+    assert time.perf_counter() - start < 5  # a tenth of a second here
+
+
+def test_unknown_toolchain_is_an_error(tmp_path):
+    made(tmp_path / "ledger")
+    with pytest.raises(subprocess.CalledProcessError):
+        ledger.commit_hash(tmp_path / "ledger", ODD[0])
+
+
+def test_releases_are_in_order_of_their_dates():
+    released = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))["torch"]
+    versions = [tuple(map(int, version.split("."))) for version in released]
+    assert versions == sorted(versions)
+    dates = list(released.values())
+    assert all(first < second for first, second in pairwise(dates))
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", date) for date in dates)
+
+
+# What is installed --------------------------------------------------------------------------------------------------
+
+ASK = (
+    "import sys; from toolchains import installed; print(installed.toolchain().torch); sys.exit('torch' in sys.modules)"
+)
+
+
+@pytest.mark.parametrize(
+    ("build", "version"),
+    [
+        ("__version__ = '2.13.0+cu130'; cuda = '13.0'", "2.13.0+cu130"),
+        ("__version__ = '2.13.0'; cuda = '13.0'; hip = None", "2.13.0+cu130"),
+        ("__version__ = '2.13.0'; cuda = None; hip = '6.4.43482'", "2.13.0+rocm6443482"),
+        ("__version__ = '2.13.0'; cuda = None; hip = None; xpu = '20250101'", "2.13.0+xpu20250101"),
+        ("__version__ = '2.13.0'; cuda = None; hip = None", "2.13.0+cpu"),
+        ("__version__ = '1.13.1'", "1.13.1+cpu"),
+    ],
+)
+def test_build_variant(build, version, tmp_path):
+    """A CUDA wheel and a CPU wheel of one release are two toolchains; the package's metadata may say the same."""
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemError('imported')", encoding="utf-8")
+    (package / "version.py").write_text(build, encoding="utf-8")
+    done = run(sys.executable, "-c", ASK, home=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT / 'scripts'}")
+    assert (done.stdout.strip(), done.returncode) == (version, 0), done.stderr
+
+
+def test_installed_toolchain_is_found_without_importing_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    done = run(sys.executable, "-c", ASK, home=tmp_path, PYTHONPATH=str(ROOT / "scripts"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().split("+")[0] == torch.__version__.split("+")[0]
+    assert "+" in done.stdout
+
+
+def test_missing_torch_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match="torch is not installed"):
+        installed.toolchain()
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("AMD EPYC 9654 96-Core Processor", "amd-epyc-9654-96-core-8-cores"),
+        ("Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "intel-xeon-e5-2686-v4-8-cores"),
+        ("Apple M2 Pro", "apple-m2-pro-8-cores"),
+    ],
+)
+def test_machine_name_is_of_the_hardware(model, name, monkeypatch):
+    monkeypatch.setattr(installed, "cpu_model", lambda: model)
+    found = installed.machine_name(8)
+    assert found == name
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", found), "run.py --machine would refuse it"
+
+
+def test_machine_name_is_not_the_host_s():
+    host = platform.node().lower()
+    assert len(host) < 4 or host not in installed.machine_name(2)
+
+
+# Plugin -------------------------------------------------------------------------------------------------------------
+
+
+def test_recorded_toolchains_are_in_order_of_release(tmp_path):
+    pytest.importorskip("asv")
+    from toolchains import plugin
+
+    for machine, toolchains in (("one", [LINE[3], LINE[0]]), ("two", [LINE[0], LINE[2]])):
+        (tmp_path / machine).mkdir()
+        lines = [json.dumps({"toolchain": {"torch": t.torch, "numpy": t.numpy, "tag": t.tag}}) for t in toolchains]
+        (tmp_path / machine / "x.jsonl").write_text("\n".join([*lines, "{broken", "{}"]) + "\n", encoding="utf-8")
+    assert plugin.recorded(tmp_path) == [LINE[0], LINE[2], LINE[3]]
+    assert plugin.recorded(tmp_path / "nothing") == []
