@@ -4,7 +4,6 @@ from . import conversion as _conversion
 from . import routes as _routes
 from . import sources as _sources
 
-
 SIZES = [8, 4 * 2**10, 2**20, 64 * 2**20]
 
 
