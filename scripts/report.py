@@ -147,7 +147,8 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell]) 
     failed = results.missing[results.missing["status"] == "failed"]
     if len(failed):
         names = list(dict.fromkeys(failed["benchmark"]))
-        found.append((f"{len(failed)} cells failed, in {show.join(names)}: listed under Machine and method.",))
+        cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
+        found.append((f"{cells_failed}, in {show.join(names)}: listed under Machine and method.",))
     processes = max((cell.processes for cell in cells), default=0)
     if 0 < processes < 4:
         plural = "process" if processes == 1 else "processes"

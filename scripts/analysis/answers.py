@@ -23,9 +23,10 @@ SLOW = 1.5  # a route from this many times the recommended one's seconds on is w
 BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
 UNSAFE = ("wrong", "abort")  # what a contract says of an input that goes wrong without an exception
 
+NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 SOURCES = {
-    "numpy→torch": ("NumPy array", "tensor"),
-    "torch→numpy": ("tensor", "NumPy array"),
+    NUMPY_TO_TORCH: ("NumPy array", "tensor"),
+    TORCH_TO_NUMPY: ("tensor", "NumPy array"),
     "host→device": ("host tensor", "device"),
     "device→host": ("device tensor", "host"),
 }

@@ -98,6 +98,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     if not isinstance(benchmarks, dict):
         raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
     benchmarks = {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
+    contracts = _contracts(benchmarks)
     runs: list[dict[str, Any]] = []
     tables: tuple[list, list, list] = ([], [], [])
     samples: list[np.ndarray] = []
@@ -118,7 +119,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         missing=missing,
         samples=dict(enumerate(samples)),
         runs=sorted(runs, key=lambda record: str(record.get("started"))),
-        contracts=_contracts(benchmarks),
+        contracts=contracts,
         benchmarks=benchmarks,
     )
 

@@ -92,12 +92,12 @@ def as_line(text: str | Line) -> Line:
 
 
 def to_html(text: str | Line) -> str:
-    """A sentence as HTML, everything in it escaped; code may break before a dot and after an opening bracket."""
+    """A sentence as HTML, everything in it escaped; code may break around its brackets."""
     pieces = []
     for part in as_line(text):
         escaped = html.escape(part)
         if isinstance(part, Code):
-            escaped = f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])|(?<=[a-z])(?=[.])', '<wbr>', escaped)}</code>"
+            escaped = f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', escaped)}</code>"
         pieces.append(escaped)
     return "".join(pieces)
 

@@ -8,10 +8,26 @@ from typing import Any
 import pandas as pd
 
 from . import show
-from .answers import ALIAS, COPY, INTO, Answer, Cell, Choice, Limit, alike, conversions, keeps_dtype, tied
+from .answers import (
+    ALIAS,
+    COPY,
+    INTO,
+    NUMPY_TO_TORCH,
+    SOURCES,
+    TORCH_TO_NUMPY,
+    Answer,
+    Cell,
+    Choice,
+    Limit,
+    alike,
+    conversions,
+    keeps_dtype,
+    tied,
+)
 from .results import PARAMETERS, Results
 from .show import Code, Line
 
+KEPT = "kept"  # a dtype that is the source's
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | Line | list[Line]  # a list: lines below each other
@@ -296,7 +312,7 @@ def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
 
 
 def _words(group: str) -> str:
-    return {"NumpyToTorch": "numpy→torch", "TorchToNumpy": "torch→numpy"}.get(group, group)
+    return {"NumpyToTorch": NUMPY_TO_TORCH, "TorchToNumpy": TORCH_TO_NUMPY}.get(group, group)
 
 
 class Semantics:
@@ -327,11 +343,17 @@ class Semantics:
         return _by_dtype(words)
 
     def result(self, contract: Mapping[str, Any]) -> str:
-        """The result's dtype as measured: the source's, one for all, or by source dtype."""
+        """The result's dtype as measured: kept, one for all, or by source dtype."""
         seen = self.dtype.get((contract["direction"], contract["expression"]), {})
         if seen and all(source == result for source, result in seen.items()):
-            return "the source's"
+            return KEPT
         return _by_dtype(seen)
+
+    def taken(self, contract: Mapping[str, Any]) -> str:
+        """Whether the route took a tensor that requires grad: yes, no, or "" where that was not measured."""
+        if contract["direction"] != TORCH_TO_NUMPY or contract["expression"] not in self.grad:
+            return ""
+        return "yes" if self.grad[contract["expression"]] else "no"
 
     def broken(self, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
         """A sentence for each promise of a contract that the measurement contradicts."""
@@ -347,9 +369,9 @@ class Semantics:
                 casts_to = contract.get("casts_to", "")
                 if casts_to != "python" and result != (casts_to or dtype):
                     found.append((Code(key[1]), f" gives {result} for {dtype}; its contract says {casts_to or dtype}."))
-            taken, promise = self.grad.get(key[1]), contract.get("inputs", {}).get("requires grad")
-            if taken is not None and promise and taken != (promise in ("detaches", "works")):
-                does = "takes" if taken else "refuses"
+            taken, promise = self.taken(contract), contract.get("inputs", {}).get("requires grad")
+            if taken and promise and (taken == "yes") != (promise in ("detaches", "works")):
+                does = "takes" if taken == "yes" else "refuses"
                 found.append((Code(key[1]), f" {does} a tensor that requires grad; its contract says {promise}."))
         return found
 
@@ -368,18 +390,18 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
     for direction in dict.fromkeys(direction for direction, _ in shown):
         promises = [results.contracts[key] for key in shown if key[0] == direction]
         inputs = list(dict.fromkeys(name for promise in promises for name in promise.get("inputs", {})))
+        graded = any(semantics.taken(promise) for promise in promises)
         rows: list[tuple[Entry, ...]] = []
         for promise in promises:
-            casts_to = {"": "the source's", "python": "by way of Python's"}.get(
-                promise["casts_to"], promise["casts_to"]
-            )
+            casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise["casts_to"], promise["casts_to"])
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
             notes = [word for word in (_needs(promise), refuses, promise.get("hazard", "")) if word]
             route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
-            does = (promise["inputs"].get(name, "") for name in inputs)
+            does = [promise.get("inputs", {}).get(name, "") for name in inputs]
             row = (route, promise["memory"], semantics.memory(promise), casts_to, semantics.result(promise), *does)
-            rows.append(row)
+            rows.append((*row, *([semantics.taken(promise)] if graded else [])))
         columns = ("route", "memory", "measured", "result dtype", "measured", *inputs)
+        columns += ("takes requires grad, measured",) if graded else ()
         title = (f"{direction}: what each route promises, what was measured, what it does with awkward inputs",)
         tables.append(Table(title, columns, tuple(rows), numeric=False))
     return tables
@@ -408,7 +430,8 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
             spellings = benchmark["params"][benchmark["param_names"].index("route")]
             for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
                 found[promises[route]["direction"], route] = None
-    return list(found)
+    directions = [*SOURCES, *dict.fromkeys(direction for direction, _ in found)]
+    return sorted(found, key=lambda key: directions.index(key[0]))
 
 
 def spread(cells: Sequence[Cell]) -> Table:
@@ -425,7 +448,7 @@ def spread(cells: Sequence[Cell]) -> Table:
                 kind,
                 f"{len(own)}",
                 show.percent(statistics.median(cell.cv for cell in own), 1),
-                [(show.percent(worst.cv, 1),), (worst.cell,)],
+                [(show.percent(worst.cv, 1),), (Code(worst.cell),)],
             )
         )
     columns = ("memory", "cells", "median", "worst")
@@ -446,7 +469,7 @@ def absent(missing: Missing) -> Table:
     rows = []
     for (status, benchmark, reason), own in groups.items():
         routes = [row["route"] for row in own if _plain(row["route"])]
-        rows.append((benchmark, f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
+        rows.append(((Code(benchmark),), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
     title = ("Cells without a figure",)
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 

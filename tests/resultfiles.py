@@ -1,0 +1,129 @@
+"""Writes small results directories as asv does, for the tests of what reads them."""
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_number", "samples"]
+SAMPLES = 4  # a process
+SKIPPED = "skipped"  # in place of figures: the cell is part of the run and its setup skipped it
+
+
+def contract(expression, memory, direction="numpy→torch", **promises):
+    plain = {
+        "casts_to": "",
+        "inputs": {},
+        "refuses": {},
+        "needs": "",
+        "per_element": False,
+        "hazard": "",
+        "families": [],
+    }
+    return {**plain, "expression": expression, "direction": direction, "memory": memory, **promises}
+
+
+@dataclass
+class Bench:
+    """A benchmark. cells: parameters -> seconds of each process (one value where it is counted), None, or SKIPPED."""
+
+    name: str
+    params: dict
+    cells: dict
+    contracts: list = field(default_factory=list)
+    unit: str = "seconds"
+
+    @property
+    def type(self):
+        return "time" if self.unit == "seconds" else "track"
+
+    def keys(self):
+        return list(itertools.product(*self.params.values()))
+
+    def spelled(self, key):
+        return f"{self.name}({', '.join(map(repr, key))})" if key else self.name
+
+    def description(self):
+        return {
+            "name": self.name,
+            "type": self.type,
+            "unit": self.unit,
+            "version": "v1",
+            "param_names": list(self.params),
+            "params": [[repr(value) for value in values] for values in self.params.values()],
+            "samples_per_process": [SAMPLES] * len(self.keys()),
+            "contracts": {promise["expression"]: promise for promise in self.contracts},
+        }
+
+    def entries(self):
+        """asv's row of results: bare NaN where a cell is not part of the run or skipped, null where it failed."""
+        found = [self.cells.get(key, SKIPPED) for key in self.keys()]
+        result, samples = [], []
+        for value in found:
+            timed = isinstance(value, list)
+            result.append(float("nan") if value == SKIPPED else value[0] if timed else value)
+            samples.append([second for second in value for _ in range(SAMPLES)] if timed else None)
+        spelled = [[repr(value) for value in values] for values in self.params.values()]
+        return [result, spelled, "v1", 1, 1.0, [10] * len(found), samples]
+
+
+def record(benches, skipped="the reason", **changes):
+    """A run record like those of scripts/run.py."""
+    cells = [bench.spelled(key) for bench in benches for key, value in bench.cells.items() if value == SKIPPED]
+    return {
+        "profile": "quick",
+        "only": None,
+        "command": "python scripts/run.py",
+        "machine": "box",
+        "toolchain": {"tag": "torch-2.0-numpy-1.26", "torch": "2.0", "numpy": "1.26"},
+        "settings": {"torch": "2.0+cpu", "numpy": "1.26.1", "python": "3.11.7", "torch_threads": 1, "cuda": None},
+        "conditions": {"cpu": "A CPU", "cores": 4, "cores_allowed": 2, "caches": {"L2": "1024K"}, "load_average": 0.5},
+        "asv": "0.6.6",
+        "asv_runner": "0.3.2",
+        "launch": "forkserver",
+        "started": "2026-01-02T03:04:05+00:00",
+        "rounds": 2,
+        "seconds": 12.0,
+        "samples": 990,
+        "retaken": 10,
+        "disturbed": 5,
+        "disturbed_cells": {"a.cell(1)": 5},
+        "skipped": {skipped: cells} if cells else {},
+        **changes,
+    }
+
+
+def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 5):
+    """A results directory with one result file; its path. records: run records, by default one."""
+    directory = root / machine
+    directory.mkdir(parents=True, exist_ok=True)
+    described = {bench.name: bench.description() for bench in benches} | {"version": 2}
+    (root / "benchmarks.json").write_text(json.dumps(described))
+    (directory / "machine.json").write_text(json.dumps({"machine": machine, "version": 1}))
+    file = {
+        "version": 2,
+        "commit_hash": commit,
+        "params": {"machine": machine, "python": "3.11"},
+        "python": "3.11",
+        "result_columns": COLUMNS,
+        "results": {bench.name: bench.entries() for bench in benches},
+    }
+    stem = f"{commit[:8]}-toolchain-py3.11"
+    (directory / f"{stem}.json").write_text(json.dumps(file))
+    lines = [record(benches, machine=machine)] if records is None else records
+    if lines:
+        (directory / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root
+
+
+def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
+    """A conversion benchmark. times: (route, nbytes) or (route, dtype, nbytes) -> seconds of each process."""
+    cells = {key if len(key) == 3 else (key[0], dtypes[0], key[1]): value for key, value in times.items()}
+    routes = [promise["expression"] for promise in contracts]
+    sizes = sorted({key[2] for key in cells})
+    params = {"route": routes, "dtype": list(dtypes), "nbytes": sizes}
+    return Bench(f"conversion.{group}.timeit_convert", params, cells, contracts)
+
+
+def memcpy(times):
+    return Bench("limits.Memcpy.timeit_copy", {"nbytes": list(times)}, {(n,): value for n, value in times.items()})

@@ -1,0 +1,549 @@
+"""The report: what it recommends, what its page holds, and that it says clearly what is wrong."""
+
+import builtins
+import csv
+import hashlib
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import report
+import resultfiles
+from analysis import answers, figures, show, tables
+from analysis.cli import UserError
+from analysis.results import load
+from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+
+ROOT = Path(__file__).resolve().parent.parent
+KIB, MIB = 2**10, 2**20
+FROM_NUMPY = contract("torch.from_numpy(a)", "alias")
+AS_TENSOR = contract("torch.as_tensor(a)", "alias")
+CLONE = contract("torch.from_numpy(a).clone()", "copy")
+TENSOR = contract("torch.tensor(a)", "copy")
+
+
+def around(seconds, spread=0.001):
+    """Two processes close to ``seconds``."""
+    return [seconds * (1 - spread), seconds * (1 + spread)]
+
+
+def answers_to(tmp_path, *benches):
+    return answers.answers(answers.cells_of(load(resultfiles.write(tmp_path, benches))))
+
+
+def only(found):
+    assert len(found) == 1
+    return found[0]
+
+
+def text(answer):
+    return "\n".join(show.to_plain(line) for line in (*answer.lines, *answer.notes))
+
+
+def build(results, output, *arguments):
+    assert report.main(["--results", str(results), "--output", str(output), *arguments]) == 0
+    return output / "box"
+
+
+@pytest.fixture
+def rich_results(tmp_path):
+    """Every family, both directions, ties, a failed and a skipped cell."""
+    sizes = (8, MIB, 16 * MIB)
+    copies = {
+        (c["expression"], n): around(1e-6 + n / 4e10 * (i + 1)) for i, c in enumerate((CLONE, TENSOR)) for n in sizes
+    }
+    aliases = {
+        (c["expression"], n): around(4e-7 * (i + 1)) for i, c in enumerate((FROM_NUMPY, AS_TENSOR)) for n in sizes
+    }
+    to_torch = [FROM_NUMPY, AS_TENSOR, CLONE, TENSOR]
+    more = {("torch.from_numpy(a)", "int64", MIB): around(4e-7), ("torch.tensor(a)", "int64", MIB): None}
+    times = {(route, "float32", n): value for (route, n), value in {**aliases, **copies}.items()} | more
+    to_numpy = [contract("t.numpy()", "alias", "torch→numpy", inputs={"requires grad": "RuntimeError"})]
+    grads = [contract("t.detach().numpy()", "alias", "torch→numpy", inputs={"requires grad": "detaches"})]
+    casts = [
+        contract(f"torch.from_numpy(a).{how}", "copy", casts_to="float32") for how in ("float()", "to(torch.float32)")
+    ]
+    lists = [contract("torch.tensor(arrays)", "copy", per_element=True), contract("torch.stack(arrays)", "copy")]
+    routes = {"route": ["torch.from_numpy(a)", "torch.tensor(a)"]}
+    grid = {(r, n): around(1e-6 + n / 1e10) for r in routes["route"] for n in sizes}
+    benches = [
+        conversion(times, to_torch, dtypes=("float32", "int64")),
+        conversion({("t.numpy()", n): around(5e-7) for n in sizes}, to_numpy, "TorchToNumpy"),
+        conversion({("t.detach().numpy()", n): around(7e-7) for n in sizes[:2]}, grads, "RequiresGradToNumpy"),
+        memcpy({n: around(2e-7 + n / 5e10) for n in sizes}),
+        Bench("limits.Floor.timeit_floor", {"statement": ["empty statement"]}, {("empty statement",): around(4e-9)}),
+        Bench(
+            "casting.NumpyToFloat32.timeit_convert",
+            {"route": [c["expression"] for c in casts], "dtype": ["float64", "uint8"], "nbytes": [MIB]},
+            {
+                (c["expression"], d, MIB): around(1e-5 * (i + 1))
+                for i, c in enumerate(casts)
+                for d in ("float64", "uint8")
+            },
+            casts,
+        ),
+        Bench(
+            "batches.ArraysToTensor.timeit_convert",
+            {"route": [c["expression"] for c in lists], "nbytes": list(sizes[1:])},
+            {(c["expression"], n): around(n / 1e10 / (50 if i else 1)) for i, c in enumerate(lists) for n in sizes[1:]},
+            lists,
+        ),
+        Bench(
+            "layout.NumpyToTorch.timeit_convert",
+            routes | {"layout": ["contiguous", "0-d"], "nbytes": [8, MIB]},
+            {(r, "contiguous", MIB): around(1e-6) for r in routes["route"]}
+            | {(r, "0-d", 8): around(9e-7) for r in routes["route"]}
+            | {(r, "0-d", MIB): SKIPPED for r in routes["route"]},
+            [FROM_NUMPY, TENSOR],
+        ),
+        Bench("cold.NumpyToTorch.timeit_convert", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
+        Bench(
+            "threads.NumpyToTorch.timeit_convert",
+            {"route": ["torch.tensor(a)"], "threads": ["one", "all"], "nbytes": [MIB]},
+            {("torch.tensor(a)", "one", MIB): around(2e-5), ("torch.tensor(a)", "all", MIB): around(1e-5)},
+            [TENSOR],
+        ),
+        Bench(
+            "footprint.NumpyToTorch.track_bytes",
+            routes | {"nbytes": [MIB]},
+            {("torch.from_numpy(a)", MIB): 0, ("torch.tensor(a)", MIB): MIB},
+            unit="bytes",
+        ),
+        Bench(
+            "footprint.NumpyToTorch.track_page_faults",
+            routes | {"nbytes": [MIB]},
+            {("torch.from_numpy(a)", MIB): 0.125, ("torch.tensor(a)", MIB): 256.0},
+            unit="pages",
+        ),
+        Bench(
+            "semantics.NumpyToTorch.track_alias",
+            routes | {"dtype": ["float32"]},
+            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 0},
+            unit="1: shares memory",
+        ),
+        Bench(
+            "semantics.NumpyToTorch.track_dtype",
+            routes | {"dtype": ["float32"]},
+            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 1},
+            unit="place in bool float32",
+        ),
+        Bench("transfer.HostToDevice.timeit_completion", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
+    ]
+    return resultfiles.write(tmp_path / "results", benches)
+
+
+# The recommendation
+
+
+def test_the_fastest_route_is_recommended(tmp_path):
+    times = {("torch.from_numpy(a)", 8): around(4e-7), ("torch.as_tensor(a)", 8): around(9e-7)}
+    found = only(answers_to(tmp_path, conversion(times, [AS_TENSOR, FROM_NUMPY])))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+    assert "Slowest: `torch.as_tensor(a)`, 900 ns at 8 B, 2.25× the time" in text(found)
+    assert "any size" not in text(found)
+
+
+@pytest.mark.parametrize("other, same", [(1.02, True), (1.05, False)])
+def test_close_medians_tie_and_the_catalogue_decides(tmp_path, other, same):
+    times = {("torch.from_numpy(a)", 8): around(other * 1e-6), ("torch.as_tensor(a)", 8): around(1e-6)}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY, AS_TENSOR])))
+    choice = found.choices[8]
+    assert choice.cell.route == ("torch.from_numpy(a)" if same else "torch.as_tensor(a)")
+    assert [cell.route for cell in choice.ties] == (["torch.as_tensor(a)"] if same else [])
+    assert ("Tie" in text(found)) == same
+
+
+def test_overlapping_processes_tie(tmp_path):
+    times = {("torch.from_numpy(a)", 8): [1.0e-6, 1.6e-6], ("torch.as_tensor(a)", 8): [0.9e-6, 1.1e-6]}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY, AS_TENSOR])))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+
+
+def test_a_crossover_is_bounded_by_measured_sizes(tmp_path):
+    small, large = (8, KIB), (MIB, 16 * MIB)
+    times = {("torch.tensor(a)", n): around(1e-6) for n in small} | {
+        ("torch.tensor(a)", n): around(1e-3) for n in large
+    }
+    clone = "torch.from_numpy(a).clone()"
+    times |= {(clone, n): around(2e-6) for n in small} | {(clone, n): around(5e-4) for n in large}
+    found = only(answers_to(tmp_path, conversion(times, [CLONE, TENSOR])))
+    assert [segment.route for segment in found.segments] == ["torch.tensor(a)", clone]
+    assert "up to 1 KiB: `torch.tensor(a)`" in text(found)
+    assert f"from 1 MiB on: `{clone}`" in text(found)
+    assert "The crossover lies between 1 KiB and 1 MiB" in text(found)
+
+
+def test_a_tie_does_not_make_a_crossover(tmp_path):
+    clone = "torch.from_numpy(a).clone()"
+    times = {("torch.tensor(a)", n): around(1e-6) for n in (8, KIB)}
+    times |= {(clone, 8): around(1.5e-6), (clone, KIB): around(0.99e-6)}
+    found = only(answers_to(tmp_path, conversion(times, [CLONE, TENSOR])))
+    assert [segment.route for segment in found.segments] == ["torch.tensor(a)"]
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        {"hazard": "bites"},
+        {"inputs": {"structured": "wrong values, silently"}},
+        {"inputs": {"x": "aborts the process"}},
+    ],
+)
+def test_a_hazardous_route_is_named_and_not_recommended(tmp_path, promise):
+    risky = contract("torch.risky(a)", "alias", **promise)
+    times = {("torch.risky(a)", 8): around(1e-7), ("torch.from_numpy(a)", 8): around(4e-7)}
+    found = only(answers_to(tmp_path, conversion(times, [risky, FROM_NUMPY])))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+    assert "`torch.risky(a)` is 4.00× as fast (100 ns at 8 B), but not recommended" in text(found)
+    assert promise.get("hazard", "without an exception") in text(found)
+
+
+def test_where_every_route_has_a_hazard_the_answer_says_so(tmp_path):
+    risky = contract("torch.risky(a)", "alias", hazard="bites", needs="torch>=9.9")
+    found = only(answers_to(tmp_path, conversion({("torch.risky(a)", 8): around(1e-7)}, [risky])))
+    assert "`torch.risky(a)`: bites." in text(found)
+    assert "`torch.risky(a)` needs torch>=9.9." in text(found)
+
+
+def test_a_route_that_changes_the_dtype_is_no_candidate_but_a_warning(tmp_path):
+    lists = contract("torch.tensor(a.tolist())", "copy", casts_to="python", per_element=True, hazard="by element")
+    times = {("torch.tensor(a.tolist())", 8): around(1e-7), ("torch.tensor(a)", 8): around(1e-6)}
+    times |= {("torch.tensor(a.tolist())", MIB): around(1e-2), ("torch.tensor(a)", MIB): around(2e-5)}
+    found = only(answers_to(tmp_path, conversion(times, [TENSOR, lists])))
+    assert {segment.route for segment in found.segments} == {"torch.tensor(a)"}
+    assert "Slowest: `torch.tensor(a.tolist())`, 10.0 ms at 1 MiB, 500× the time: by element." in text(found)
+
+
+def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
+    caster = contract("torch.Tensor(a)", "alias", casts_to="float32")
+    times = {("torch.Tensor(a)", "float64", 8): around(1e-7), ("torch.from_numpy(a)", "float64", 8): around(1e-6)}
+    found = only(answers_to(tmp_path, conversion(times, [caster, FROM_NUMPY], dtypes=("float64",))))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+
+
+@pytest.mark.parametrize("last, same", [(1.2, True), (1.3, False)])
+def test_any_size_only_where_the_seconds_are_the_same(tmp_path, last, same):
+    times = {("torch.from_numpy(a)", n): around(t * 1e-6) for n, t in ((8, 1.0), (KIB, 1.1), (MIB, last))}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY])))
+    assert ("at any size from 8 B to 1 MiB" in text(found)) == same
+
+
+def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
+    found = {answer.title: answer for answer in answers.answers(answers.cells_of(load(rich_results)))}
+    cast = found["float64 and uint8 NumPy array to float32 tensor"]
+    assert "10.0 µs from float64, 10.0 µs from uint8 at 1 MiB" in text(cast)
+
+
+# The page
+
+
+class Reader(HTMLParser):
+    """Collects ids, references, the names of elements, and checks that elements close in order."""
+
+    VOID = {"meta", "br", "wbr", "link", "img", "hr"}
+
+    def __init__(self, page):
+        super().__init__()
+        self.ids, self.references, self.open, self.names, self.labelled = [], [], [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.names.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if "id" in found:
+            self.ids.append(found["id"])
+        self.references += [found[name] for name in ("src", "href", "xlink:href", "srcset", "data") if name in found]
+        if tag == "svg":
+            self.labelled.append((found.get("role"), found.get("aria-labelledby", "").split()))
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes what is not open"
+
+
+@pytest.fixture
+def page(rich_results, tmp_path):
+    return build(rich_results, tmp_path / "out")
+
+
+@pytest.fixture
+def read(page):
+    return Reader((page / "index.html").read_text())
+
+
+def test_every_section_is_there(page):
+    html = (page / "index.html").read_text()
+    found = re.findall(r'<section id="([^"]+)">', html)
+    assert found == [
+        *("decision", "size", "efficiency", "dtype", "casting", "layout", "batches", "grad", "cold", "threads"),
+        *("transfer", "footprint", "contracts", "method", "data"),
+    ]
+    assert re.findall(r"^## (.*)$", (page / "README.md").read_text(), re.MULTILINE)[0] == "Answers"
+
+
+def test_the_page_loads_nothing(page, read):
+    assert read.open == []
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(read.names)
+    for reference in read.references:
+        assert reference.startswith("#") or (page / reference).is_file(), reference
+    html = (page / "index.html").read_text()
+    assert not re.search(r"@import|url\((?!#)", html)
+
+
+def test_ids_are_unique_and_references_lead_somewhere(read):
+    assert len(read.ids) == len(set(read.ids))
+    assert {reference[1:] for reference in read.references if reference.startswith("#")} <= set(read.ids)
+
+
+def test_every_figure_has_title_description_file_and_table(page, read):
+    html = (page / "index.html").read_text()
+    assert len(read.labelled) == html.count("<figure>") == 6
+    for role, labels in read.labelled:
+        assert role == "img" and len(labels) == 2 and set(labels) <= set(read.ids)
+    for figure in re.findall(r"<figure>.*?</figure>", html, re.DOTALL):
+        assert re.search(r"<title [^>]*>[^<]+</title>\s*<desc [^>]*>[^<]+</desc>", figure)
+        assert "<table" in figure and "python scripts/run.py" in figure and "SHA-256" in figure
+        name = re.search(r'href="([\w-]+\.svg)"', figure)[1]
+        assert (page / name).read_text().startswith("<?xml")
+
+
+def test_colours_of_the_page_follow_the_scheme(page):
+    svg = "".join(re.findall(r"<svg.*?</svg>", (page / "index.html").read_text(), re.DOTALL))
+    bare = re.sub(r"var\([^)]*\)", "", svg)
+    assert not re.search(r"#[0-9a-f]{6}\b", bare)
+    assert "#ffffff" in next(page.glob("time-*.svg")).read_text()
+
+
+def test_the_same_results_give_the_same_bytes(rich_results, tmp_path):
+    first, second = build(rich_results, tmp_path / "one"), build(rich_results, tmp_path / "two")
+    names = sorted(path.name for path in first.iterdir())
+    assert names == sorted(path.name for path in second.iterdir())
+    for name in names:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_the_csv_holds_every_process_and_count(rich_results, page):
+    loaded = load(rich_results)
+    rows = list(csv.DictReader((page / "results.csv").open(encoding="utf-8")))
+    timed = [row for row in rows if row["kind"] == "timed"]
+    assert sorted(float(row["seconds"]) for row in timed) == sorted(loaded.processes["seconds"])
+    assert [row["kind"] for row in rows].count("counted") == len(loaded.values) == 8
+    assert [row["kind"] for row in rows].count("failed") == 1
+    assert [(row["kind"], row["reason"]) for row in rows].count(("skipped", "the reason")) == 2
+    assert {"direction": "numpy→torch", "contract": "alias"}.items() <= timed[0].items()
+    digest = hashlib.sha256((page / "results.csv").read_bytes()).hexdigest()
+    assert digest in (page / "index.html").read_text() and digest in (page / "README.md").read_text()
+    documented = ", ".join(report.COLUMNS).split(", ")
+    assert set(rows[0]) == set(documented)
+
+
+def test_failed_and_skipped_cells_are_counted_and_named(page):
+    for name in ("index.html", "README.md"):
+        said = (page / name).read_text()
+        assert "1 failed, 2 skipped" in said
+        assert "the reason" in said
+        assert "conversion.NumpyToTorch.timeit_convert" in said
+    assert "1 cell failed, in" in (page / "index.html").read_text()
+
+
+def test_markdown_links_and_tables_hold_together(page):
+    markdown = (page / "README.md").read_text()
+    for target in re.findall(r"\]\(([^)]+)\)", markdown):
+        assert (page / target).is_file(), target
+    for block in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(widths) == 1, block
+        assert re.fullmatch(r"\|( -+:? \|| -+ \|)+", block.splitlines()[1])
+
+
+def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
+    loaded = load(rich_results)
+    values = loaded.values
+    values.loc[(values["method"] == "track_alias") & (values["route"] == "torch.tensor(a)"), "value"] = 1
+    broken = tables.Semantics(loaded).broken(loaded.contracts.values())
+    assert [show.to_plain(line) for line in broken] == [
+        "`torch.tensor(a)` shares memory for float32; its contract says copy."
+    ]
+
+
+def test_a_new_route_shows_up_everywhere(tmp_path):
+    new = contract("torch.brand_new(a)", "alias")
+    times = {("torch.brand_new(a)", n): around(1e-7) for n in (8, KIB)}
+    times |= {("torch.from_numpy(a)", n): around(4e-7) for n in (8, KIB)}
+    made = build(resultfiles.write(tmp_path / "r", [conversion(times, [FROM_NUMPY, new])]), tmp_path / "out")
+    for name in ("index.html", "README.md", "results.csv", "time-numpy-to-torch-alias.svg"):
+        assert "torch.brand_new(a)" in (made / name).read_text().replace("<wbr>", ""), name
+
+
+def test_names_are_escaped(tmp_path):
+    nasty = "f(a, '<script>alert(1)</script>') & `x` | y $z$"
+    promise = contract(nasty, "alias", hazard="<b>bold</b> | bar")
+    bench = conversion({(nasty, n): around(1e-6) for n in (8, KIB)}, [promise])
+    lines = [resultfiles.record([bench], command="run <i>", machine="box")]
+    made = build(resultfiles.write(tmp_path / "r", [bench], records=lines), tmp_path / "out")
+    html = (made / "index.html").read_text()
+    assert "<script" not in html and "<b>bold" not in html and "<i>" not in html
+    assert Reader(html).open == []
+    assert "<b>bold" not in (made / "README.md").read_text()
+
+
+def test_sections_without_figures_are_left_out(tmp_path):
+    promises = [contract("torch.tensor(arrays)", "copy")]
+    params = {"route": ["torch.tensor(arrays)"], "nbytes": [MIB]}
+    bench = Bench("batches.ArraysToTensor.timeit_convert", params, {("torch.tensor(arrays)", MIB): [1e-3]}, promises)
+    html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
+    assert re.findall(r'<section id="([^"]+)">', html) == ["batches", "contracts", "method", "data"]
+    assert "<figure>" not in html
+
+
+def test_only_counted_values(tmp_path):
+    alias = Bench(
+        "semantics.NumpyToTorch.track_alias",
+        {"route": ["torch.from_numpy(a)"], "dtype": ["float32"]},
+        {("torch.from_numpy(a)", "float32"): 1},
+        [FROM_NUMPY],
+        unit="1: shares memory",
+    )
+    made = build(resultfiles.write(tmp_path / "r", [alias]), tmp_path / "out")
+    assert "answer none of the decisions" in (made / "index.html").read_text()
+
+
+def test_every_cell_failed(tmp_path):
+    bench = conversion({("torch.tensor(a)", 8): None}, [TENSOR])
+    html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
+    assert "1 failed, 0 skipped" in html
+
+
+def test_asv_run_by_hand(tmp_path):
+    bench = conversion({("torch.tensor(a)", n): [1e-6] for n in (8, KIB)}, [TENSOR])
+    html = (build(resultfiles.write(tmp_path / "r", [bench], records=[]), tmp_path / "out") / "index.html").read_text()
+    assert "asv was run by hand" in html and "c0ffee00" in html
+
+
+def test_old_figures_are_removed_and_other_files_kept(rich_results, tmp_path):
+    out = tmp_path / "out" / "box"
+    out.mkdir(parents=True)
+    (out / "time-old.svg").write_text("old")
+    (out / "notes.txt").write_text("mine")
+    build(rich_results, tmp_path / "out")
+    assert not (out / "time-old.svg").exists()
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_the_latest_run_is_shown_and_the_others_are_named(tmp_path):
+    bench = conversion({("torch.tensor(a)", 8): [1e-6]}, [TENSOR])
+    older = resultfiles.record([bench], started="2020-01-01T00:00:00+00:00", toolchain={"tag": "old", "torch": "1"})
+    older["toolchain"]["numpy"] = "1"
+    root = resultfiles.write(tmp_path / "r", [bench], commit="f" * 40, records=[older])
+    resultfiles.write(root, [bench])
+    html = (build(root, tmp_path / "out") / "index.html").read_text()
+    assert "There are results of old, too." in html and "2026-01-02" in html
+
+
+# The command
+
+
+def test_terminal_says_the_answers_and_where_the_page_is(rich_results, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    build(rich_results, tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "torch.from_numpy(a), 400 ns at any size from 8 B to 16 MiB" in said
+    assert said.splitlines()[-1] == str(Path("out", "box", "index.html"))
+
+
+def test_terminal_without_rich(rich_results, tmp_path, capsys, monkeypatch):
+    build(rich_results, tmp_path / "out")
+    pretty = capsys.readouterr().out
+    real = builtins.__import__
+
+    def without_rich(name, *arguments, **keywords):
+        if name.split(".")[0] == "rich":
+            raise ImportError(name)
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", without_rich)
+    build(rich_results, tmp_path / "out")
+    assert capsys.readouterr().out == pretty
+
+
+def test_every_machine_gets_its_page(tmp_path):
+    bench = conversion({("torch.tensor(a)", 8): [1e-6]}, [TENSOR])
+    for machine in ("one", "two"):
+        resultfiles.write(tmp_path / "r", [bench], machine=machine)
+    assert report.main(["--results", str(tmp_path / "r"), "--output", str(tmp_path / "out")]) == 0
+    assert sorted(path.parent.name for path in (tmp_path / "out").glob("*/index.html")) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--machine", "nowhere"], "no results of nowhere; it knows box"),
+        (["--results", "absent"], "absent: no such directory"),
+        (["--results", "empty"], "empty holds no results"),
+        (["--output", "blocked"], "cannot write"),
+        (["--unknown"], "unrecognized arguments"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_code_2(rich_results, tmp_path, arguments, said):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "blocked").write_text("a file")
+    given = ["--results", str(rich_results), "--output", "out", *arguments]
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "report.py", *given], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and said in done.stderr
+
+
+def test_broken_results_are_one_line(rich_results, tmp_path):
+    path = next((rich_results / "box").glob("*-toolchain-*.json"))
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(UserError, match="is broken"):
+        build(rich_results, tmp_path / "out")
+
+
+def test_a_report_imports_neither_torch_nor_the_benchmarks(rich_results, tmp_path):
+    code = (
+        "import sys, report; report.main(sys.argv[1:]);"
+        "sys.exit(bool({'torch', 'benchmarks', 'asv', 'asv_runner'} & {name.split('.')[0] for name in sys.modules}))"
+    )
+    command = [sys.executable, "-c", code, "--results", rich_results, "--output", tmp_path / "out"]
+    assert subprocess.run(command, cwd=ROOT / "scripts", capture_output=True).returncode == 0
+
+
+# Pieces
+
+
+def test_labels_keep_their_distance_and_their_order():
+    places = figures.spaced([0.5, 0.5, 0.51, 0.9, 0.99], 0.1, 0.0, 1.0)
+    assert all(b - a >= 0.1 - 1e-9 for a, b in zip(places, places[1:]))
+    assert places[0] >= 0 and places[-1] <= 1.0 + 1e-9
+    assert figures.spaced([0.2, 0.8], 0.1, 0.0, 1.0) == pytest.approx([0.2, 0.8])
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [(3.91e-7, "391 ns"), (9.996e-7, "1.00 µs"), (0.01234, "12.3 ms"), (4e-10, "0.40 ns"), (12.0, "12.0 s")],
+)
+def test_seconds_are_shown_with_a_prefix(value, shown):
+    assert show.seconds(value) == shown
+
+
+@pytest.mark.parametrize("value, shown", [(8, "8 B"), (4096, "4 KiB"), (2**28, "256 MiB"), (1536, "1.5 KiB")])
+def test_sizes_are_powers_of_two(value, shown):
+    assert show.size(value) == shown
+
+
+@pytest.mark.parametrize("value, shown", [(1.234, "1.23×"), (41.2, "41×"), (526.3, "526×"), (1188.0, "1,190×")])
+def test_ratios_have_two_or_three_digits(value, shown):
+    assert show.ratio(value) == shown

@@ -1,0 +1,174 @@
+"""The loader: what asv wrote comes out as it went in, and what is broken says so in one line."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import resultfiles
+from analysis.cli import UserError
+from analysis.results import load, machines, summarize
+from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+
+
+@pytest.fixture
+def benches():
+    promises = [contract("torch.from_numpy(a)", "alias"), contract("torch.tensor(a)", "copy")]
+    times = {
+        ("torch.from_numpy(a)", 8): [1e-6, 2e-6],
+        ("torch.from_numpy(a)", 1024): [1e-6, 1e-6],
+        ("torch.tensor(a)", 8): None,
+        ("torch.tensor(a)", 1024): SKIPPED,
+    }
+    alias = Bench(
+        "semantics.NumpyToTorch.track_alias",
+        {"route": ["torch.from_numpy(a)"], "dtype": ["float32", "int8"]},
+        {("torch.from_numpy(a)", "float32"): 1},
+        unit="1: shares memory",
+    )
+    return [conversion(times, promises), alias, memcpy({8: [1e-7, 1e-7]})]
+
+
+@pytest.fixture
+def results(tmp_path, benches):
+    return resultfiles.write(tmp_path, benches)
+
+
+def test_every_process_is_a_row(results):
+    loaded = load(results)
+    timed = loaded.processes
+    assert len(timed) == 6
+    one = timed[(timed["route"] == "torch.from_numpy(a)") & (timed["nbytes"] == 8)]
+    assert list(one["process"]) == [0, 1]
+    assert list(one["seconds"]) == [1e-6, 2e-6]
+    assert set(one["toolchain"]) == {"torch-2.0-numpy-1.26"}
+    assert all(len(loaded.samples[label]) == resultfiles.SAMPLES for label in timed.index)
+
+
+def test_seconds_are_the_lower_quartile_and_median_the_median(tmp_path, benches):
+    path = resultfiles.write(tmp_path, benches) / "box" / "c0ffee00-toolchain-py3.11.json"
+    file = json.loads(path.read_text())
+    entry = file["results"]["limits.Memcpy.timeit_copy"]
+    entry[6] = [[1.0, 2.0, 3.0, 5.0]]
+    path.write_text(json.dumps(file))
+    row = load(tmp_path).processes.query("benchmark == 'limits.Memcpy.timeit_copy'").iloc[0]
+    assert (row["seconds"], row["median"]) == (1.75, 2.5)
+
+
+def test_failed_and_skipped_cells_are_kept_with_their_reason(results):
+    missing = load(results).missing.set_index("nbytes")
+    assert missing.loc[8, "status"] == "failed"
+    assert (missing.loc[1024, "status"], missing.loc[1024, "reason"]) == ("skipped", "the reason")
+
+
+def test_cells_outside_the_run_are_neither_figures_nor_missing(results):
+    loaded = load(results)
+    assert list(loaded.values["dtype"]) == ["float32"]
+    assert "int8" not in set(loaded.missing["dtype"])
+
+
+def test_a_benchmark_that_failed_as_a_whole_has_every_cell_failed(tmp_path, benches):
+    path = resultfiles.write(tmp_path, benches) / "box" / "c0ffee00-toolchain-py3.11.json"
+    file = json.loads(path.read_text())
+    file["results"]["conversion.NumpyToTorch.timeit_convert"][0] = None
+    path.write_text(json.dumps(file))
+    loaded = load(tmp_path)
+    assert list(loaded.missing["status"]) == ["failed"] * 4
+    assert set(loaded.processes["family"]) == {"limits"}
+
+
+def test_without_a_run_record_the_commit_names_the_toolchain(tmp_path, benches):
+    loaded = load(resultfiles.write(tmp_path, benches, records=[]))
+    assert loaded.runs == []
+    assert set(loaded.processes["toolchain"]) == {"c0ffee00"}
+
+
+def test_tables_have_their_columns_even_when_empty(tmp_path):
+    loaded = load(resultfiles.write(tmp_path, [memcpy({8: [1e-7]})]))
+    assert loaded.missing.empty and loaded.values.empty
+    assert {"cell", "status", "reason", "file"} <= set(loaded.missing)
+    assert {"cell", "value", "unit", "file"} <= set(loaded.values)
+
+
+def test_summary_is_the_median_with_the_range_and_spread_of_processes(tmp_path):
+    table = summarize(load(resultfiles.write(tmp_path, [memcpy({8: [1e-6, 2e-6, 6e-6]})])).processes)
+    row = table.iloc[0]
+    assert (row["seconds"], row["low"], row["high"], row["processes"]) == (2e-6, 1e-6, 6e-6, 3)
+    assert math.isclose(row["cv"], np.std([1, 2, 6], ddof=1) / 3)
+
+
+def test_contracts_come_with_the_results(results):
+    assert load(results).contracts["numpy→torch", "torch.tensor(a)"]["memory"] == "copy"
+
+
+def test_one_machine_of_two(tmp_path, benches):
+    resultfiles.write(tmp_path, benches, machine="a")
+    resultfiles.write(tmp_path, benches, machine="b")
+    assert machines(tmp_path) == ["a", "b"]
+    assert set(load(tmp_path, "b").processes["machine"]) == {"b"}
+    with pytest.raises(UserError, match="no results of c; it knows a, b"):
+        load(tmp_path, "c")
+
+
+RESULT = "box/c0ffee00-toolchain-py3.11.json"
+BROKEN = {
+    "truncated": (RESULT, '{"version": 2, "commit_h'),
+    "empty": (RESULT, ""),
+    "null": (RESULT, "null"),
+    "a list": (RESULT, "[1, 2]"),
+    "another version": (RESULT, '{"version": 1}'),
+    "no results": (RESULT, '{"version": 2, "params": {"machine": "box"}}'),
+    "broken benchmarks": ("benchmarks.json", "{"),
+    "benchmarks of another kind": ("benchmarks.json", "[]"),
+    "contracts of another kind": ("benchmarks.json", '{"a.B.c": {"contracts": {"x": 1}}}'),
+    "broken record": ("box/c0ffee00-toolchain-py3.11.jsonl", "{"),
+    "record of another kind": ("box/c0ffee00-toolchain-py3.11.jsonl", "[]\n"),
+    "record without a toolchain": ("box/c0ffee00-toolchain-py3.11.jsonl", "{}\n"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_one_clear_line(results, case):
+    name, text = BROKEN[case]
+    (results / name).write_text(text)
+    with pytest.raises(UserError) as caught:
+        load(results)
+    assert "\n" not in str(caught.value)
+    assert "benchmarks.json" in str(caught.value) or "c0ffee00" in str(caught.value)
+
+
+def test_samples_that_are_no_numbers_are_one_clear_line(results):
+    path = results / RESULT
+    file = json.loads(path.read_text())
+    file["results"]["limits.Memcpy.timeit_copy"][6] = [["x"]]
+    path.write_text(json.dumps(file))
+    with pytest.raises(UserError, match="not a result file of this suite"):
+        load(results)
+
+
+def test_bytes_that_are_no_text_are_one_clear_line(results):
+    (results / RESULT).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="is broken"):
+        load(results)
+
+
+def test_a_directory_without_results(tmp_path):
+    with pytest.raises(UserError, match="no such directory"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no results"):
+        load(tmp_path)
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "machine.json").write_text("{}")
+    with pytest.raises(UserError, match="holds no results"):
+        load(tmp_path)
+
+
+def test_missing_benchmarks_file(results):
+    (results / "benchmarks.json").unlink()
+    with pytest.raises(UserError, match="benchmarks.json: no such file"):
+        load(results)
+
+
+def test_machine_file_is_not_needed(results):
+    (results / "box" / "machine.json").unlink()
+    assert len(load(results).processes) == 6
