@@ -1,0 +1,122 @@
+"""asv stays asv: its own commands work in the checkout as its users know them."""
+
+import json
+import math
+import re
+import subprocess
+
+import pytest
+from conftest import Checkout, environment, pinned
+
+pytest.importorskip("torch")
+
+FLOOR = "limits.Floor.timeit_floor"
+CONVERT = "conversion.TorchToNumpy.timeit_convert"
+SKIPPED = ("'t.numpy()'", "'bfloat16'", "8")
+TAKEN = ("'t.numpy()'", "'float32'", "8")
+
+
+def succeeded(done):
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory):
+    """A checkout in which plain asv has run a few cells in two rounds."""
+    checkout = Checkout(tmp_path_factory.mktemp("asv"))
+    checkout.log = checkout.root / "sampling.jsonl"
+    cells = [r"TorchToNumpy\.timeit_convert\('t.numpy\(\)', '(bfloat16|float32)', 8\)", r"^limits\.Floor"]
+    succeeded(checkout.bench(*cells, rounds=2, CONVERSION_SAMPLING_LOG=str(checkout.log)))
+    tags = subprocess.run(
+        ["git", "-C", str(checkout.root / ".asv" / "ledger"), "tag"],
+        env=environment(checkout.home),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (checkout.tag,) = tags.stdout.split()
+    return checkout
+
+
+def test_versions_are_pinned():
+    """The statement type rests on the inner workings of both."""
+    from importlib.metadata import version
+
+    assert {name: version(name) for name in ("asv", "asv_runner")} == {
+        name: pinned(name) for name in ("asv", "asv_runner")
+    }
+
+
+def test_check(measured):
+    """Every benchmark takes the arguments that its parameters are."""
+    succeeded(measured.asv("check"))
+
+
+def test_run_files_samples_by_toolchain(measured):
+    file = json.loads(measured.result_file().read_text(encoding="utf-8"))
+    assert file["env_name"].startswith("toolchain-py")
+    assert measured.result_file().name == f"{file['commit_hash'][:8]}-{file['env_name']}.json"
+    cells = measured.cells(FLOOR)
+    assert len(cells) == 3
+    for value, samples in cells.values():
+        assert 0 < value < 1e-3
+        assert len(samples) == 2 * 10
+
+
+def test_number_is_carried_from_the_first_process_to_the_next(measured):
+    file = json.loads(measured.result_file().read_text(encoding="utf-8"))
+    row = dict(zip(file["result_columns"], file["results"][FLOOR]))
+    assert all(number > 100 for number in row["stats_number"])
+    assert row["stats_repeat"] == [20, 20, 20]
+
+
+def test_skip_is_nan_and_its_reason_is_logged(measured):
+    value, samples = measured.cells(CONVERT)[SKIPPED]
+    assert math.isnan(value) and samples is None
+    assert measured.cells(CONVERT)[TAKEN][0] > 0
+    lines = [json.loads(line) for line in measured.log.read_text(encoding="utf-8").splitlines()]
+    reasons = {line["skipped"] for line in lines if line["params"] == list(SKIPPED)}
+    assert reasons == {"bfloat16: raises TypeError"}
+    taken = [line for line in lines if line["benchmark"] == FLOOR]
+    assert len(taken) == 3 * 2 and all(line["samples"] == 10 for line in taken)
+
+
+def test_benchmarks_carry_what_the_report_needs(measured):
+    found = measured.benchmarks[CONVERT]
+    assert (found["type"], found["unit"]) == ("time", "seconds")
+    assert found["contracts"]["t.numpy()"]["memory"] == "alias"
+    assert len(found["samples_per_process"]) == math.prod(map(len, found["params"]))
+    assert re.fullmatch("[0-9a-f]{16}", found["version"])
+
+
+def test_show(measured):
+    shown = succeeded(measured.asv("show", measured.tag))
+    assert FLOOR in shown and "empty statement" in shown
+
+
+def test_compare_with_itself(measured):
+    compared = succeeded(measured.asv("compare", measured.tag, measured.tag))
+    assert "limits.Floor.timeit_floor('empty statement')" in compared
+    assert "1.00" in compared
+
+
+def test_profile_is_of_the_statement(measured):
+    cell = "conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a).clone()', 'float32', 4096)"
+    profiled = succeeded(measured.asv("profile", re.escape(cell)))
+    assert re.search(r"^\s+100\s.*'clone'", profiled, re.MULTILINE), profiled
+
+
+def test_publish(measured):
+    succeeded(measured.asv("publish"))
+    index = json.loads((measured.root / ".asv" / "html" / "index.json").read_text(encoding="utf-8"))
+    assert FLOOR in index["benchmarks"]
+    assert measured.tag in index["tags"]
+
+
+def test_unknown_toolchain_is_refused_in_one_line(measured):
+    done = measured.asv("compare", measured.tag, "torch-9.9-numpy-9.9")
+    assert done.returncode != 0
+    assert "torch-9.9-numpy-9.9" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
