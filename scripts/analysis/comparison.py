@@ -72,7 +72,8 @@ class Comparison:
 
         cell, benchmark, family, group, method and PARAMETERS; verdict (one of VERDICTS), reason;
         base_seconds, new_seconds (geometric mean over processes of their 25 % quantile);
-        base_processes, new_processes (that the verdict rests on); paired, fresh;
+        base_processes, new_processes (that the verdict rests on); paired; close (to a verdict: takes fresh
+        processes), fresh (has them);
         ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would
         probably decide an inconclusive cell, beyond those there are).
     Figures that a cell does not have are NaN. Where the self-check contradicts the promise ``withheld`` says so, and
@@ -217,6 +218,16 @@ def is_interleaved(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return same and one.get("side") != other.get("side")
 
 
+def belong_together(base: Results, new: Results, fresh_base: Results, fresh_new: Results) -> bool:
+    """Whether the last two are the second stage of the interleaved collection that the first two began."""
+    first = [describe(side)["interleaved"] or {} for side in (base, new)]
+    second = [describe(side)["interleaved"] or {} for side in (fresh_base, fresh_new)]
+    return all(
+        one.get("id") and (one.get("id"), one.get("side")) == (other.get("id"), other.get("side"))
+        for one, other in zip(first, second)
+    )
+
+
 # --- verdicts ------------------------------------------------------------------------------------------------------
 
 
@@ -259,8 +270,6 @@ def compare(
         _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings, prior)
     for column in decided.columns:
         table.loc[open_cells, column] = decided[column].to_numpy()
-    table["fresh"] = table["fresh"].eq(True)
-    table["paired"] = table["paired"].eq(True)
     for side, name in zip(logs, ("base", "new")):
         means = np.exp(statistics.means(side))
         table[f"{name}_seconds"] = table[f"{name}_seconds"].where(table[f"{name}_seconds"].notna(), means)
@@ -336,7 +345,7 @@ def _joined(
     for column in (*FIGURES, "base_seconds", "new_seconds"):
         table[column] = np.nan
     table[["base_processes", "new_processes"]] = 0
-    table["paired"], table["fresh"] = False, False
+    table[["paired", "fresh", "close"]] = False
     return table, (logs[0], logs[1])
 
 
@@ -404,13 +413,9 @@ def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, setti
             "new_seconds": np.exp(statistics.means(new)),
             "paired": paired,
             "fresh": False,
+            "close": p < CLOSE,
         }
     )
-
-
-def close(decided: pd.DataFrame) -> Any:
-    """Cells (a boolean Series) whose verdict takes fresh processes."""
-    return decided["p"] < CLOSE
 
 
 def _decide_fresh(
@@ -428,14 +433,14 @@ def _decide_fresh(
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
-    chosen = np.flatnonzero(close(decided))
+    chosen = np.flatnonzero(decided["close"])
     if not len(chosen):
         return
     logs = [_aligned(cells, own, names[chosen]) for cells, own in parts]
     paired = _paired((logs[0], logs[1]), sides, is_interleaved(*sides))
     estimated = statistics.estimate(logs[0], logs[1], family[chosen], paired, priors=prior)
     again = _decide(logs[0], logs[1], paired, estimated, settings)
-    again["fresh"] = True
+    again[["fresh", "close"]] = True
     decided["q"] = np.nan  # of the first stage: it flags nothing
     for column in again.columns:
         decided[column] = decided[column].astype(again[column].dtype)

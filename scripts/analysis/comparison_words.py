@@ -1,0 +1,314 @@
+"""A comparison in words: for the terminal, for a pull request, for programs.
+
+Verdicts are said in words, colour only repeats them. What changed comes first, then the counts, then how far to trust
+them: the A/A and what was not comparable.
+"""
+
+import json
+import math
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+import pandas as pd
+
+from . import show
+from .comparison import FAILED, FASTER, GONE, INCONCLUSIVE, NEW, NO_CHANGE, NOT_COMPARABLE, SLOWER, VERDICTS, Comparison
+from .results import PARAMETERS
+from .show import Code, Line
+
+MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
+COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}
+FIRST = (SLOWER, FASTER, FAILED, NOT_COMPARABLE)  # shown without being asked for, ...
+AT_MOST = 20  # ... this many of each
+COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
+MANY = 1000  # processes: beyond it the number is no advice
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A ratio or probability without a leading zero: 1.08, .93."""
+    if not math.isfinite(value):
+        return "n/a"
+    text = f"{value:.{digits}f}" if value < 100 else f"{value:.3g}"
+    return text[1:] if text.startswith("0.") else text
+
+
+def probability(value: float) -> str:
+    """A p or q value: = .003, or < .001."""
+    return "< .001" if value < 0.001 else f"= {number(value, 3)}"
+
+
+def percentage(share: float) -> str:
+    """5 %, 0.5 %, 0.42 %."""
+    return f"{100 * share:.3g} %"
+
+
+def verdict_name(verdict: str, comparison: Comparison) -> str:
+    """The verdict as people read it: "no change" says of what size."""
+    if verdict == NO_CHANGE:
+        return f"no change larger than {percentage(comparison.settings.equivalence)}"
+    return verdict
+
+
+def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
+    """A cell's verdict with its evidence."""
+    verdict = row["verdict"]
+    processes = f"{min(row['base_processes'], row['new_processes'])} processes a side"
+    if row["base_processes"] != row["new_processes"]:
+        processes = f"{row['base_processes']} and {row['new_processes']} processes"
+    if row["fresh"]:
+        processes = processes.replace("processes", "fresh processes", 1)
+    if verdict in (SLOWER, FASTER):
+        ratio, low, high = row["ratio"], row["low95"], row["high95"]
+        if verdict == FASTER:
+            ratio, low, high = 1 / ratio, 1 / high, 1 / low
+        evidence = f"95 % CI {number(low)}–{number(high)}; q {probability(row['q'])}; {processes}"
+        return f"{number(ratio)}× {verdict} ({evidence})"
+    if verdict == NO_CHANGE:
+        name = verdict_name(verdict, comparison)
+        return f"{name} (90 % CI {number(row['low90'])}–{number(row['high90'])})"
+    if verdict == INCONCLUSIVE:
+        return f"{verdict}: {_undecided(row, comparison)}"
+    return f"{verdict}: {row['reason']}"
+
+
+def _undecided(row: Mapping[str, Any], comparison: Comparison) -> str:
+    seen = f"{number(row['low95'])}–{number(row['high95'])}; " if math.isfinite(row["low95"]) else ""
+    if str(row["reason"]).startswith("withheld"):
+        return seen + row["reason"]
+    more = int(row["more"]) if math.isfinite(row["more"]) else 0
+    wanted = f"about {more:,} more process{'es' if more > 1 else ''}"
+    if more > MANY:
+        return f"{seen}more than {MANY:,} processes would be needed to decide ±{_margin(comparison)}"
+    if row["reason"]:
+        return f"{seen}{row['reason']}; {wanted.replace('about', 'at least')} needed"
+    side_by_side = "" if comparison.interleaved else ", taken by --run,"
+    return f"{seen}{wanted}{side_by_side} would decide ±{_margin(comparison)}"
+
+
+def _margin(comparison: Comparison) -> str:
+    return percentage(comparison.settings.equivalence)
+
+
+def cell_line(row: Mapping[str, Any]) -> Line:
+    """A cell as people know it: its route, then what else tells it apart."""
+    values = {name: row[name] for name in PARAMETERS if not pd.isna(row[name])}
+    parts: list[str] = []
+    code = values.pop("route", None) or values.pop("statement", None)
+    for name, value in values.items():
+        if name == "nbytes":
+            parts.append(show.size(float(value)))
+        elif name == "threads":
+            parts.append(f"{int(float(value))} threads")
+        else:
+            parts.append(str(value))
+    method = str(row["method"]).removeprefix("timeit_")
+    parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method != "convert" else ""))
+    rest = ", ".join(parts)
+    return (Code(code), f" · {rest}") if code else (rest,)
+
+
+def rows(comparison: Comparison, verdict: str) -> Iterator[dict[str, Any]]:
+    """The cells of a verdict: the largest change first, else in the suite's order."""
+    found = comparison.cells[comparison.cells["verdict"] == verdict]
+    if verdict in (SLOWER, FASTER, INCONCLUSIVE, NO_CHANGE):
+        found = found.sort_values("ratio", key=lambda r: -(r.map(math.log).abs()), kind="stable")
+    yield from found.to_dict("records")
+
+
+def counts_line(comparison: Comparison) -> str:
+    """All verdicts with their counts, and what the counts add up to."""
+    counted = [f"{count} {verdict_name(verdict, comparison)}" for verdict, count in comparison.counts.items() if count]
+    return f"{len(comparison.cells)} cells: {show.join(counted)}"
+
+
+def title(comparison: Comparison) -> str:
+    base, new = comparison.base, comparison.new
+    one, other = base["toolchain"], new["toolchain"]
+    if base["machine"] != new["machine"]:
+        return f"{one} on {base['machine']} → {other} on {new['machine']}"
+    return f"{one} → {other} on {new['machine']}"
+
+
+def trust(comparison: Comparison) -> list[str]:
+    """How the figures came about and how often the method errs on them, a sentence each."""
+    check, settings = comparison.check, comparison.settings
+    lines = []
+    if check.splits:
+        lines.append(
+            f"A/A on the baseline's own processes: {check.flagged:.3g} of {check.cells} cells flagged on average over "
+            f"{check.splits} splits ({percentage(check.rate)}, at most {percentage(check.upper)}); "
+            f"promised: at most {percentage(settings.promise)}"
+        )
+    else:
+        lines.append("A/A not possible: no cell has four processes on the baseline's side")
+    if comparison.withheld:
+        lines.append(f"verdicts withheld: {comparison.withheld}")
+    if comparison.interleaved:
+        lines.append("processes of both sides ran in turns (A B B A): effects are means of paired differences")
+    else:
+        lines.append(
+            "the sides were measured at different times: the variance of sessions is added, which hides small changes; "
+            "--run measures them in turns"
+        )
+    reasons = Counter(row["reason"] for row in rows(comparison, NOT_COMPARABLE))
+    lines += [f"not comparable, {count} cells: {reason}" for reason, count in reasons.most_common()]
+    for verdict in (NEW, GONE):
+        reasons = Counter(row["reason"] for row in rows(comparison, verdict))
+        lines += [f"{verdict}, {count} cells: {reason}" for reason, count in reasons.most_common(3)]
+    if comparison.skipped:
+        lines.append(f"{comparison.skipped} cells that both sides skip have no verdict")
+    if comparison.counted:
+        lines.append(f"{comparison.counted} cells that are counted and not timed are not compared")
+    return lines + list(comparison.notes)
+
+
+def headline(comparison: Comparison) -> str:
+    """The answer in one sentence."""
+    counts = comparison.counts
+    if comparison.withheld:
+        return "could not compare: the data contradicts what the method promises"
+    if not comparison.decided:
+        return "could not compare: " + why_not(comparison)
+    changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
+    return f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
+
+
+def why_not(comparison: Comparison) -> str:
+    """Why no cell has a verdict."""
+    if comparison.withheld:
+        return comparison.withheld
+    if comparison.counts[INCONCLUSIVE]:
+        fewest = comparison.cells[["base_processes", "new_processes"]].max().min()
+        return f"a verdict takes 4 processes a side and no cell has more than {fewest} on both: run.py --rounds 4"
+    reasons = Counter(comparison.cells["reason"]).most_common(1)
+    return f"no cell has comparable figures on both sides ({reasons[0][0]})"
+
+
+# --- the terminal ----------------------------------------------------------------------------------------------------
+
+
+def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdout) -> None:
+    """Print the comparison: with colours and a table where ``stream`` is a terminal and rich is installed."""
+    try:
+        from rich.console import Console
+    except ImportError:
+        Console = None  # type: ignore[assignment, misc]
+    if Console is None or not stream.isatty():
+        stream.write(text(comparison, everything))
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    console.print(Text(title(comparison), style="bold"))
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
+    table.add_column("verdict", overflow="fold", ratio=1)
+    table.add_column("cell", overflow="fold", ratio=1)
+    for verdict, evidence, cell, hidden in _listing(comparison, everything):
+        style = COLOURS.get(verdict, "")
+        table.add_row(Text(evidence, style=style), Text(cell, style="dim" if hidden else ""))
+    if table.row_count:
+        console.print(table)
+    console.print(Text(headline(comparison), style="bold"))
+    console.print(Text(counts_line(comparison)))
+    for line in trust(comparison):
+        console.print(Text(line, style="bold yellow" if line.startswith("verdicts withheld") else "dim"))
+
+
+def text(comparison: Comparison, everything: bool) -> str:
+    """The same as plain text, whatever the width."""
+    listing = list(_listing(comparison, everything))
+    width = min(max((len(evidence) for _, evidence, _, _ in listing), default=0), 74)
+    width = min(width, max(40, shutil.get_terminal_size((160, 24)).columns // 2))
+    lines = [title(comparison), ""]
+    lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
+    lines += [""] if listing else []
+    lines += [headline(comparison), counts_line(comparison), *trust(comparison)]
+    return "\n".join(lines) + "\n"
+
+
+def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, bool]]:
+    """(verdict, its sentence, the cell, whether the row stands for hidden ones): what changed first."""
+    for verdict in VERDICTS if everything else FIRST:
+        found = list(rows(comparison, verdict))
+        if not everything and verdict == NOT_COMPARABLE:
+            continue  # their reasons are counted below
+        shown = found if everything else found[:AT_MOST]
+        for row in shown:
+            yield verdict, sentence(row, comparison), show.to_plain(cell_line(row)).replace("`", ""), False
+        if len(found) > len(shown):
+            yield verdict, f"{len(found) - len(shown)} more {verdict}", "--all shows them", True
+
+
+# --- a pull request --------------------------------------------------------------------------------------------------
+
+
+def markdown(comparison: Comparison, everything: bool, command: str) -> str:
+    """A comment for a pull request: headline, what changed, counts, how far to trust it, the command."""
+    escape = show.to_markdown
+    lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", "", escape(title(comparison)), ""]
+    listing = [
+        f"| {escape(sentence(row, comparison))} | {escape(cell_line(row))} |"
+        for verdict in (VERDICTS if everything else (SLOWER, FASTER, FAILED))
+        for row in rows(comparison, verdict)
+    ]
+    tail = ["", "| verdict | cells |", "| --- | ---: |"]
+    for verdict, count in comparison.counts.items():
+        tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
+    tail += [f"| all | {len(comparison.cells)} |", "", "<details><summary>How far to trust this</summary>", ""]
+    tail += [f"- {escape(line)}" for line in trust(comparison)]
+    tail += ["", "Made with:", "", "```", command, "```", "</details>", ""]
+    if listing:
+        lines += ["| verdict | cell |", "| --- | --- |"]
+        room = COMMENT_CHARACTERS - sum(len(line) + 1 for line in (*lines, *tail))
+        shown = 0
+        while shown < len(listing) and room >= len(listing[shown]) + 100:
+            room -= len(listing[shown]) + 1
+            shown += 1
+        lines += listing[:shown]
+        if shown < len(listing):
+            lines += ["", f"and {len(listing) - shown} more: a comment has room for no more of them"]
+    return "\n".join([*lines, *tail])
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def as_json(comparison: Comparison, command: str) -> str:
+    """Everything, for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
+    cells = [
+        {name: _plain(value) for name, value in row.items()} | {"sentence": sentence(row, comparison)}
+        for row in comparison.cells.to_dict("records")
+    ]
+    check = comparison.check
+    document = {
+        "format": 1,
+        "command": command,
+        "settings": {**vars(comparison.settings), "promise": comparison.settings.promise},
+        "base": comparison.base,
+        "new": comparison.new,
+        "interleaved": comparison.interleaved,
+        "exit_code": comparison.exit_code,
+        "headline": headline(comparison),
+        "withheld": comparison.withheld,
+        "counts": comparison.counts,
+        "self_check": {**vars(check), "rate": _plain(check.rate)},
+        "skipped_on_both_sides": comparison.skipped,
+        "counted_not_timed": comparison.counted,
+        "notes": list(comparison.notes),
+        "cells": cells,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """A value of a table as JSON has it."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value

@@ -1,0 +1,196 @@
+"""Two toolchains measured side by side: their processes in turns, A B B A, so that a machine's drift meets both.
+
+Each side has a copy of the checkout's code, so that an edit meanwhile changes neither, and a Python of its own, in
+which this file, run as a program, takes one round at a time. The copies are ``DIRECTORY/base`` and ``DIRECTORY/new``,
+those of the second stage ``base-fresh`` and ``new-fresh``; results lie in each as in any checkout, with run records
+that say which belong together.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.cli import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
+FRESH = "-fresh"
+SIDES = ("base", "new")
+INSTALLED = "installed"
+
+
+@dataclass(frozen=True)
+class Side:
+    """python: whose torch and numpy are measured. root: the copy of the checkout that it runs in."""
+
+    name: str
+    python: Path
+    root: Path
+
+    @property
+    def results(self) -> Path:
+        return self.root / "reports" / "results"
+
+    def ask(self, **job: Any) -> Any:
+        """Have this side's Python do a job, see ``serve``; its answer. UserError with its own words if it cannot."""
+        command = [str(self.python), str(self.root / "scripts" / "interleave.py"), json.dumps(job)]
+        pipe = subprocess.PIPE
+        # a session of its own: Ctrl-C reaches it through us, once
+        process = subprocess.Popen(command, cwd=self.root, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # it stops its asv and ends
+            process.wait()
+            raise
+        lines = [line for line in err.splitlines() if line.strip()]
+        if process.returncode:
+            raise UserError(f"{self.name} ({self.python}): {lines[-1] if lines else 'stopped without a word'}")
+        *said, answer = out.splitlines() or ["null"]
+        for line in said:
+            print(f"{self.name}: {line}", flush=True)
+        return json.loads(answer)
+
+
+def interpreter(spec: str) -> Path:
+    """The Python that ``spec`` names: "installed" (this one), an executable, or the directory of a virtual environment.
+
+    Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
+    """
+    if spec == INSTALLED:
+        return Path(sys.executable)
+    path = Path(spec).expanduser().absolute()
+    places = [path / "bin" / "python", path / "Scripts" / "python.exe"] if path.is_dir() else [path]
+    for place in places:
+        if place.is_file() and os.access(place, os.X_OK):
+            return place
+    raise UserError(
+        f"--run takes {INSTALLED!r}, a Python or the directory of a virtual environment with torch, numpy and asv; "
+        f"{spec} is none of them"
+    )
+
+
+def prepare(directory: Path, pythons: Sequence[Path], suffix: str = "") -> tuple[Side, Side]:
+    """Two sides with a copy of the code each."""
+    sides = []
+    for name, python in zip(SIDES, pythons):
+        root = directory / (name + suffix)
+        for part in CODE:
+            source, target = ROOT / part, root / part
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, target)
+        sides.append(Side(name, python, root))
+    return sides[0], sides[1]
+
+
+def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> list[str]:
+    """asv's names of the timed cells of a profile that match ``only``, as the suite on this side has them."""
+    cells = side.ask(do="discover", machine=machine, profile=profile)
+    chosen = [cell for cell in cells if re.search(only, cell)]
+    if not chosen:
+        raise UserError(f"--only {only!r} matches none of the {len(cells)} timed cells of the profile {profile}")
+    return chosen
+
+
+def patterns(cells: Iterable[str]) -> list[str]:
+    """These cells as regular expressions for asv's --bench, one a benchmark."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        name, bracket, params = cell.partition("(")
+        found.setdefault(name, []).append(re.escape(bracket + params))
+    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in found.items()]
+
+
+def order(rounds: int) -> list[tuple[int, int]]:
+    """(round, side) in the order they are measured: base new, new base, base new, ..."""
+    return [(number, side) for number in range(rounds) for side in ((0, 1) if number % 2 == 0 else (1, 0))]
+
+
+def collect(
+    sides: tuple[Side, Side], cells: Sequence[str], rounds: int, about: Mapping[str, Any], show: Callable[[int], None]
+) -> None:
+    """Take ``rounds`` processes a cell on both sides, in turns, and file a run record on each.
+
+    about  what both records say: id (of this collection), stage, machine, profile, only, command
+    show   takes the number of processes done
+    """
+    wanted, done = patterns(cells), 0
+    for side in sides:
+        side.ask(do="start", **about)
+    for number, which in order(rounds):
+        sides[which].ask(do="round", machine=about["machine"], patterns=wanted, number=number)
+        done += len(cells)
+        show(done)
+    for side in sides:
+        side.ask(do="finish", side=side.name, **about)
+
+
+# --- what a side's own Python does -----------------------------------------------------------------------------------
+
+
+def serve(job: dict[str, Any]) -> Any:
+    """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
+    import measure
+    from profiles import PROFILES, names
+    from toolchains import installed, ledger
+
+    try:
+        toolchain = installed.toolchain()
+    except ModuleNotFoundError as missing:
+        raise UserError(str(missing)) from None
+    measure.check_asv()
+    from toolchains import plugin
+
+    machine = job["machine"]
+    plugin.register(machine)
+    state = measure.State(measure.ROOT / ".asv" / "runs" / machine)
+    if job["do"] == "discover":
+        benchmarks = measure.discover(machine)
+        device = measure.settings()["device"]
+        timed = measure.cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
+        return [
+            cell
+            for name, found in timed.items()
+            for cell in names(benchmarks[name])
+            if any(re.search(pattern, cell) for pattern in found)
+        ]
+    if job["do"] == "start":
+        state.start(measure.new_record(job["profile"], job["only"], machine, toolchain))
+        return None
+    record = state.load()
+    if record is None:
+        raise UserError("what was collected so far is gone")
+    if job["do"] == "round":
+        started = time.monotonic()
+        measure.round_of(job["patterns"], machine, state.log, lambda: None, append=job["number"] > 0)
+        record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
+        record["rounds"] += 1
+        state.save(record)
+        return None
+    record.update(measure.summary(state.log))
+    record["command"] = job["command"]
+    record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
+    path = measure.file_record(record, ledger.commit_hash(measure.ROOT / ".asv" / "ledger", toolchain))
+    state.finish()
+    return path.name
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(serve(json.loads(sys.argv[1]))))
+    except UserError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
