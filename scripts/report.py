@@ -73,6 +73,7 @@ class Page:
     toolchain: str
     facts: tuple[str, ...]
     answers: list[Answer]
+    usual: str  # dtype of the sources that decisions are about
     warnings: tuple[Line, ...]
     sections: list[Section]
     command: str
@@ -124,8 +125,8 @@ def facts_of(results: Results) -> tuple[str, ...]:
     facts = []
     record = results.runs[-1] if results.runs else {}
     if record:
-        at, on = record.get("settings", {}), record.get("conditions", {})
-        made = record.get("toolchain", {})
+        at, on = record.get("settings") or {}, record.get("conditions") or {}
+        made = record.get("toolchain") or {}
         torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
         facts += [f"torch {torch}", f"numpy {numpy}", f"Python {at['python']}" if at.get("python") else ""]
         facts.append(f"{on['cpu']}, {on['cores_allowed']} cores" if on.get("cpu") and on.get("cores_allowed") else "")
@@ -175,6 +176,8 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
         return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
 
     semantics = tables.Semantics(results)
+    measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
+    shown = [key for key in tables.catalogue(results) if key[0] in measured]
     usual = answers.usual_dtype(answers.conversions(cells))
     decisions = [answer for answer in made if answer in answers.decisions(cells)]
     sections = [
@@ -240,6 +243,7 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
             Section(
                 family,
                 f"{family[:1].upper()}{family[1:]}",
+                (("The dtype with the most sizes; results.csv holds the others.",),),
                 figures=tuple(map(data, figures.others(own))),
                 tables=tuple(tables.others(own, missing)),
             )
@@ -261,7 +265,7 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
                 ),
                 *semantics.broken(results.contracts.values()),
             ),
-            tables=tuple(tables.contracts(results, semantics, tables.catalogue(results))),
+            tables=tuple(tables.contracts(results, semantics, shown)),
         ),
         _method(results, cells, missing),
     ]
@@ -272,7 +276,9 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     record = results.runs[-1] if results.runs else {}
     parts = [tables.runs(results.runs), tables.environment(record) if record else None]
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
-    disturbed = record.get("disturbed_cells", {})
+    disturbed = record.get("disturbed_cells") or {}
+    lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
+    least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
     after: list[Line] = []
     if record:
         after.append((f"Disturbed samples that were kept: {_named(disturbed)}.",))
@@ -280,9 +286,9 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     after += [
         (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
         (
-            "A sample is a timeit loop over the statement, repeated so often that it takes 3 ms at least, divided by "
-            "the number of calls. A process takes its samples after warming up to steady state. Its seconds are the "
-            "25 % quantile of its samples: what the machine does when left alone.",
+            f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
+            "its samples after warming up to steady state. Its seconds are the 25 % quantile of its samples: what the "
+            "machine does when left alone.",
         ),
         (
             "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
@@ -290,8 +296,9 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
             "difference smaller than it.",
         ),
         (
-            "A sample is disturbed if its process got less than 95 % of a processor. It is taken again, ten times a "
-            "process at most; what is still disturbed then is kept and counted.",
+            "A sample is disturbed if its process did not get a processor for nearly all of its time (QUIET in "
+            "benchmarks/statement.py). It is taken again, within a limit a process (RETAKES); what is still disturbed "
+            "then is kept and counted.",
         ),
         (
             "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
@@ -327,6 +334,7 @@ def page_of(results: Results, machine: str, others: Sequence[str], csv: str) -> 
         toolchain=every[0],
         facts=facts_of(results),
         answers=made,
+        usual=answers.usual_dtype(answers.conversions(cells)),
         warnings=warnings_of(results, others, cells),
         sections=sections_of(results, cells, made),
         command=record.get("command", "asv run --record-samples"),

@@ -21,6 +21,7 @@ TIE = 0.03  # medians this close are tied
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route from this many times the recommended one's seconds on is worth a warning
 BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
+FINE = ("works", "detaches")  # what it says of an input that it simply takes
 UNSAFE = ("wrong", "abort")  # what a contract says of an input that goes wrong without an exception
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
@@ -248,6 +249,14 @@ def _promises(segments: Sequence[Segment]) -> Iterable[Line]:
             yield (Code(segment.route), f" needs {contract['needs'].replace(' ', ' and ')}.")
         if contract.get("hazard"):
             yield (Code(segment.route), f": {contract['hazard']}.")
+        outcomes: dict[str, list[str]] = {}
+        for source, does in contract.get("inputs", {}).items():
+            if does not in FINE:
+                outcomes.setdefault(str(does), []).append(source)
+        if outcomes:
+            words = [f"{does} ({', '.join(sources)})" for does, sources in outcomes.items()]
+            which = (" of ", Code(segment.route)) if len({one.route for one in segments}) > 1 else ()
+            yield ("Awkward sources", *which, f": {'; '.join(words)}.")
 
 
 def _ties(segments: Sequence[Segment]) -> Iterable[Line]:
@@ -322,10 +331,11 @@ def other_families(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     return found
 
 
-def alike(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Cells that differ in route and size alone, by a name in words: what one table or panel can hold."""
+def alike(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Cells of the usual dtype that differ in route and size alone, by a name in words: what one panel can hold."""
     found: dict[str, list[Cell]] = {}
-    for cell in cells:
+    usual = {name: usual_dtype([c for c in cells if c.benchmark == name]) for name in {c.benchmark for c in cells}}
+    for cell in (cell for cell in cells if cell.dtype == usual[cell.benchmark]):
         method = cell.benchmark.rpartition(".")[2].partition("_")[2]
         words = [cell.group, method, cell.host, cell.dtype, cell.layout, cell.threads, cell.statement]
         found.setdefault(", ".join(word for word in words if word), []).append(cell)

@@ -276,8 +276,12 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
 
 
 def others(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """Families without a section of their own: routes by size, one table for each combination of the rest."""
-    return [pivot((f"{name}, by size",), own, "nbytes", missing, head=show.size) for name, own in alike(cells).items()]
+    """Families without a section of their own, where there is one size: with more, the figures have tables."""
+    return [
+        pivot((f"{name}, by size",), own, "nbytes", missing, head=show.size)
+        for name, own in alike(cells).items()
+        if len({cell.nbytes for cell in own}) == 1
+    ]
 
 
 def footprint(values: pd.DataFrame) -> list[Table]:
@@ -401,7 +405,7 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
             row = (route, promise["memory"], semantics.memory(promise), casts_to, semantics.result(promise), *does)
             rows.append((*row, *([semantics.taken(promise)] if graded else [])))
         columns = ("route", "memory", "measured", "result dtype", "measured", *inputs)
-        columns += ("takes requires grad, measured",) if graded else ()
+        columns += ("grad taken, measured",) if graded else ()
         title = (f"{direction}: what each route promises, what was measured, what it does with awkward inputs",)
         tables.append(Table(title, columns, tuple(rows), numeric=False))
     return tables
@@ -476,7 +480,7 @@ def absent(missing: Missing) -> Table:
 
 def environment(record: Mapping[str, Any]) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
-    at, on = record.get("settings", {}), record.get("conditions", {})
+    at, on = record.get("settings") or {}, record.get("conditions") or {}
     caches = ", ".join(f"{level} {size}" for level, size in on.get("caches", {}).items())
     cores = f"{on['cores_allowed']} of {on['cores']} allowed" if "cores" in on and "cores_allowed" in on else ""
     load = on.get("load_average")
@@ -494,7 +498,7 @@ def environment(record: Mapping[str, Any]) -> Table:
         ("C library", on.get("libc")),
         ("frequency governor", on.get("governor") or "not visible"),
         ("transparent huge pages", on.get("transparent_hugepages") or "not visible"),
-        ("load average at the start", f"{load:.2f}" if load is not None else ""),
+        ("load average at the start", f"{load:.2f}" if isinstance(load, (int, float)) else ""),
         ("asv, asv_runner", " and ".join(str(record[k]) for k in ("asv", "asv_runner") if record.get(k))),
         ("launch method", record.get("launch")),
     ]
@@ -514,16 +518,17 @@ def runs(records: Sequence[Mapping[str, Any]]) -> Table:
         if record.get("only"):
             profile += f", only {record['only']}"
         command: Line = (Code(str(record.get("command", ""))),)
-        share = disturbed(record)
+        share, seconds = disturbed(record), _count(record, "seconds")
+        again, kept = _count(record, "retaken"), _count(record, "disturbed")
         rows.append(
             (
                 str(record.get("started", "")),
                 command,
                 profile,
                 str(record.get("rounds", "")),
-                f"{record.get('samples', 0):,}",
-                f"{show.percent(share, 2)} ({record.get('retaken', 0)} taken again, {record.get('disturbed', 0)} kept)",
-                f"{record.get('seconds', 0):.0f} s",
+                f"{_count(record, 'samples'):,}",
+                f"{show.percent(share, 2)} ({again} taken again, {kept} kept)",
+                f"{seconds:.0f} s",
             )
         )
     columns = ("started", "command", "profile", "processes a cell", "samples", "disturbed", "took")
@@ -532,5 +537,11 @@ def runs(records: Sequence[Mapping[str, Any]]) -> Table:
 
 def disturbed(record: Mapping[str, Any]) -> float:
     """Share of samples during which the machine did something else too: taken again or, after too many tries, kept."""
-    again, kept = record.get("retaken", 0), record.get("disturbed", 0)
-    return (again + kept) / max(1, record.get("samples", 0) + again)
+    again, kept = _count(record, "retaken"), _count(record, "disturbed")
+    return (again + kept) / max(1, _count(record, "samples") + again)
+
+
+def _count(record: Mapping[str, Any], name: str) -> float:
+    """A number of a run record; 0 where it has none of that name."""
+    value = record.get(name)
+    return value if isinstance(value, (int, float)) else 0
