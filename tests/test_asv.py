@@ -120,3 +120,13 @@ def test_unknown_toolchain_is_refused_in_one_line(measured):
     assert done.returncode != 0
     assert "torch-9.9-numpy-9.9" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_what_is_not_installed_is_not_measured(checkout):
+    """The environment stands for one toolchain: nothing may be filed under another's commit."""
+    record = checkout.results / "elsewhere" / "x.jsonl"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"toolchain": {"torch": "1.13.0+cpu", "numpy": "1.23.5"}}) + "\n", encoding="utf-8")
+    done = checkout.asv("run", "torch-1.13.0+cpu-numpy-1.23.5^!", "--bench", "limits.Floor")
+    assert "<torch-1.13.0+cpu-numpy-1.23.5> is not installed: this is torch" in done.stdout + done.stderr
+    assert [path.name for path in checkout.results.glob("*/*.json") if path.name != "machine.json"] == []
