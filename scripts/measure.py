@@ -124,12 +124,14 @@ def progress(total: int, title: str) -> Iterator[Any]:
             yield lambda done: bar.update(task, completed=min(done, total))
         return
     start = shown = time.monotonic()
+    finished = False
 
     def line(done: int) -> None:
-        nonlocal shown
+        nonlocal shown, finished
         now = time.monotonic()
-        if done and (now - shown > 15 or done >= total > 0 and shown != start):
-            shown = now
+        last = done >= total and not finished
+        if done and (now - shown > 15 and not finished or last):
+            shown, finished = now, last
             left = (now - start) * (total - done) / done
             print(f"{title}: {100 * done // total} %, {left:.0f} s left", flush=True)
 
