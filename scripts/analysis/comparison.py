@@ -19,7 +19,7 @@ import pandas as pd
 from . import statistics
 from .cli import UserError
 from .results import PARAMETERS, Results
-from .statistics import MIN_PROCESSES, Bools, Estimate, Floats, Prior
+from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
 NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
@@ -153,7 +153,11 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
         parts.append(found)
     processes, missing = parts
     if only:
-        processes, missing = (table[table["cell"].str.contains(only, regex=True)] for table in (processes, missing))
+        matches = re.compile(only).search
+        processes, missing = (
+            table[table["cell"].map(lambda cell: matches(cell) is not None).astype(bool)]
+            for table in (processes, missing)
+        )
     codes, names = pd.factorize(processes["cell"])
     counts = np.bincount(codes, minlength=len(names))
     logs = np.full((len(names), counts.max() if len(counts) else 0), np.nan)
@@ -256,18 +260,15 @@ def compare(
     _refuse(table, sides, settings)
 
     paired = _paired(logs, sides, interleaved)
-    prior: dict[tuple[str, bool], Prior] = {}
     family = families(table, contracts)
     open_cells = (table["verdict"] == "").to_numpy()
     controls = (table["family"] == CONTROLS).to_numpy()[open_cells]
     part = tuple(side[open_cells] for side in logs)
-    estimated = statistics.estimate(
-        part[0], part[1], family[open_cells], paired[open_cells], not interleaved, controls, prior
-    )
+    estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], not interleaved, controls)
     check = self_check(part[0], family[open_cells], paired[open_cells], settings)
     decided = _decide(part[0], part[1], paired[open_cells], estimated, settings)
     if fresh is not None:
-        _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings, prior)
+        _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings)
     for column in decided.columns:
         table.loc[open_cells, column] = decided[column].to_numpy()
     for side, name in zip(logs, ("base", "new")):
@@ -424,12 +425,10 @@ def _decide_fresh(
     family: Any,
     fresh: tuple[Results, Results],
     settings: Settings,
-    prior: dict[tuple[str, bool], Prior],
 ) -> None:
     """Replace, in place, what the first stage says of close cells by the verdict of fresh processes alone.
 
-    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects. The prior
-    of variances stays that of the first stage, which has all cells and did not select.
+    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects.
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
@@ -438,7 +437,7 @@ def _decide_fresh(
         return
     logs = [_aligned(cells, own, names[chosen]) for cells, own in parts]
     paired = _paired((logs[0], logs[1]), sides, is_interleaved(*sides))
-    estimated = statistics.estimate(logs[0], logs[1], family[chosen], paired, priors=prior)
+    estimated = statistics.estimate(logs[0], logs[1], family[chosen], paired)
     again = _decide(logs[0], logs[1], paired, estimated, settings)
     again[["fresh", "close"]] = True
     decided["q"] = np.nan  # of the first stage: it flags nothing

@@ -89,8 +89,8 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
     if not cells:
         return None
     labels = [label(row) for row in cells]
-    words = [f"{number(row['ratio'])}× {_word(row)}" for row in cells]
-    left, plot = LETTER * max(map(len, labels)) + 0.25, 2.8
+    words = [_word(row) for row in cells]
+    left, plot = LETTER * max(map(len, labels)) + 0.32, 2.8
     right = LETTER * max(map(len, words)) + 0.25
     width, height = left + plot + right, ROW * (len(cells) + 1)
     total = height + 0.55
@@ -107,7 +107,9 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
 
 
 def _word(row: Mapping[str, Any]) -> str:
-    return "" if row["verdict"] == NO_CHANGE else str(row["verdict"])
+    """Ratio and verdict as the sentences have them: 1.18× faster where the ratio of times is .85."""
+    ratio = 1 / row["ratio"] if row["verdict"] == FASTER else row["ratio"]
+    return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
 
 def described(comparison: Comparison) -> str:

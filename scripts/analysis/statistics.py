@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 MIN_PROCESSES = 4  # a side: with fewer no verdict
-MIN_PRIOR_CELLS = 3  # fewer variances tell nothing of how variances vary
+MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells have of their own, nor fit a prior
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
@@ -70,7 +70,7 @@ def fit_prior(variance: Floats, df: Floats) -> Prior:
     """
     usable = np.isfinite(variance) & (df > 0)
     s2, d = variance[usable], df[usable]
-    if len(s2) < MIN_PRIOR_CELLS or np.median(s2) <= 0:
+    if len(s2) < 3 or np.median(s2) <= 0:  # fewer variances tell nothing of how variances vary
         return NO_PRIOR
     s2 = np.maximum(s2, 1e-5 * np.median(s2))
     e = np.log(s2) - special.digamma(d / 2) + np.log(d / 2)
@@ -100,7 +100,7 @@ class Estimate:
     """Effect (log ratio new / base), its standard error and degrees of freedom, and sd, each (cells,).
 
     sd is that of one process's contribution to the effect: the standard error is sd / sqrt(processes) where the
-    processes come in pairs and sd * sqrt(1/base + 1/new) where they do not, plus the session's part.
+    processes come in pairs and sd * sqrt(1/base + 1/new) where they do not, without the session's part.
     """
 
     effect: Floats
@@ -116,55 +116,89 @@ def estimate(
     paired: Bools,
     session: bool = False,
     controls: Bools | None = None,
-    priors: dict[tuple[str, bool], Prior] | None = None,
 ) -> Estimate:
     """Effect of each cell from its processes' log seconds, variances moderated within each family.
 
-    base, new  (cells, processes), NaN where there is no process
+    base, new  (cells, processes), NaN where there is no process; process k is of round k
     families   (cells,) names; families, and paired and unpaired cells, have a prior each
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
     session    base and new were measured at different times: unpaired cells get the variance of sessions
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
-    priors     take these and do not fit; those that had to be fitted are added
+
+    Cells of one round share what the machine did then (its clock, its neighbours): 2 % on a quiet virtual machine. So
+    their variances are no independent witnesses, and shrinking them to each other alone would mistake three degrees of
+    freedom for thousands: whole families would be flagged together. What a family shares in each round is therefore
+    taken out before variances are moderated, and put back as a variance of its own with the degrees of freedom of the
+    rounds (those of the sum by Welch and Satterthwaite).
     """
-    priors = {} if priors is None else priors
-    effect, variance, df, weight = _raw(base, new, paired)
-    posterior, total = np.full(len(effect), np.nan), np.zeros(len(effect))
+    effect, squared, df, sd = (np.full(len(base), np.nan) for _ in range(4))
+    width = min(base.shape[1], new.shape[1])
     for family in np.unique(families):
         for pairs in (False, True):
             mask = (families == family) & (paired == pairs)
-            if mask.any():
-                key = (str(family), pairs)
-                if key not in priors:
-                    priors[key] = fit_prior(variance[mask], df[mask])
-                posterior[mask], total[mask] = squeeze(variance[mask], df[mask], priors[key])
-    squared = posterior * weight
+            if not mask.any():
+                continue
+            if pairs:
+                parts = [_Part.of(new[mask, :width] - base[mask, :width])]
+                effect[mask] = parts[0].mean
+            else:
+                parts = [_Part.of(base[mask]), _Part.of(new[mask])]
+                effect[mask] = parts[1].mean - parts[0].mean
+            squared[mask], df[mask], sd[mask] = _moderated(parts)
     if session:
-        extra = session_variance(effect, squared, families, controls)
-        squared = np.where(paired, squared, squared + extra)
-    usable = (total > 0) & np.isfinite(effect) & np.isfinite(squared)
+        squared = np.where(paired, squared, squared + session_variance(effect, squared, families, controls))
+    usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
     error = np.where(usable, np.sqrt(np.where(usable, squared, 0.0)), np.nan)
-    return Estimate(effect, error, np.where(usable, total, np.nan), np.sqrt(posterior))
+    return Estimate(effect, error, np.where(usable, df, np.nan), sd)
 
 
-def _raw(base: Floats, new: Floats, paired: Bools) -> tuple[Floats, Floats, Floats, Floats]:
-    """Effect, variance of a process's contribution, its degrees of freedom, and the factor to the squared error."""
-    width = min(base.shape[1], new.shape[1])
-    effect, variance, df, weight = (np.full(len(base), np.nan) for _ in range(4))
-    n, mean, variances = _moments(new[:, :width] - base[:, :width])
+@dataclass(frozen=True)
+class _Part:
+    """The processes of a side, or the differences of pairs, of one family.
+
+    n, mean, variance (of a process, without what its round shares) are (cells,). shared is the variance of what a
+    round shares, known with shared_df degrees of freedom; 0 and 0 where the family is too small to tell.
+    """
+
+    n: Floats
+    mean: Floats
+    variance: Floats
+    shared: float = 0.0
+    shared_df: float = 0.0
+
+    @classmethod
+    def of(cls, values: Floats) -> "_Part":
+        n, mean, variance = _moments(values)
+        enough = np.isfinite(values).sum(axis=0) >= MIN_FAMILY  # (rounds,)
+        if enough.sum() < 2:
+            return cls(n, mean, variance)
+        common = np.zeros(values.shape[1])
+        common[enough] = np.nanmedian(values[:, enough] - mean[:, None], axis=0)
+        common[enough] -= common[enough].mean()
+        df = float(enough.sum() - 1)
+        return cls(n, mean, _moments(values - common)[2], float(np.sum(common**2) / df), df)
+
+
+def _moderated(parts: Sequence[_Part]) -> tuple[Floats, Floats, Floats]:
+    """Of one family's cells: the effect's squared error and degrees of freedom, and a process's contribution (sd)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        effect[paired], variance[paired] = mean[paired], variances[paired]
-        df[paired], weight[paired] = n[paired] - 1, 1.0 / n[paired]
-        (n0, mean0, v0), (n1, mean1, v1) = _moments(base), _moments(new)
-        free = ~paired
-        # Welch's error, written as a common variance: with as many processes on both sides it is the pooled one, and
-        # with few against many the few count. Its degrees of freedom are those of the side that decides.
-        weights = 1.0 / n0 + 1.0 / n1
-        parts = np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1
-        pooled_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
-        effect[free], weight[free] = (mean1 - mean0)[free], weights[free]
-        variance[free], df[free] = (parts / weights)[free], pooled_df[free]
-    return effect, variance, np.maximum(np.nan_to_num(df), 0.0), weight
+        if len(parts) == 1:
+            variance, own_df, weight = parts[0].variance, parts[0].n - 1, 1.0 / parts[0].n
+        else:
+            # Welch's error, written as a common variance: with as many processes on both sides it is the pooled one,
+            # and with few against many the few count, in the degrees of freedom, too
+            (n0, v0), (n1, v1) = ((part.n, part.variance) for part in parts)
+            weight = 1.0 / n0 + 1.0 / n1
+            variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
+            own_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
+        own_df = np.maximum(np.nan_to_num(own_df), 0.0)
+        prior = fit_prior(variance, own_df) if len(variance) >= MIN_FAMILY else NO_PRIOR
+        posterior, known = squeeze(variance, own_df, prior)
+        terms = [(posterior * weight, known)]
+        terms += [(part.shared / part.n, np.full(len(known), part.shared_df)) for part in parts if part.shared_df]
+        squared = np.sum([term for term, _ in terms], axis=0)
+        uncertainty = np.sum([term**2 / own for term, own in terms if np.any(own)], axis=0)
+        return squared, np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0), np.sqrt(squared / weight)
 
 
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -206,7 +240,7 @@ def session_variance(
 
 def _excess(effect: Floats, squared_error: Floats) -> float:
     known = np.isfinite(effect) & np.isfinite(squared_error)
-    if known.sum() < MIN_PRIOR_CELLS:
+    if known.sum() < MIN_FAMILY:
         return 0.0
     spread = MAD_TO_SD * np.median(np.abs(effect[known] - np.median(effect[known])))
     return max(0.0, float(spread**2 - np.median(squared_error[known])))
