@@ -138,6 +138,19 @@ def progress(total: int, title: str) -> Iterator[Any]:
     yield line
 
 
+@contextlib.contextmanager
+def _later_interrupted() -> Iterator[None]:
+    """Ctrl-C takes effect when the block is done."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
 def round_of(
     patterns: Sequence[str], machine: str, log: Path, advance: Callable[[], None], append: bool, commit: str = ""
 ) -> None:
@@ -151,20 +164,24 @@ def round_of(
         command += ["--bench", pattern]
     environment = {**os.environ, LOG_VARIABLE: str(log)}
     with tempfile.TemporaryFile("w+") as output:
-        # a session of its own: Ctrl-C reaches asv through us, once
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = None
         try:
+            with _later_interrupted():  # or asv would run on unknown to us
+                # a session of its own: Ctrl-C reaches asv through us, once
+                process = subprocess.Popen(
+                    command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
             while process.poll() is None:
                 time.sleep(0.3)
                 advance()
         except BaseException:
-            os.killpg(process.pid, signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            if process:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             raise
         output.seek(0)
         text = output.read()

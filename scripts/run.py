@@ -85,7 +85,7 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     )
     with progress(cells.processes * rounds, "measuring") as show:
         take_rounds(record, state, cells, rounds, show)
-    path = file_record(record, ledger.commit_hash(ROOT / ".asv" / "ledger", toolchain))
+    path = file_record(record, toolchain.commit)
     state.finish()
     share = (record["retaken"] + record["disturbed"]) / max(1, record["samples"] + record["retaken"])
     print(f"{record['samples']} samples in {record['seconds']:.0f} s; the machine disturbed {share:.1%} of them")

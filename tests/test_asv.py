@@ -30,7 +30,7 @@ def measured(tmp_path_factory):
     cells = [r"TorchToNumpy\.timeit_convert\('t.numpy\(\)', '(bfloat16|float32)', 8\)", r"^limits\.Floor"]
     succeeded(checkout.bench(*cells, rounds=2, CONVERSION_SAMPLING_LOG=str(checkout.log)))
     tags = subprocess.run(
-        ["git", "-C", str(checkout.root / ".asv" / "ledger"), "tag"],
+        ["git", "-C", str(checkout.root / ".asv" / "ledger"), "tag", "--points-at", "here"],
         env=environment(checkout.home),
         capture_output=True,
         text=True,

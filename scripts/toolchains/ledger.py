@@ -1,9 +1,10 @@
 """The ledger: a small git repository, made on demand and never pushed, in which every toolchain is one commit.
 
 asv asks a repository which commits there are, when they were made and what they are called. Here the thing that
-changes is an installed release, so a commit stands for one torch with one numpy: its tree says which, its date is
-torch's release date, its tag can be typed. Commits are made without parents and joined with ``git replace --graft``,
-so a toolchain's hash depends on that toolchain alone: the same on every machine, whatever else is in the ledger.
+changes is an installed release, so a commit stands for one torch with one numpy: its tree says which, its date is the
+day of the release, its tag can be typed. There are two histories, one package held in each, and a branch for all other
+toolchains that have results. Commits are made without parents and joined by git's replace references, so a toolchain's
+hash depends on that toolchain alone: the same on every machine, whatever else is in the ledger.
 """
 
 import json
@@ -12,90 +13,193 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
+from hashlib import sha1
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 RELEASES = Path(__file__).with_name("releases.json")
-BRANCH = "installed"
+PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
+OUTSIDE = "installed"  # the branch of toolchains that are in neither history
+HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
 UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in its version
+
+
+@cache
+def _releases() -> dict[str, Any]:
+    return json.loads(RELEASES.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """One torch with its build variant (2.13.0+cpu) and one numpy (2.4.6)."""
+    """One torch with one numpy.
+
+    ``torch`` names the build variant (2.13.0+cpu) where it is known. A history is made of the builds that the package
+    index serves, whichever variant that is on a platform, so there the variant is no part of the toolchain's identity.
+    """
 
     torch: str
     numpy: str
+    history: str = ""  # "torch", "numpy", or "" for a toolchain outside the histories
+
+    @property
+    def release(self) -> str:
+        """torch's version without its build variant."""
+        return self.torch.split("+")[0]
 
     @property
     def tag(self) -> str:
         """Name of the commit, to be typed where asv takes a commit."""
+        if self.history:
+            return f"{self.history}-{self.release if self.history == 'torch' else self.numpy}"
         return re.sub(r"[^\w.+-]", "-", f"torch-{self.torch}-numpy-{self.numpy}")
 
     @property
     def date(self) -> str:
-        """Day of torch's release; of a nightly the day in its version."""
-        released = json.loads(RELEASES.read_text(encoding="utf-8"))["torch"]
+        """Day of the release that this commit stands for; of a nightly the day in its version."""
+        if self.history == "numpy":
+            return _releases()["numpy"].get(self.numpy, UNKNOWN_DATE)
         nightly = re.search(r"\.dev(\d{4})(\d{2})(\d{2})", self.torch)
         if nightly:
             return "-".join(nightly.groups())
-        return released.get(self.torch.split("+")[0], UNKNOWN_DATE)
+        return _releases()["torch"].get(self.release, UNKNOWN_DATE)
+
+    @property
+    def tree(self) -> str:
+        """What the commit holds, as the text of its only file."""
+        pins = {"torch": self.release, "numpy": self.numpy, "history": self.history}
+        outside = {"torch": self.torch, "numpy": self.numpy}
+        return json.dumps(pins if self.history else outside, sort_keys=True) + "\n"
+
+    @property
+    def message(self) -> str:
+        """What the commit says."""
+        return f"torch {self.release if self.history else self.torch} with numpy {self.numpy}"
+
+    @property
+    def author(self) -> str:
+        """Who made the commit, and when: as much part of its hash as what it holds."""
+        noon = datetime.strptime(self.date, "%Y-%m-%d").replace(hour=12, tzinfo=timezone.utc)
+        return f"ledger <ledger@localhost> {int(noon.timestamp())} +0000"
+
+    @property
+    def commit(self) -> str:
+        """The commit's hash, as git makes it."""
+        blob = _git_hash("blob", self.tree.encode())
+        tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
+        text = f"tree {tree}\nauthor {self.author}\ncommitter {self.author}\n\n{self.message}"
+        return _git_hash("commit", text.encode())
 
     def __str__(self) -> str:
         return f"torch {self.torch} with numpy {self.numpy}"
 
 
-def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> str:
-    # The user's own git configuration (signing, hooks, templates) must not reach the ledger's hashes
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+def _git_hash(kind: str, content: bytes) -> str:
+    return sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+@cache
+def history(package: str) -> tuple[Toolchain, ...]:
+    """The releases of one package, in order of version, the other one held."""
+    versions = sorted(_releases()[package], key=_parts)
+    held = _releases()["held"]
+    return tuple(Toolchain(**{**held, package: version}, history=package) for version in versions)
+
+
+def series(package: str) -> list[Toolchain]:
+    """The last patch release of every minor release: what a history is measured at unless one asks for more."""
+    minors = groupby(history(package), key=lambda toolchain: _parts(getattr(toolchain, package))[:2])
+    return [list(patches)[-1] for _, patches in minors]
+
+
+def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
+    """The toolchain of this torch and numpy: one of a history if torch is the package index's build and both match."""
+    for package in PACKAGES if from_index else ():
+        for known in history(package):
+            if (known.torch, known.numpy) == (torch.split("+")[0], numpy):
+                return Toolchain(torch, numpy, package)
+    return Toolchain(torch, numpy)
+
+
+def find(commit: str, outside: Iterable[Toolchain] = ()) -> Toolchain | None:
+    """The toolchain of a commit, among the histories and ``outside``."""
+    known = [*history("torch"), *history("numpy"), *outside]
+    return next((toolchain for toolchain in known if toolchain.commit == commit), None)
+
+
+def _commit(reference: str, toolchain: Toolchain, parent: Toolchain | None = None) -> str:
+    """One commit in git's fast-import language."""
+    return "\n".join(
+        [
+            f"commit {reference}",
+            f"author {toolchain.author}",
+            f"committer {toolchain.author}",
+            f"data {len(toolchain.message.encode())}",
+            toolchain.message,
+            *([f"from {parent.commit}"] if parent else []),
+            "M 100644 inline toolchain.json",
+            f"data {len(toolchain.tree.encode())}",
+            toolchain.tree,
+        ]
+    )
+
+
+def _stream(branches: dict[str, Sequence[Toolchain]], here: Toolchain | None) -> str:
+    """The whole ledger in git's fast-import language."""
+    stream = [_commit(f"refs/tags/{toolchain.tag}", toolchain) for line in branches.values() for toolchain in line]
+    stream.append("checkpoint\n")  # before it, a commit cannot be named by its hash
+    for branch, line in branches.items():
+        stream += [_commit(f"refs/replace/{after.commit}", after, before) for before, after in zip(line, line[1:])]
+        if line:
+            stream.append(f"reset refs/heads/{branch}\nfrom {line[-1].commit}\n")
+    if here:
+        stream.append(f"reset refs/{HERE}\nfrom {here.commit}\n")
+    return "\n".join(stream) + "\n"
+
+
+def _git(repository: Path, *arguments: str, stdin: str = "") -> str:
+    # The user's own git settings (signing, templates, the repository of a hook) must not reach the ledger
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment.update(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
     command = ["git", "-C", str(repository), *arguments]
-    return subprocess.run(command, input=stdin, env=environment, check=True, capture_output=True).stdout.decode()
+    done = subprocess.run(command, input=stdin.encode(), env=environment, check=True, capture_output=True)
+    return done.stdout.decode()
 
 
-def _commit(toolchain: Toolchain, mark: int) -> str:
-    """A parentless commit in git's fast-import language."""
-    tree = json.dumps(asdict(toolchain), sort_keys=True) + "\n"
-    when = datetime.strptime(toolchain.date, "%Y-%m-%d").replace(hour=12, tzinfo=timezone.utc)
-    stamp = f"ledger <ledger@localhost> {int(when.timestamp())} +0000"
-    lines = [
-        f"commit refs/tags/{toolchain.tag}",
-        f"mark :{mark}",
-        f"author {stamp}",
-        f"committer {stamp}",
-        f"data {len(str(toolchain).encode())}",
-        str(toolchain),
-        "M 100644 inline toolchain.json",
-        f"data {len(tree.encode())}",
-        tree,
-    ]
-    return "\n".join(lines) + "\n"
+def make(path: Path, outside: Iterable[Toolchain] = (), here: Toolchain | None = None) -> None:
+    """Make the ledger of the histories and of the toolchains ``outside`` them, unless ``path`` holds it already.
 
-
-def make(path: Path, toolchains: Iterable[Toolchain]) -> None:
-    """Make the ledger of these toolchains, in their order, unless ``path`` holds it already."""
-    line: list[Toolchain] = list(dict.fromkeys(toolchains))
-    stamp = json.dumps([toolchain.tag for toolchain in line])
-    known = path / "toolchains.json"
-    if known.is_file() and known.read_text(encoding="utf-8") == stamp:
+    ``here`` is what is installed: a toolchain of a history, or the last one outside them.
+    """
+    others = {toolchain.tag: toolchain for toolchain in [*outside, *([here] if here else [])] if not toolchain.history}
+    stream = _stream({**{package: history(package) for package in PACKAGES}, OUTSIDE: list(others.values())}, here)
+    stamp = path / "stream"
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == stream:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix="ledger-"))
     try:
-        _git(fresh, "init", "--quiet", "--bare", f"--initial-branch={BRANCH}")
-        stream = "".join(_commit(toolchain, mark) for mark, toolchain in enumerate(line, start=1))
-        _git(fresh, "fast-import", "--quiet", stdin=stream.encode())
-        for before, after in zip(line, line[1:]):
-            _git(fresh, "replace", "--graft", after.tag, before.tag)
-        _git(fresh, "update-ref", f"refs/heads/{BRANCH}", f"refs/tags/{line[-1].tag}")
-        (fresh / "toolchains.json").write_text(stamp, encoding="utf-8")
+        _git(fresh, "init", "--quiet", "--bare", "--object-format=sha1", f"--initial-branch={PACKAGES[0]}")
+        _git(fresh, "fast-import", "--quiet", stdin=stream)
+        (fresh / "stream").write_text(stream, encoding="utf-8")
         shutil.rmtree(path, ignore_errors=True)
-        fresh.rename(path)
+        try:
+            fresh.rename(path)
+        except OSError:
+            if not stamp.is_file():  # else another process has just made it
+                raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
 def commit_hash(path: Path, toolchain: Toolchain) -> str:
-    """Hash of a toolchain's commit in the ledger at ``path``; CalledProcessError if it is not there."""
-    return _git(path, "rev-parse", f"refs/tags/{toolchain.tag}").strip()
+    """Hash of a toolchain's commit, in the ledger at ``path`` and in every other."""
+    return toolchain.commit

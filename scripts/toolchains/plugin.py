@@ -1,36 +1,60 @@
-"""asv plugin: makes the ledger, names the machine by its hardware, and brings the environment type "installed".
+"""asv plugin: the ledger as a repository asv can ask, and an environment that is the toolchain asv asks for.
 
 With it a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv and files the result under
-their commit in the ledger. asv's own "existing" environment files under a hash that the user must give, records no
-versions, and puts the interpreter's path into its name, so that two of them never compare.
+their commit, and ``asv run torch-2.6.0^!`` installs that release and benchmarks it, under the same environment name:
+asv compares results of one environment only, and gives every version in its own matrix an environment of its own.
 """
 
 import json
 import os
+import shlex
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from asv import environment, util
+from asv.console import log
 from asv.machine import Machine, MachineCollection
+from asv.plugins.git import Git
 
-from . import installed, ledger
+from . import environments, installed, ledger
 
 # asv loads plugins with the directory of asv.conf.json as the current one
 LEDGER = Path(".asv/ledger")
 RESULTS = Path("reports/results")
+OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the histories that were measured
 
 
 def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
-    """The toolchains that have results, from their run records, in order of release."""
+    """The toolchains outside the histories that have results, in order of release."""
     found = set()
-    for path in results.glob("*/*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
+    for path in [results / OUTSIDE, *results.glob("*/*.jsonl")]:
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
             try:
-                made = json.loads(line)["toolchain"]
-                found.add(ledger.Toolchain(made["torch"], made["numpy"]))
-            except (ValueError, KeyError, TypeError):
+                record = json.loads(line)
+                made = record.get("toolchain", record)
+                toolchain = ledger.Toolchain(made["torch"], made["numpy"])
+            except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # the loader of results names the broken record; asv can do without it
-    return sorted(found, key=lambda toolchain: (toolchain.date, toolchain.tag))
+            if toolchain.tag == made.get("tag", toolchain.tag):  # a toolchain of a history has a shorter one
+                found.add(toolchain)
+    return in_order(found)
+
+
+def in_order(toolchains: Iterable[ledger.Toolchain]) -> list[ledger.Toolchain]:
+    """Toolchains in order of release."""
+    return sorted(toolchains, key=lambda toolchain: (toolchain.date, toolchain.tag))
+
+
+def remember(toolchain: ledger.Toolchain, results: Path = RESULTS) -> None:
+    """Keep a toolchain outside the histories in the ledger for good: asv cannot publish a commit that is gone."""
+    if toolchain.history or toolchain in recorded(results):
+        return
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / OUTSIDE).open("a", encoding="utf-8") as file:
+        made = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
+        file.write(json.dumps(made, sort_keys=True) + "\n")
 
 
 def register(name: str) -> None:
@@ -41,32 +65,80 @@ def register(name: str) -> None:
         MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": installed.cpu_model()})
 
 
+def present() -> ledger.Toolchain | None:
+    """What is installed; asv show, compare and publish, and runs of other releases, need no torch."""
+    try:
+        return installed.toolchain()
+    except ModuleNotFoundError:
+        return None
+
+
 def setup() -> None:
     """Called by asv once the plugin is loaded."""
     Machine.hardcoded_machine_name = installed.machine_name(os.cpu_count() or 1)
     register(Machine.hardcoded_machine_name)
-    others = recorded()
+    here = present()
     try:
-        present = [installed.toolchain()]
-    except ModuleNotFoundError:
-        present = []  # asv show, compare and publish need no torch
-    if present or others:
-        ledger.make(LEDGER, [*(t for t in others if t not in present), *present])
+        ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
+    except FileNotFoundError:
+        raise util.UserError("git is needed, and not installed") from None
+    except subprocess.CalledProcessError as error:
+        raise util.UserError(f"git cannot make the ledger: {error.stderr.decode(errors='replace').strip()}") from None
 
 
-class Installed(environment.Environment):
-    """The torch and numpy of the running interpreter. Nothing is installed, nothing is changed."""
+class Ledger(Git):
+    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json."""
 
-    tool_name = "installed"
+    dvcs = "ledger"
+
+    def get_hash_from_name(self, name):
+        if name == ledger.HERE and present() is None:
+            raise util.UserError(
+                "torch and numpy are not installed in this Python: install them, "
+                "or name a release, which is then installed apart: asv run torch-2.6.0^!"
+            )
+        return super().get_hash_from_name(name)
+
+    def get_hashes_from_range(self, range_spec):
+        try:  # as asv does, but without showing git's own words for it
+            command = ["rev-list", "--first-parent", *shlex.split(range_spec), "--"]
+            return self._run_git(command, dots=False, display_error=False).split()
+        except util.ProcessError:
+            raise util.UserError(
+                f"{range_spec!r} is no range of toolchains; `git -C {LEDGER} tag` lists them, "
+                "and torch-2.0.1..torch-2.6.0 is what came after the first up to the second"
+            ) from None
+
+    def get_branch_commits(self, branch):
+        """None for the branch of other toolchains as long as there are none."""
+        if branch == ledger.OUTSIDE and not self._run_git(["branch", "--list", branch], dots=False).strip():
+            return []
+        return super().get_branch_commits(branch)
+
+    def get_new_branch_commits(self, branches, existing):
+        """``asv run NEW`` and ``ALL`` are about the histories: what is not one's own installed toolchain is gone."""
+        return super().get_new_branch_commits(ledger.PACKAGES, existing)
+
+
+class ToolchainEnvironment(environment.Environment):
+    """The running interpreter for what is installed in it, and for a release of a history an environment of its own.
+
+    The constructor is what asv calls first in every command that measures. There the branches to take commits from by
+    default become what is installed; those in asv.conf.json are the branches to publish.
+    """
+
+    tool_name = "toolchain"
 
     def __init__(self, conf, python, requirements, tagged_env_vars):
-        self._executable = sys.executable
-        self._python, self._requirements = python, requirements  # asv's constructor uses both before it sets them
-        try:
-            self._toolchain = installed.toolchain()
-        except ModuleNotFoundError as missing:
-            raise util.UserError(f"{missing}: install it, or run `make bench`, which does") from None
+        # asv's constructor uses these before it sets them
+        self._python, self._requirements = python, requirements
+        self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
+        conf.branches = [ledger.HERE]
+        self._here = present()
+        self._executable = sys.executable
+        self._keep = environments.keep(getattr(conf, "keep_environments", environments.KEEP))
+        self._failed: dict[str, environments.InstallError] = {}
 
     @property
     def name(self):
@@ -74,8 +146,11 @@ class Installed(environment.Environment):
         return f"toolchain-py{self._python}"
 
     @property
-    def installed_commit_hash(self):
-        return ledger.commit_hash(LEDGER, self._toolchain)
+    def dir_name(self):
+        return self.name
+
+    def _get_installed_commit_hash(self):
+        return self._commit
 
     @classmethod
     def matches(cls, python):
@@ -85,13 +160,56 @@ class Installed(environment.Environment):
         return True
 
     def create(self):
-        pass
+        """Nothing yet: what is to be installed is known once asv names the commit."""
 
     def install_project(self, conf, repo, commit_hash):
-        if commit_hash != self.installed_commit_hash:
-            raise util.UserError(
-                f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is {self._toolchain}"
-            )
+        """Make the toolchain at this commit the one that ``run`` runs in."""
+        self._commit = None
+        here = self._here
+        if commit_hash is None:  # asv check asks for no commit
+            self._executable = sys.executable
+        elif here and commit_hash == here.commit:
+            remember(here, Path(conf.results_dir))
+            self._executable = sys.executable
+        else:
+            toolchain = ledger.find(commit_hash)
+            if toolchain is None:
+                raise util.UserError(self._why_not(repo, commit_hash))
+            # the toolchain at which the two histories cross has a commit in each
+            if here and here.history and (here.release, here.numpy) == (toolchain.release, toolchain.numpy):
+                self._executable = sys.executable
+            else:
+                self._executable = str(self._install(conf, toolchain))
+        self._commit = commit_hash
+        self._set_commit_hash(commit_hash)
+
+    def _why_not(self, repo, commit_hash):
+        if len(commit_hash) != 40:  # asv run TAGS
+            return "asv files the results of all of TAGS under one wrong name: name a range, or ALL"
+        what = repo.get_decorated_hash(commit_hash, 8)
+        return f"{what} is not installed: this is {self._here or 'a Python without torch'}, and it is in no history"
+
+    def _install(self, conf, toolchain):
+        try:
+            if toolchain.tag in self._failed:
+                raise self._failed[toolchain.tag]
+            root = Path(conf.env_dir).absolute()
+            if not environments.is_ready(environments.directory(root, toolchain)):
+                log.info(f"Installing {toolchain}")
+            ready = environments.prepare(root, toolchain, self._keep, conf.install_timeout)
+            return environments.python(ready)
+        except environments.InstallError as error:
+            if toolchain.tag not in self._failed:
+                log.error(f"{toolchain.tag} cannot be installed: {error}")
+            self._failed[toolchain.tag] = error
+            # asv files the benchmarks of this commit as failed and goes on
+            raise util.ProcessError(["install", toolchain.tag], 1, "", str(error)) from None
 
     def run(self, args, **kwargs):
-        return util.check_output([self._executable, *args], **kwargs)
+        env = dict(kwargs.pop("env", os.environ))
+        path = env.pop("PYTHONPATH", None)
+        env.pop("ASV_PYTHONPATH", None)
+        if path and self._executable == sys.executable:
+            # asv's runner drops PYTHONPATH, and with it a torch that was found there, unless told by this name, too
+            env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
+        return util.check_output([self._executable, *args], env=env, **kwargs)

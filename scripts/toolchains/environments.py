@@ -1,0 +1,136 @@
+"""Virtual environments, one a toolchain: made when first needed, the least recently used removed beyond a limit.
+
+A CUDA build of torch takes about 5 GB and a minute and a half to install, so a history of twenty does not stay.
+"""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from . import installed
+from .ledger import Toolchain
+
+KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
+KEEP = 3  # environments on disk at most; two let `asv continuous` alternate without installing again
+READY = "ready"  # a file in every whole environment; its time is that of the last use
+REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
+
+
+class InstallError(Exception):
+    """A toolchain cannot be installed; the text says why in one line."""
+
+
+def keep(default: int = KEEP) -> int:
+    """How many environments may stay on disk: what the environment variable says, else ``default``."""
+    text = os.environ.get(KEEP_VARIABLE, "")
+    return max(1, int(text)) if text.isdigit() else default
+
+
+def directory(root: Path, toolchain: Toolchain) -> Path:
+    """Where the environment of a toolchain lies: by what is in it, so that the two histories share one."""
+    return root / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
+
+
+def python(environment: Path) -> Path:
+    """The interpreter of an environment."""
+    return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def found(environment: Path, wanted: Toolchain) -> Toolchain:
+    """The toolchain that is really installed in an environment made for ``wanted``: that, with its build variant."""
+    base = {"base": str(environment), "platbase": str(environment)}
+    path = [sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib")]
+    return dataclasses.replace(installed.toolchain(list(dict.fromkeys(path))), history=wanted.history)
+
+
+def requirements(toolchain: Toolchain) -> list[str]:
+    """What goes into an environment. asv_runner runs the benchmarks there, in the version the timing rests on.
+
+    ``===`` takes the package index's build: ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
+    and a history is of one kind of build.
+    """
+    runner = re.search(r"^asv_runner==\S+", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
+    if runner is None:
+        raise InstallError(f"{REQUIREMENTS} does not pin asv_runner")
+    return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", runner.group()]
+
+
+def is_ready(environment: Path) -> bool:
+    """Is this environment whole?"""
+    return (environment / READY).is_file() and python(environment).exists()
+
+
+def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
+    """The environment of a toolchain of a history, installed if it is not there; InstallError says why it cannot be."""
+    environment = directory(root, toolchain)
+    if not is_ready(environment):
+        clean_up(root, limit - 1)
+        shutil.rmtree(environment, ignore_errors=True)
+        environment.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _install(environment, toolchain, seconds)
+        except BaseException:
+            shutil.rmtree(environment, ignore_errors=True)
+            raise
+    (environment / READY).touch()
+    return environment
+
+
+def clean_up(root: Path, limit: int) -> list[Path]:
+    """Remove the least recently used environments until at most ``limit`` are left, and what was half made."""
+    made = [path for path in root.glob("py*-torch-*") if path.is_dir()]
+    whole = [path for path in made if (path / READY).is_file()]
+    whole.sort(key=lambda path: (path / READY).stat().st_mtime_ns)
+    gone = [path for path in made if path not in whole] + whole[: max(0, len(whole) - max(0, limit))]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True)
+    return gone
+
+
+def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
+    _run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
+    pip = [str(python(environment)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    # A release without a wheel for this Python is to fail, not to compile for an hour
+    binary = ["--progress-bar=off", "--only-binary=torch,numpy"]
+    _run([*pip, *binary, *requirements(toolchain)], seconds)
+    try:
+        really = found(environment, toolchain)
+    except ModuleNotFoundError as missing:
+        raise InstallError(str(missing)) from None
+    if (really.release, really.numpy) != (toolchain.release, toolchain.numpy):
+        raise InstallError(f"pip installed {really} instead")
+
+
+def _run(command: list[str], seconds: float) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        done = subprocess.run(
+            command,
+            env={**environment, "PIP_USER": "false"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise InstallError(f"{command[2]} took longer than {seconds:.0f} s") from None
+    if done.returncode:
+        raise InstallError(reason(done.stdout + done.stderr))
+
+
+def reason(output: str) -> str:
+    """pip's reason for a failure in one line."""
+    errors = re.findall(r"^\s*(?:ERROR|error): *(.+)$", output, re.MULTILINE)
+    told = [error for error in errors if not error.startswith(("ResolutionImpossible", "Ignored the following"))]
+    lines = told or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    # neither an index's address nor this machine's paths belong into results
+    text = re.sub(r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]).strip()
+    if "Retrying" in output:
+        text += " (the package index did not answer)"
+    return text[:300]
