@@ -158,16 +158,17 @@ class TrainingStep:
 
 
 class DataLoader:
-    """Batches from a DataLoader to the device, by the batch, with pin_memory and without."""
+    """Batches from a DataLoader to the device, by the batch, without pin_memory (pageable) and with it (pinned)."""
 
-    param_names = ("pin_memory",)
-    params = ([False, True],)
+    param_names = ("memory",)
+    params = ([_routes.PAGEABLE, _routes.PINNED],)
     single_threaded = False
     measured_by = (_moving.__file__, _devices.__file__)
     rows, features, batch = 4096, 1024, 256
     timeout = 120
 
-    def setup(self, pin_memory):
+    def setup(self, memory):
+        pin_memory = memory == _routes.PINNED
         device = _devices.find()
         data = _torch.utils.data.TensorDataset(
             _sources.tensor("float32", 4 * self.rows * self.features).view(self.rows, -1)
@@ -183,5 +184,5 @@ class DataLoader:
         self.names = {"epoch": epoch}
         epoch()
 
-    def timeit_batch(self, pin_memory):
+    def timeit_batch(self, memory):
         return "epoch()", self.names, self.rows // self.batch

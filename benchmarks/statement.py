@@ -52,21 +52,25 @@ def log(**record):
 
 @cache
 def _bare_source(path):
-    """Python source without comments, docstrings and white space: the same on every Python version."""
+    """Python source as lines of code, each behind its depth: blind to comments, docstrings and layout.
+
+    Made of slices of the source, not of tokens, which differ between Python versions (3.12 takes f-strings apart).
+    """
     source = Path(path).read_text(encoding="utf-8")
-    lines = source.splitlines(keepends=True)
-    drop = []
-    before = tokenize.NEWLINE
+    starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
+    lines, depth, pieces, kinds = [], 0, [], []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        starts_statement = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and starts_statement):
-            drop.append((token.start, token.end))
-        if token.type not in (tokenize.COMMENT, tokenize.NL):
-            before = token.type
-    for (row, column), (end_row, end_column) in reversed(drop):
-        tail = lines[end_row - 1][end_column:]
-        lines[row - 1 : end_row] = [lines[row - 1][:column] + tail]
-    return re.sub(r"\s+", "", "".join(lines))
+        if token.type in (tokenize.INDENT, tokenize.DEDENT):
+            depth += 1 if token.type == tokenize.INDENT else -1
+        elif token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+            if pieces and kinds != [tokenize.STRING]:  # a line that is a string alone is a docstring
+                lines.append(f"{depth} {''.join(pieces)}")
+            pieces, kinds = [], []
+        elif token.type not in (tokenize.COMMENT, tokenize.NL):
+            start, end = (starts[row - 1] + column for row, column in (token.start, token.end))
+            pieces.append(re.sub(r"\s+", "", source[start:end]))
+            kinds.append(token.type)
+    return "\n".join(lines)
 
 
 def measurement_version(*files):
@@ -100,7 +104,8 @@ class StatementBenchmark(TimeBenchmark):
         super().__init__(name, func, attr_sources)
         self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
         decisive = _get_first_attr(attr_sources, "measured_by", ())
-        self.version = measurement_version(inspect.getsourcefile(type(func.__self__)), *decisive)
+        classes = [base for base in type(func.__self__).__mro__ if base is not object]
+        self.version = measurement_version(*dict.fromkeys(map(inspect.getsourcefile, classes)), *decisive)
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
         self.once = _get_first_attr(attr_sources, "once", False)
         self.drained = _get_first_attr(attr_sources, "drained", False)

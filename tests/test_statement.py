@@ -319,10 +319,7 @@ def test_version_is_blind_to(change, tmp_path):
     assert version_of(SAME[change], tmp_path) == version_of(CODE, tmp_path, "before.py")
 
 
-UNSEEN = pytest.mark.xfail(reason="_bare_source drops indentation, so what a loop or a branch holds is not hashed")
-
-
-@pytest.mark.parametrize("change", [pytest.param(c, marks=UNSEEN if "inside" in c else ()) for c in OTHER])
+@pytest.mark.parametrize("change", OTHER)
 def test_version_sees(change, tmp_path):
     assert OTHER[change] != CODE
     assert version_of(OTHER[change], tmp_path) != version_of(CODE, tmp_path, "before.py")
@@ -341,7 +338,6 @@ def versions(checkout):
     return json.loads(done.stdout)
 
 
-@pytest.mark.xfail(reason="a class's version knows its own file, not conversion.py, which decides it by inheritance")
 def test_versions_are_the_measurement_s_alone(checkout, suite):
     """The same in another directory; of what a base class in another file decides, new when that file changes."""
     here = {name: made.version for name, made in suite.items()}
