@@ -111,6 +111,7 @@ def test_one_machine_of_two(tmp_path, benches):
 
 
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
+RECORD = '{"toolchain": {"tag": "x"}, "skipped": {}, "seconds": 12.0}'
 BROKEN = {
     "truncated": (RESULT, '{"version": 2, "commit_h'),
     "empty": (RESULT, ""),
@@ -123,6 +124,8 @@ BROKEN = {
     "contracts of another kind": ("benchmarks.json", '{"a.B.c": {"contracts": {"x": 1}}}'),
     "broken record": ("box/c0ffee00-toolchain-py3.11.jsonl", "{"),
     "record of another kind": ("box/c0ffee00-toolchain-py3.11.jsonl", "[]\n"),
+    "record with a list for a number": ("box/c0ffee00-toolchain-py3.11.jsonl", RECORD.replace("12.0", "[]")),
+    "record with a list for its conditions": ("box/c0ffee00-toolchain-py3.11.jsonl", RECORD.replace("{}", "[]")),
     "record without a toolchain": ("box/c0ffee00-toolchain-py3.11.jsonl", "{}\n"),
 }
 
@@ -135,15 +138,6 @@ def test_a_broken_file_is_one_clear_line(results, case):
         load(results)
     assert "\n" not in str(caught.value)
     assert "benchmarks.json" in str(caught.value) or "c0ffee00" in str(caught.value)
-
-
-def test_samples_that_are_no_numbers_are_one_clear_line(results):
-    path = results / RESULT
-    file = json.loads(path.read_text())
-    file["results"]["limits.Memcpy.timeit_copy"][6] = [["x"]]
-    path.write_text(json.dumps(file))
-    with pytest.raises(UserError, match="not a result file of this suite"):
-        load(results)
 
 
 def test_bytes_that_are_no_text_are_one_clear_line(results):
@@ -172,3 +166,23 @@ def test_missing_benchmarks_file(results):
 def test_machine_file_is_not_needed(results):
     (results / "box" / "machine.json").unlink()
     assert len(load(results).processes) == 6
+
+
+@pytest.mark.parametrize(
+    "name, value", [("inputs", {"read-only": None}), ("hazard", 1), ("memory", None), ("refuses", [])]
+)
+def test_a_contract_of_another_kind_is_one_clear_line(tmp_path, name, value):
+    promise = {**contract("torch.tensor(a)", "copy"), name: value}
+    resultfiles.write(tmp_path, [conversion({("torch.tensor(a)", 8): [1e-6]}, [promise])])
+    with pytest.raises(UserError, match="holds contracts this cannot read"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("column, value", [(5, [float("inf")]), (5, ["x"]), (2, None), (6, [["x"]]), (6, [[-1.0]])])
+def test_a_result_of_another_kind_is_one_clear_line(results, column, value):
+    path = results / RESULT
+    file = json.loads(path.read_text())
+    file["results"]["limits.Memcpy.timeit_copy"][column] = value
+    path.write_text(json.dumps(file))
+    with pytest.raises(UserError, match="not a result file of this suite"):
+        load(results)

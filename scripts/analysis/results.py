@@ -25,6 +25,17 @@ NAMES = (
 TIMING = ("process", "seconds", "median", "samples", "number")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
+# What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
+BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
+CONTRACT = {
+    **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard"), str),
+    **dict.fromkeys(("inputs", "refuses"), dict),
+}
+RECORD = {
+    **dict.fromkeys(("toolchain", "settings", "conditions", "conditions.caches", "skipped", "disturbed_cells"), dict),
+    **dict.fromkeys(("toolchain.tag", "toolchain.torch", "toolchain.numpy", "command", "started"), str),
+    **dict.fromkeys(("samples", "retaken", "disturbed", "seconds", "conditions.memory_bytes"), (int, float)),
+}
 
 
 @dataclass(frozen=True)
@@ -124,24 +135,44 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     )
 
 
+def check(found: Mapping[str, Any], kinds: Mapping[str, Any], required: Sequence[str] = ()) -> None:
+    """TypeError where something that is there is not of its kind, KeyError where something required is not there."""
+    for name, kind in kinds.items():
+        outer, _, inner = name.rpartition(".")
+        holder = found.get(outer, {}) if outer else found
+        if inner not in holder:
+            if name in required:
+                raise KeyError(name)
+        elif not isinstance(holder[inner], kind) or holder[inner] in (math.inf, -math.inf):
+            raise TypeError(f"{name} is {holder[inner]!r}")
+
+
 def read_runs(path: Path) -> list[dict[str, Any]]:
     """The run records beside a result file, oldest first; none where asv was run by hand."""
     if not path.is_file():
         return []
     try:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for record in records:
+            check(record, RECORD, ("toolchain", "toolchain.tag", "skipped"))
+            if not all(isinstance(count, int) for count in record.get("disturbed_cells", {}).values()):
+                raise TypeError("disturbed_cells holds more than counts")
         return [{**record, "file": path.stem} for record in records]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
 def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    contracts = {}
     try:
-        return {
-            (contract["direction"], route): contract
-            for benchmark in benchmarks.values()
-            for route, contract in benchmark.get("contracts", {}).items()
-        }
+        for benchmark in benchmarks.values():
+            for route, contract in benchmark.get("contracts", {}).items():
+                check(contract, CONTRACT, ("direction", "expression", "memory"))
+                for words in (contract.get("inputs", {}), contract.get("refuses", {})):
+                    if not all(isinstance(word, str) for word in words.values()):
+                        raise TypeError(words)
+                contracts[contract["direction"], route] = contract
+        return contracts
     except (KeyError, TypeError, AttributeError):
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
@@ -183,8 +214,10 @@ def _load_file(
         columns = file["result_columns"]
         for name, entries in file["results"].items():
             if name in benchmarks:
+                if benchmarks[name]["name"] != name:
+                    raise KeyError(name)
                 _load_benchmark(benchmarks[name], dict(zip(columns, entries)), common, reasons, tables, samples)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, SyntaxError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError, SyntaxError) as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
@@ -199,6 +232,8 @@ def _load_benchmark(
     samples: list[np.ndarray],
 ) -> None:
     processes, values, missing = tables
+    check(benchmark, BENCHMARK, list(BENCHMARK))
+    check(row, {"version": str}, ["version"])
     family, group, method = (benchmark["name"].split(".") + ["", ""])[:3]
     names = {**common, "benchmark": benchmark["name"], "family": family, "group": group, "method": method}
     timed = benchmark["type"] == "time"
@@ -213,9 +248,13 @@ def _load_benchmark(
                 missing.append({**labels, "status": status, "reason": reasons.get(cell, "")})
             continue  # any other NaN: not part of a run
         if not timed:
+            if not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise TypeError(f"{cell} is {value!r}")
             values.append({**labels, "value": value, "unit": benchmark["unit"]})
             continue
         raw = np.asarray(taken[index] if taken and taken[index] else [value], dtype=float)
+        if not (np.isfinite(raw) & (raw > 0)).all():
+            raise ValueError(f"{cell} took {raw.min()} to {raw.max()} seconds")
         size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
         parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
         quarter, middle = np.quantile(parts, (0.25, 0.5), axis=1)
@@ -225,7 +264,7 @@ def _load_benchmark(
                 "seconds": quarter[process],
                 "median": middle[process],
                 "samples": len(part),
-                "number": numbers[index] if numbers else 1,
+                "number": int(numbers[index]) if numbers else 1,
             }
             processes.append({**labels, **timing})
             samples.append(part)

@@ -287,7 +287,7 @@ def others(cells: Sequence[Cell], missing: Missing) -> list[Table]:
 def footprint(values: pd.DataFrame) -> list[Table]:
     """Bytes allocated and pages faulted in by one call, by size."""
     tables = []
-    own = values[values["family"] == "footprint"]
+    own = values[(values["family"] == "footprint") & values["nbytes"].notna()]
     for group in dict.fromkeys(own["group"]):
         rows = own[own["group"] == group]
         found: dict[tuple[str, int], dict[str, float]] = {}
@@ -485,7 +485,7 @@ def environment(record: Mapping[str, Any]) -> Table:
     cores = f"{on['cores_allowed']} of {on['cores']} allowed" if "cores" in on and "cores_allowed" in on else ""
     load = on.get("load_average")
     rows: list[tuple[str, Any]] = [
-        ("torch", f"{at.get('torch', '')}{_in_brackets('git', at.get('git', '')[:12] if at.get('git') else '')}"),
+        ("torch", f"{at.get('torch', '')}{_in_brackets('git', str(at.get('git') or '')[:12])}"),
         ("numpy", at.get("numpy")),
         ("Python", at.get("python")),
         ("CUDA, HIP", ", ".join(str(at[name]) for name in ("cuda", "hip") if at.get(name)) or "none"),
