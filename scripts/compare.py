@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Did conversion get faster or slower? A verdict for every cell that two runs share.
 
-    python scripts/compare.py torch-2.12.0+cpu-numpy-2.4.6 torch-2.13.0+cpu-numpy-2.4.6
+    python scripts/compare.py torch-2.12.0 torch-2.13.0
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
-    python scripts/compare.py --run .venv-old installed
+    python scripts/compare.py --run torch-2.12.0 installed
 
 BASE and NEW are toolchain tags or commit hashes with results in reports/results, result files, or results directories
-(of a checkout, of asv, or of one machine) that hold one result file. With --run they are Pythons (an executable, the
-directory of a virtual environment, or "installed"): both are measured now, in turns, four processes everywhere and
-fresh ones where it is close; that takes twice as long as a run and sees smaller changes than two runs can show.
+(of a checkout, of asv, or of one machine) that hold one result file. With --run they are releases by tag, which are
+installed when they are not yet, "installed", or Pythons (an executable or a virtual environment): both are measured
+now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a run and sees
+smaller changes than two runs can show.
 
 Exit code: 0 nothing slower, 1 something slower, 2 could not compare.
 """
@@ -125,7 +126,10 @@ def _in_directory(path: Path, machine: str | None) -> list[Path]:
 def _of_toolchain(spec: str, machine: str | None) -> list[Path]:
     """Result files of a toolchain by its tag or the beginning of its commit hash."""
     from analysis.results import read_json, read_runs
+    from toolchains import ledger
 
+    releases = (toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package))
+    release = next((toolchain.commit for toolchain in releases if toolchain.tag == spec), "")
     found, tags, broken = [], set(), []
     is_hash = re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},40}}", spec) is not None
     for path in _result_files(RESULTS, machine):
@@ -140,7 +144,8 @@ def _of_toolchain(spec: str, machine: str | None) -> list[Path]:
             broken.append(path.name)
             continue
         tags.add(tag or short)
-        if tag == spec or right:
+        # a plain asv run leaves no run record and so no tag
+        if tag == spec or right or (release and release.startswith(short)):
             found.append(path)
     if not found:
         known = f"there are results of {', '.join(sorted(tags))}" if tags else "none of the results can be read"
@@ -162,7 +167,8 @@ def fresh_of(base: Path, new: Path) -> tuple[Path, Path] | None:
 
     checkouts = [results_of(file).parent.parent for file in (base, new)]
     found = [root.with_name(root.name + FRESH) for root in checkouts]
-    return (found[0], found[1]) if all((root / "reports" / "results").is_dir() for root in found) else None
+    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in found)  # the record is filed last
+    return (found[0], found[1]) if whole else None
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -195,14 +201,14 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     if chosen.machine is not None and not NAME.fullmatch(chosen.machine):
         raise UserError(f"--machine {chosen.machine!r}: use letters, digits, dot, dash and underscore")
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    pythons = [interleave.interpreter(spec) for spec in (chosen.base, chosen.new)]
+    targets = [interleave.target(spec) for spec in (chosen.base, chosen.new)]
     started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
     directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
     about = {"id": directory.name, "machine": machine, "profile": chosen.profile, "only": chosen.only or None}
     about["command"] = command(chosen)
     say = sys.stderr
 
-    sides = interleave.prepare(directory, pythons)
+    sides = interleave.prepare(directory, targets)
     cells = interleave.cells_to_measure(sides[0], machine, chosen.profile, chosen.only)
     print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns", file=say)
     with progress(len(cells) * ROUNDS * 2, "measuring") as show:
@@ -211,7 +217,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     close = [str(row["cell"]) for row in comparison.cells.to_dict("records") if row["close"]]
     if close:
         print(f"{len(close)} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them", file=say)
-        fresh = interleave.prepare(directory, pythons, interleave.FRESH)
+        fresh = interleave.prepare(directory, targets, interleave.FRESH)
         with progress(len(close) * FRESH_ROUNDS * 2, "measuring again") as show:
             interleave.collect(fresh, close, FRESH_ROUNDS, {**about, "stage": 2}, show)
     print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again", file=say)

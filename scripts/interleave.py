@@ -26,15 +26,17 @@ CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a 
 FRESH = "-fresh"
 SIDES = ("base", "new")
 INSTALLED = "installed"
+ENVIRONMENTS = Path(".asv/env")
+SHORTEST_HASH = 4
 
 
 @dataclass(frozen=True)
 class Side:
-    """python: whose torch and numpy are measured. root: the copy of the checkout that it runs in."""
+    """root: the copy of the checkout it runs in. target: what it measures."""
 
     name: str
-    python: Path
     root: Path
+    target: "Target"
 
     @property
     def results(self) -> Path:
@@ -42,7 +44,8 @@ class Side:
 
     def ask(self, **job: Any) -> Any:
         """Have this side's Python do a job, see ``serve``; its answer. UserError with its own words if it cannot."""
-        command = [str(self.python), str(self.root / "scripts" / "interleave.py"), json.dumps(job)]
+        job["commit"] = self.target.commit
+        command = [str(self.target.python), str(self.root / "scripts" / "interleave.py"), json.dumps(job)]
         pipe = subprocess.PIPE
         # a session of its own: Ctrl-C reaches it through us, once
         process = subprocess.Popen(command, cwd=self.root, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
@@ -54,35 +57,51 @@ class Side:
             raise
         lines = [line for line in err.splitlines() if line.strip()]
         if process.returncode:
-            raise UserError(f"{self.name} ({self.python}): {lines[-1] if lines else 'stopped without a word'}")
+            raise UserError(f"{self.name}: {lines[-1] if lines else 'stopped without a word'}")
         *said, answer = out.splitlines() or ["null"]
         for line in said:
             print(f"{self.name}: {line}", flush=True)
         return json.loads(answer)
 
 
-def interpreter(spec: str) -> Path:
-    """The Python that ``spec`` names: "installed" (this one), an executable, or the directory of a virtual environment.
+@dataclass(frozen=True)
+class Target:
+    """python: runs asv. commit: of the release in the histories that asv installs and measures; "": python's own."""
+
+    python: Path
+    commit: str = ""
+
+
+def target(spec: str) -> Target:
+    """What ``spec`` names: "installed" (what this Python has), a Python executable, the directory of a virtual
+    environment, or a release of the histories by its tag or commit.
 
     Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
     """
     if spec == INSTALLED:
-        return Path(sys.executable)
+        return Target(Path(sys.executable))
     path = Path(spec).expanduser().absolute()
     places = [path / "bin" / "python", path / "Scripts" / "python.exe"] if path.is_dir() else [path]
     for place in places:
         if place.is_file() and os.access(place, os.X_OK):
-            return place
+            return Target(place)
+    from toolchains import ledger
+
+    for package in ledger.PACKAGES:
+        for toolchain in ledger.history(package):
+            if spec == toolchain.tag or (len(spec) >= SHORTEST_HASH and toolchain.commit.startswith(spec)):
+                return Target(Path(sys.executable), toolchain.commit)
     raise UserError(
-        f"--run takes {INSTALLED!r}, a Python or the directory of a virtual environment with torch, numpy and asv; "
-        f"{spec} is none of them"
+        f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual environment that has torch, "
+        f"numpy and asv; {spec} is none of them"
     )
 
 
-def prepare(directory: Path, pythons: Sequence[Path], suffix: str = "") -> tuple[Side, Side]:
-    """Two sides with a copy of the code each."""
+def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> tuple[Side, Side]:
+    """Two sides with a copy of the code each; the environments that releases are installed in are the checkout's."""
     sides = []
-    for name, python in zip(SIDES, pythons):
+    (ROOT / ENVIRONMENTS).mkdir(parents=True, exist_ok=True)
+    for name, measured in zip(SIDES, targets):
         root = directory / (name + suffix)
         for part in CODE:
             source, target = ROOT / part, root / part
@@ -91,7 +110,9 @@ def prepare(directory: Path, pythons: Sequence[Path], suffix: str = "") -> tuple
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy2(source, target)
-        sides.append(Side(name, python, root))
+        (root / ENVIRONMENTS).parent.mkdir()
+        (root / ENVIRONMENTS).symlink_to(ROOT / ENVIRONMENTS, target_is_directory=True)
+        sides.append(Side(name, root, measured))
     return sides[0], sides[1]
 
 
@@ -144,21 +165,26 @@ def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
     import measure
     from profiles import PROFILES, names
-    from toolchains import installed, ledger
+    from toolchains import environments, installed, ledger
 
-    try:
-        toolchain = installed.toolchain()
-    except ModuleNotFoundError as missing:
-        raise UserError(str(missing)) from None
     measure.check_asv()
     from toolchains import plugin
 
+    commit, python = job["commit"], Path(sys.executable)
+    try:
+        toolchain = installed.toolchain()
+        wanted = ledger.find(commit) if commit else None
+        if wanted and (wanted.release, wanted.numpy) != (toolchain.release, toolchain.numpy):
+            ready = environments.prepare(measure.ROOT / ENVIRONMENTS, wanted, environments.keep())
+            toolchain, python = environments.found(ready, wanted), environments.python(ready)
+    except (ModuleNotFoundError, environments.InstallError) as missing:
+        raise UserError(str(missing)) from None
     machine = job["machine"]
     plugin.register(machine)
     state = measure.State(measure.ROOT / ".asv" / "runs" / machine)
     if job["do"] == "discover":
-        benchmarks = measure.discover(machine)
-        device = measure.settings()["device"]
+        benchmarks = measure.discover(machine, commit)
+        device = measure.settings(str(python))["device"]
         timed = measure.cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
         return [
             cell
@@ -167,14 +193,15 @@ def serve(job: dict[str, Any]) -> Any:
             if any(re.search(pattern, cell) for pattern in found)
         ]
     if job["do"] == "start":
-        state.start(measure.new_record(job["profile"], job["only"], machine, toolchain))
+        state.start(measure.new_record(job["profile"], job["only"], machine, toolchain, str(python)))
         return None
     record = state.load()
     if record is None:
         raise UserError("what was collected so far is gone")
     if job["do"] == "round":
         started = time.monotonic()
-        measure.round_of(job["patterns"], machine, state.log, lambda: None, append=job["number"] > 0)
+        append = job["number"] > 0
+        measure.round_of(job["patterns"], machine, state.log, lambda: None, append=append, commit=commit)
         record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
         record["rounds"] += 1
         state.save(record)
@@ -182,7 +209,8 @@ def serve(job: dict[str, Any]) -> Any:
     record.update(measure.summary(state.log))
     record["command"] = job["command"]
     record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
-    path = measure.file_record(record, ledger.commit_hash(measure.ROOT / ".asv" / "ledger", toolchain))
+    filed = commit or ledger.commit_hash(measure.ROOT / ".asv" / "ledger", toolchain)
+    path = measure.file_record(record, filed)
     state.finish()
     return path.name
 

@@ -308,9 +308,10 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
     variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
     own = np.where(np.isfinite(estimated.df), estimated.df, 1e6)
     needed = np.full(len(size), np.inf)
-    for gap, level in ((size - min_effect, 1 - alpha / 2), (equivalence - size, 0.95)):
+    # an effect near zero has two margins to stay clear of
+    for gap, level, power in ((size - min_effect, 1 - alpha / 2, POWER), (equivalence - size, 0.95, (1 + POWER) / 2)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            quantiles = student_quantile(level, own) + special.ndtri(POWER)
+            quantiles = student_quantile(level, own) + special.ndtri(power)
             n = np.where(gap > 0, variance * (quantiles / np.maximum(gap, 1e-9)) ** 2, np.inf)
         needed = np.fmin(needed, n)
     needed = np.maximum(np.ceil(needed), MIN_PROCESSES)

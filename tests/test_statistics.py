@@ -1,0 +1,273 @@
+"""The statistics against second implementations, and on simulated data against what they promise."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from analysis import statistics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from noise import processes
+from scipy import integrate, optimize, special, stats
+
+CELLS, MIN_EFFECT = 2000, math.log(1.01)
+
+
+# --- the moderated t -------------------------------------------------------------------------------------------------
+
+
+def variances(rng, df0, scale, df, cells):
+    """Sample variances whose true ones have the scaled inverse chi-squared prior (df0, scale)."""
+    true = scale * df0 / rng.chisquare(df0, cells) if np.isfinite(df0) else np.full(cells, scale)
+    return true * rng.chisquare(df, cells) / df
+
+
+@pytest.mark.parametrize("value", [1e-8, 1e-3, 0.5, 1.0, 20.0, 1e9])
+def test_trigamma_inverse(value):
+    assert special.polygamma(1, statistics.trigamma_inverse(value)) == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("df0", [2.0, 4.0, 10.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_prior_agrees_with_maximum_likelihood(df0, seed):
+    """A second way to the prior: sample variances over it have an F distribution, fitted numerically by scipy."""
+    s2 = variances(np.random.default_rng(seed), df0, 4e-4, 6, 4000)
+
+    def unlikely(at):
+        return -np.sum(stats.f.logpdf(s2 / np.exp(at[0]), 6, np.exp(at[1])) - at[0])
+
+    best = optimize.minimize(unlikely, [np.log(np.median(s2)), np.log(5.0)], method="Nelder-Mead").x
+    prior = statistics.fit_prior(s2, np.full(len(s2), 6.0))
+    assert prior.variance == pytest.approx(np.exp(best[0]), rel=0.06)
+    assert prior.df == pytest.approx(np.exp(best[1]), rel=0.25)
+    assert prior.variance == pytest.approx(4e-4, rel=0.1)
+
+
+def test_equal_variances_have_an_infinite_prior():
+    s2 = variances(np.random.default_rng(3), np.inf, 4e-4, 6, 3000)
+    prior = statistics.fit_prior(s2, np.full(3000, 6.0))
+    assert prior.df > 200
+    assert prior.variance == pytest.approx(4e-4, rel=0.05)
+
+
+def test_squeezed_variance_is_the_posterior_mean():
+    """A second way to the posterior: integrate prior times likelihood over the precision."""
+    prior, s2, df = statistics.Prior(5.0, 4e-4), 9e-4, 3.0
+
+    def density(precision):
+        return stats.gamma.pdf(precision, prior.df / 2, scale=2 / (prior.df * prior.variance)) * stats.gamma.pdf(
+            s2, df / 2, scale=2 / (df * precision)
+        )
+
+    top = 40 / prior.variance
+    weight = integrate.quad(density, 0, top, limit=200, points=[1 / prior.variance])[0]
+    mean = integrate.quad(lambda x: x * density(x), 0, top, limit=200, points=[1 / prior.variance])[0] / weight
+    posterior, total = statistics.squeeze(np.array([s2, s2]), np.array([df, df]), prior)
+    assert posterior[0] == pytest.approx(1 / mean, rel=1e-4)
+    assert total[0] == min(8.0, 2 * df)
+
+
+def test_without_a_prior_it_is_students_t():
+    rng = np.random.default_rng(0)
+    base, new = rng.normal(0, 0.02, (3, 5)), rng.normal(0.1, 0.02, (3, 5))  # three cells: no family to learn from
+    names = np.array(["x"] * 3)
+    for paired, test in ((False, stats.ttest_ind), (True, stats.ttest_rel)):
+        found = statistics.estimate(base, new, names, np.full(3, paired))
+        assert statistics.p_different(found, 0.0) == pytest.approx(test(new, base, axis=1).pvalue)
+        low, high = statistics.interval(found, 0.95)
+        known = test(new, base, axis=1).confidence_interval(0.95)
+        assert low == pytest.approx(known.low) and high == pytest.approx(known.high)
+
+
+def test_unequal_numbers_are_welchs():
+    rng = np.random.default_rng(0)
+    base, new = rng.normal(0, 0.02, (1, 12)), np.full((1, 12), np.nan)
+    new[0, :4] = rng.normal(0, 0.06, 4)
+    found = statistics.estimate(base, new, np.array(["x"]), np.array([False]))
+    welch = stats.ttest_ind(new[0, :4], base[0], equal_var=False)
+    assert found.effect[0] / found.error[0] == pytest.approx(welch.statistic)
+    assert found.df[0] == 3 <= welch.df
+
+
+def test_equivalence_is_two_one_sided_tests():
+    rng = np.random.default_rng(1)
+    base, new = rng.normal(0, 0.02, (1, 6)), rng.normal(0.01, 0.02, (1, 6))
+    found = statistics.estimate(base, new, np.array(["x"]), np.array([False]))
+    margin = math.log(1.05)
+    above = stats.ttest_ind(new[0] + margin, base[0], alternative="greater").pvalue
+    below = stats.ttest_ind(new[0] - margin, base[0], alternative="less").pvalue
+    assert statistics.p_equivalent(found, margin)[0] == pytest.approx(max(above, below))
+
+
+@pytest.mark.parametrize(("flagged", "cells"), [(0, 100), (3, 100), (100, 100), (0, 0), (1, 4)])
+def test_rate_bounds_are_clopper_and_pearsons(flagged, cells):
+    low, high = statistics.rate_bounds(flagged, cells)
+    if not cells:
+        assert (low, high) == (0.0, 1.0)
+        return
+    known = stats.binomtest(flagged, cells).proportion_ci(0.90, method="exact")  # one-sided 95 % each
+    assert (low, high) == (pytest.approx(known.low), pytest.approx(known.high))
+
+
+def test_q_values_leave_out_cells_without_p():
+    q = statistics.q_values(np.array([0.01, np.nan, 0.04]))
+    assert q[[0, 2]] == pytest.approx([0.02, 0.04]) and np.isnan(q[1])
+
+
+# --- what is promised, by simulation ---------------------------------------------------------------------------------
+
+
+def flags(base, new, paired):
+    found = statistics.estimate(base, new, np.full(len(base), "copy"), np.full(len(base), paired))
+    p = statistics.p_different(found, MIN_EFFECT)
+    return found, (statistics.q_values(p) <= 0.05) & (p <= 0.005)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("effect", "power"), [(0.20, 0.95), (0.10, 0.70)])
+@pytest.mark.parametrize("changed", [0.1, 0.5])
+def test_promises_on_a_virtual_machine(paired, seed, effect, power, changed):
+    """No more than 0.5 % of unchanged cells flagged, the power the issue asks for, intervals that cover."""
+    rng = np.random.default_rng(seed)
+    true = np.where(np.arange(CELLS) < changed * CELLS, math.log1p(effect), 0.0)
+    # of the machine, round by round: both sides of a pair see it
+    drift = np.cumsum(rng.normal(0, 0.01, 4)) if paired else None
+    base, new = processes(rng, CELLS, drift=drift), processes(rng, CELLS, effect=true, drift=drift)
+    found, flagged = flags(base, new, paired)
+    low, high = statistics.interval(found, 0.95)
+    assert flagged[true == 0].mean() <= 0.005
+    assert (flagged & (found.effect > 0))[true > 0].mean() >= power
+    assert 0.93 <= ((low <= true) & (true <= high)).mean() <= 0.98
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_nothing_is_flagged_where_nothing_changed(seed):
+    rng = np.random.default_rng(seed)
+    _, flagged = flags(processes(rng, CELLS), processes(rng, CELLS), True)
+    assert flagged.mean() <= 0.001
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_what_rounds_share_is_no_evidence(paired):
+    """Each round shifts all its cells together: their agreement must not be mistaken for many witnesses."""
+    alarmed, flagged = 0, []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        sides = [processes(rng, 400, 0.01, 0.02, drift=rng.normal(0, 0.02, 4)) for _ in range(2)]
+        _, wrong = flags(*sides, paired)
+        flagged.append(wrong.mean())
+        alarmed += wrong.any()
+    assert alarmed <= 12  # a plain moderated t: more than 50
+    assert np.mean(flagged) <= 0.01
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sessions_differ_and_are_allowed_to(seed):
+    """Two sessions, each with an effect of its own on every cell, as when all A run before all B."""
+    rng = np.random.default_rng(seed)
+    true = np.where(np.arange(CELLS) < 0.1 * CELLS, math.log1p(0.4), 0.0)
+    base = processes(rng, CELLS)
+    new = processes(rng, CELLS, effect=true + rng.normal(0, 0.04, CELLS))
+    names = np.full(CELLS, "copy")
+    found = statistics.estimate(base, new, names, np.zeros(CELLS, bool), session=True)
+    low, high = statistics.interval(found, 0.95)
+    p = statistics.p_different(found, MIN_EFFECT)
+    flagged = (statistics.q_values(p) <= 0.05) & (p <= 0.005)
+    assert flagged[true == 0].mean() <= 0.005
+    assert flagged[true > 0].mean() >= 0.9
+    assert 0.93 <= ((low <= true) & (true <= high)).mean() <= 0.995  # rather too wide than too narrow
+
+
+def test_controls_tell_that_the_machine_was_slower():
+    names = np.array(["limits"] * 5 + ["copy"] * 20)
+    effect = np.full(25, 0.15)
+    controls = names == "limits"
+    squared = np.full(25, 1e-5)
+    without = statistics.session_variance(effect, squared, names)
+    assert statistics.session_variance(effect, squared, names, controls) == pytest.approx(without + 0.15**2)
+
+
+def test_processes_needed_would_decide():
+    """Taking as many processes as were said to be needed decides at least about four of five such cells."""
+    rng = np.random.default_rng(0)
+    sd, effect, same = 0.03, 0.0, math.log(1.05)
+    first = statistics.estimate(
+        rng.normal(0, sd, (500, 4)), rng.normal(effect, sd, (500, 4)), np.full(500, "x"), np.zeros(500, bool)
+    )
+    # a cell that looks unchanged and is
+    needed = statistics.processes_needed(first, np.zeros(500, bool), MIN_EFFECT, same, 0.005)
+    n = int(np.median(needed[np.abs(first.effect) < 0.01]))
+    again = statistics.estimate(
+        rng.normal(0, sd, (500, n)), rng.normal(effect, sd, (500, n)), np.full(500, "x"), np.zeros(500, bool)
+    )
+    assert 6 <= n <= 20
+    assert (statistics.p_equivalent(again, same) <= 0.05).mean() >= 0.75
+
+
+@given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_any_shape_gives_numbers_or_nan(cells, one, other, seed):
+    rng = np.random.default_rng(seed)
+    sides = [rng.normal(0, 0.02, (cells, n)) for n in (one, other)]
+    for side in sides:
+        side[rng.random(side.shape) < 0.2] = np.nan
+        side[rng.random(len(side)) < 0.2] = 0.0  # no variance at all
+    paired = rng.random(cells) < 0.5 if one == other else np.zeros(cells, bool)
+    names = rng.choice(["alias", "copy"], cells)
+    found = statistics.estimate(*sides, names, paired, session=True)
+    p = statistics.p_different(found, MIN_EFFECT)
+    assert (np.isnan(p) | ((p >= 0) & (p <= 1))).all()
+    assert not np.isinf(found.error).any()
+
+
+# --- optimal partitioning --------------------------------------------------------------------------------------------
+
+
+def by_brute_force(values, noise, penalty):
+    """The least cost over all partitions of a short history."""
+    inner = range(1, len(values))
+    every = itertools.chain.from_iterable(itertools.combinations(inner, k) for k in range(len(values)))
+    return min(statistics.partition_cost(values, noise, [0, *breaks], penalty) for breaks in every)
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=1, max_size=9),
+    st.lists(st.floats(0.1, 3), min_size=9, max_size=9),
+    st.floats(0.1, 20),
+)
+@settings(max_examples=100, deadline=None)
+def test_partition_is_the_best_there_is(values, noise, penalty):
+    values, noise = np.array(values), np.array(noise[: len(values)])
+    starts = statistics.optimal_partition(values, noise, penalty)
+    assert starts[0] == 0 and starts == sorted(set(starts)) and starts[-1] < len(values)
+    cost = statistics.partition_cost(values, noise, starts, penalty)
+    assert cost == pytest.approx(by_brute_force(values, noise, penalty), rel=1e-9, abs=1e-9)
+
+
+def test_partition_of_histories():
+    """A step, a dip of one release, and null histories of 40 releases."""
+    rng = np.random.default_rng(0)
+    noise = np.full(40, 0.02)
+    steps = dips = alarms = 0
+    for _ in range(300):
+        quiet = rng.normal(0, 0.02, 40)
+        own = statistics.history_noise(quiet, noise)
+        alarms += len(statistics.optimal_partition(quiet, own)) > 1
+        stepped = quiet + np.where(np.arange(40) >= 25, 0.10, 0.0)
+        steps += statistics.optimal_partition(stepped, statistics.history_noise(stepped, noise)) == [0, 25]
+        dipped = quiet + np.where(np.arange(40) == 30, -0.15, 0.0)
+        dips += statistics.optimal_partition(dipped, statistics.history_noise(dipped, noise)) == [0, 30, 31]
+    assert alarms <= 6
+    assert steps >= 255  # at exactly the right release; one off are the rest
+    assert dips >= 210
+
+
+def test_partition_of_nothing_and_of_nonsense():
+    assert statistics.optimal_partition(np.array([]), np.array([])) == []
+    assert statistics.optimal_partition(np.array([1.0]), np.array([0.1])) == [0]
+    with pytest.raises(ValueError, match="finite"):
+        statistics.optimal_partition(np.array([1.0, np.nan]), np.array([0.1, 0.1]))
+    with pytest.raises(ValueError, match="above zero"):
+        statistics.optimal_partition(np.array([1.0, 2.0]), np.array([0.1, 0.0]))
