@@ -8,6 +8,8 @@ import os
 
 import torch
 
+from .statement import first_line
+
 VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
 NONE_FOUND = "needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device"
 
@@ -21,6 +23,12 @@ class Device:
 
     def __str__(self):
         return str(self.device)
+
+    @property
+    def model(self):
+        """The maker's name of the device, as far as its driver tells; makes the device's context."""
+        name = getattr(self.module, "get_device_name", None)
+        return name(self.device) if name else self.device.type
 
     def synchronize(self):
         """Wait until all work queued on the device is done. A backend that has no such call does nothing late."""
@@ -78,11 +86,6 @@ class Device:
         return now
 
 
-def first_line(error):
-    """The first line of an exception's text; torch adds pages of advice below it."""
-    return str(error).strip().split("\n")[0]
-
-
 def find():
     """The accelerator to measure; NotImplementedError where there is none."""
     name = os.environ.get(VARIABLE)
@@ -97,11 +100,3 @@ def find():
         if module is not None and getattr(module, "is_available", lambda: False)():
             return Device(kind)
     raise NotImplementedError(NONE_FOUND)
-
-
-def is_out_of_memory(error):
-    """Whether an exception says that the host or the device has no more memory."""
-    if isinstance(error, (MemoryError, getattr(torch.cuda, "OutOfMemoryError", MemoryError))):
-        return True
-    text = str(error).lower()
-    return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))

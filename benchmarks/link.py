@@ -1,5 +1,6 @@
 """What does the link to the accelerator allow? Pinned copies into existing memory, by the device's own clock."""
 
+import os as _os
 import time as _time
 
 import torch as _torch
@@ -74,10 +75,10 @@ class Floor:
 
 
 class Hardware:
-    """Link generation and width, clocks in MHz and the NUMA node, read under load with nvidia-ml-py."""
+    """Link generation and width, clocks in MHz, NUMA node and cores near it, read under load with nvidia-ml-py."""
 
     param_names = ("quantity",)
-    params = (["link generation", "link width", "graphics clock", "memory clock", "NUMA node"],)
+    params = (["link generation", "link width", "graphics clock", "memory clock", "NUMA node", "near cores"],)
     version = _statement.measurement_version(__file__, _devices.__file__)
     timeout = 120
 
@@ -104,6 +105,7 @@ class Hardware:
             "graphics clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_GRAPHICS),
             "memory clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
             "NUMA node": lambda: pynvml.nvmlDeviceGetNumaNodeId(handle),
+            "near cores": lambda: near_cores(pynvml, handle),
         }
         try:
             self.value = ask[quantity]()
@@ -117,6 +119,13 @@ class Hardware:
         return self.value
 
     track_value.unit = "as named"
+
+
+def near_cores(pynvml, handle):
+    """How many of the cores that this process may use the driver calls near the device."""
+    words = pynvml.nvmlDeviceGetCpuAffinity(handle, (_os.cpu_count() + 63) // 64)
+    near = {64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1}
+    return len(near & _os.sched_getaffinity(0))
 
 
 def _uuid(device):

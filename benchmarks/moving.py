@@ -11,7 +11,7 @@ import torch
 from . import routes as _routes
 from . import sources as _sources
 from .batches import map_tree
-from .devices import first_line, is_out_of_memory
+from .statement import first_line, is_out_of_memory
 
 DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 # From a loss value to what no cache holds; 4 bytes are one element at least

@@ -50,6 +50,19 @@ def log(**record):
             file.write(json.dumps(record) + "\n")
 
 
+def first_line(error):
+    """The first line of an exception's text; torch adds pages of advice below it."""
+    return str(error).strip().split("\n")[0]
+
+
+def is_out_of_memory(error):
+    """Whether an exception says that the host or the device has no more memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))
+
+
 @cache
 def _bare_source(path):
     """Python source as lines of code, each behind its depth: blind to comments, docstrings and layout.
@@ -147,7 +160,7 @@ class StatementBenchmark(TimeBenchmark):
         return [repr(value) for value in self._current_params]
 
     def run(self, *params):
-        """Warm up, then take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
+        """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
         try:
             statement, namespace, *calls = self.func(*params)
         except NotImplementedError as reason:  # asv knows this as a skip in setup alone
@@ -155,10 +168,19 @@ class StatementBenchmark(TimeBenchmark):
             raise SkipNotImplemented(str(reason)) from None
         timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
         prepare = namespace["synchronize"] if self.drained else None
-        scale = calls[0] if calls else 1
+        try:
+            return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self._log_skip(f"out of memory: {first_line(error)}")
+            raise SkipNotImplemented(str(error)) from None
+
+    def _measure(self, timer, params, prepare, scale):
+        """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``scale`` calls."""
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
         cells = list(itertools.product(*self._params))
-        count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(tuple(params))]
+        count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)]
         number = 1 if self.once else self._warm_up(timer)
         samples, retaken, disturbed = [], 0, 0
         for _ in range(count):

@@ -66,11 +66,12 @@ def settings(python: str = sys.executable) -> dict[str, Any]:
     code = (
         "import json, platform, sys, numpy, torch; sys.path.insert(0, sys.argv[1])\n"
         "from benchmarks import devices\n"
-        "try: device, why = str(devices.find()), ''\n"
-        "except NotImplementedError as reason: device, why = None, str(reason)\n"
+        "try: found, why = devices.find(), ''\n"
+        "except NotImplementedError as reason: found, why = None, str(reason)\n"
+        "device, model = (str(found), found.model) if found else (None, None)\n"
         "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
         " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
-        " 'torch_threads': torch.get_num_threads(), 'device': device, 'no_device': why,"
+        " 'torch_threads': torch.get_num_threads(), 'device': device, 'device_name': model, 'no_device': why,"
         " 'git': torch.version.git_version}))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -1,7 +1,7 @@
 """Every route that needs no pinned memory, moved for real on a device made of Python and NumPy.
 
-The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest run torch's own dispatch, and its one copy
-function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
+The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest run torch's own dispatch, and its one
+copy function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
 """
 
 import numpy as np
@@ -178,3 +178,25 @@ def test_without_an_accelerator_every_cell_says_why(monkeypatch):
             monkeypatch.setattr(module, "is_available", lambda: False)
     with pytest.raises(NotImplementedError, match="^needs an accelerator"):
         transfer.HostToDevice().setup("t.to(device)", routes.PAGEABLE, "float32", 4096)
+
+
+def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):
+    from asv_runner.benchmarks.mark import SkipNotImplemented
+
+    from benchmarks import statement
+
+    class Hungry:
+        def timeit_all(self):
+            return "take()", {"take": take}
+
+    def take():
+        raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB\nand advice")
+
+    log = tmp_path / "log"
+    monkeypatch.setenv(statement.LOG_VARIABLE, str(log))
+    hungry = Hungry()
+    benchmark = statement.StatementBenchmark("hungry", hungry.timeit_all, [hungry.timeit_all, hungry])
+    with pytest.raises(SkipNotImplemented):
+        benchmark.run()
+    assert "CUDA out of memory. Tried to allocate 80 GiB" in log.read_text(encoding="utf-8")
+    assert "advice" not in log.read_text(encoding="utf-8")
