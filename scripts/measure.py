@@ -75,6 +75,8 @@ def settings(python: str = sys.executable) -> dict[str, Any]:
         " 'git': torch.version.git_version}))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if python != sys.executable:
+        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
     done = subprocess.run([python, "-c", code, str(ROOT)], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise UserError(f"torch cannot be imported: {done.stderr.strip().splitlines()[-1]}")
@@ -111,21 +113,37 @@ def conditions() -> dict[str, Any]:
     }
 
 
+def duration(seconds: float) -> str:
+    """A time to wait, in words."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 @contextlib.contextmanager
 def progress(total: int, title: str) -> Iterator[Any]:
-    """A callable that takes the number of processes done: a bar with time left, or a line now and then."""
+    """A callable that takes the number of processes done: a bar with time left, or a line now and then.
+
+    The time left is by the mean since the start: between toolchains that are measured others are installed.
+    """
+    start = shown = time.monotonic()
+    finished = False
     try:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
     except ImportError:
         Progress = None  # type: ignore[assignment, misc]
     if Progress is not None and sys.stdout.isatty():
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %  left"))
-        with Progress(*columns, TimeRemainingColumn()) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda done: bar.update(task, completed=min(done, total))
+        text = TextColumn("{task.percentage:>3.0f} %{task.fields[left]}")
+        with Progress(TextColumn("{task.description}"), BarColumn(), text) as bar:
+            task = bar.add_task(title, total=total, left="")
+
+            def move(done: int) -> None:
+                left = (time.monotonic() - start) * (total - done) / done if done else 0
+                bar.update(task, completed=min(done, total), left=f"  {duration(left)} left" if left > 0 else "")
+
+            yield move
         return
-    start = shown = time.monotonic()
-    finished = False
 
     def line(done: int) -> None:
         nonlocal shown, finished
@@ -134,7 +152,7 @@ def progress(total: int, title: str) -> Iterator[Any]:
         if done and (now - shown > 15 and not finished or last):
             shown, finished = now, last
             left = (now - start) * (total - done) / done
-            print(f"{title}: {100 * done // total} %, {left:.0f} s left", flush=True)
+            print(f"{title}: {100 * done // total} %, {duration(left)} left", flush=True)
 
     yield line
 
@@ -288,16 +306,19 @@ def cells_of(
 
 
 def new_record(
-    profile: str, only: str | None, machine: str, toolchain: ledger.Toolchain, python: str = sys.executable
+    profile: str, only: str | None, machine: str, toolchain: ledger.Toolchain, python: str | None = sys.executable
 ) -> dict[str, Any]:
-    """A run record: what is measured, with what, where, by which command; the rest is filled in round by round."""
+    """A run record: what is measured, with what, where, by which command; the rest is filled in round by round.
+
+    ``python`` has the toolchain; None where nothing has, because it could not be installed.
+    """
     return {
         "profile": profile,
         "only": only,
         "command": " ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "machine": machine,
         "toolchain": {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy},
-        "settings": settings(python),
+        "settings": settings(python) if python else {},
         "conditions": conditions(),
         "asv": metadata.version("asv"),
         "asv_runner": metadata.version("asv_runner"),
@@ -347,10 +368,15 @@ def take_rounds(
         record["skipped"][record["settings"]["no_device"]] = list(cells.unavailable)
 
 
+def record_file(machine: str, commit: str) -> Path:
+    """The file of run records beside asv's result file, which has the same name and another suffix."""
+    version = platform.python_version_tuple()
+    return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
+
+
 def file_record(record: dict[str, Any], commit: str) -> Path:
     """Append the run record to the file beside asv's result file."""
-    version = platform.python_version_tuple()
-    path = RESULTS / record["machine"] / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
+    path = record_file(record["machine"], commit)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, sort_keys=True) + "\n")
     return path

@@ -1,6 +1,7 @@
 """Toolchains as commits: the same hash everywhere, whatever else is in the ledger; what is installed, without torch."""
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -10,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 from conftest import ROOT, environment, run
-from toolchains import installed, ledger
+from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
 LINE = [
@@ -367,3 +368,49 @@ def test_recorded_toolchains_are_in_order_of_release(tmp_path):
         (tmp_path / machine / "x.jsonl").write_text("\n".join([*lines, "{broken", "{}"]) + "\n", encoding="utf-8")
     assert plugin.recorded(tmp_path) == [LINE[0], LINE[2], LINE[3]]
     assert plugin.recorded(tmp_path / "nothing") == []
+
+
+# Environments -------------------------------------------------------------------------------------------------------
+
+
+def test_least_recently_used_environments_go_first(tmp_path):
+    for age, name in enumerate(["c", "a", "d", "b"]):
+        path = tmp_path / f"py3-torch-{name}"
+        path.mkdir()
+        (path / environments.READY).touch()
+        os.utime(path / environments.READY, (1e9 - age, 1e9 - age))
+    (tmp_path / "py3-torch-half-made").mkdir()
+    (tmp_path / "another").mkdir()
+    environments.clean_up(tmp_path, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"py3-torch-c", "py3-torch-a", "another"}
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "ERROR: Ignored the following versions that require a different python version: 1.2\n"
+            "ERROR: Could not find a version that satisfies the requirement torch===9.9 (from versions: 1.0, 2.0)\n"
+            "ERROR: No matching distribution found for torch===9.9\n",
+            "No matching distribution found for torch===9.9",
+        ),
+        (
+            "ERROR: Cannot install numpy==1 and torch===2 because these package versions have conflicting "
+            "dependencies.\nERROR: ResolutionImpossible: for help visit https://pip.invalid/en/latest\n",
+            "Cannot install numpy==1 and torch===2 because these package versions have conflicting dependencies.",
+        ),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device: '/home/me/x'\n",
+            "Could not install packages due to an OSError: [Errno 28] No space left on device:",
+        ),
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\n"
+            "ERROR: No matching distribution found for torch===2.6.0\n",
+            "No matching distribution found for torch===2.6.0 (the package index did not answer)",
+        ),
+        ("Killed\n", "Killed"),
+        ("", "it said nothing"),
+    ],
+)
+def test_pip_s_reason_is_one_line(output, reason):
+    assert environments.reason(output) == reason

@@ -16,7 +16,7 @@ from . import installed
 from .ledger import Toolchain
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
-KEEP = 3  # environments on disk at most; two let `asv continuous` alternate without installing again
+KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every whole environment; its time is that of the last use
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
 
@@ -60,6 +60,11 @@ def requirements(toolchain: Toolchain) -> list[str]:
     return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", runner.group()]
 
 
+def same(toolchain: Toolchain, here: Toolchain) -> bool:
+    """Is what is installed ``here`` this toolchain of a history? Where the two histories cross it is one of each."""
+    return bool(here.history) and (here.release, here.numpy) == (toolchain.release, toolchain.numpy)
+
+
 def is_ready(environment: Path) -> bool:
     """Is this environment whole?"""
     return (environment / READY).is_file() and python(environment).exists()
@@ -77,8 +82,16 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
         except BaseException:
             shutil.rmtree(environment, ignore_errors=True)
             raise
-    (environment / READY).touch()
+        (environment / READY).touch()
+    used(environment)
+    clean_up(root, limit)
     return environment
+
+
+def used(environment: Path) -> None:
+    """Note that an environment has been used, if it is there."""
+    if is_ready(environment):
+        (environment / READY).touch()
 
 
 def clean_up(root: Path, limit: int) -> list[Path]:

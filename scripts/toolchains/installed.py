@@ -35,6 +35,14 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
     return identify(version, numpy.version, _from_index(_distribution("torch", path), Path(spec.origin).parent))
 
 
+def here() -> Toolchain | None:
+    """What is installed in the running interpreter, or None."""
+    try:
+        return toolchain()
+    except ModuleNotFoundError:
+        return None
+
+
 def _distribution(name: str, path: list[str] | None) -> Distribution | None:
     return next(iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None)
 

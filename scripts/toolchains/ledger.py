@@ -52,10 +52,15 @@ class Toolchain:
         return self.torch.split("+")[0]
 
     @property
+    def version(self) -> str:
+        """The release that this toolchain stands for in its history."""
+        return self.numpy if self.history == "numpy" else self.release
+
+    @property
     def tag(self) -> str:
         """Name of the commit, to be typed where asv takes a commit."""
         if self.history:
-            return f"{self.history}-{self.release if self.history == 'torch' else self.numpy}"
+            return f"{self.history}-{self.version}"
         return re.sub(r"[^\w.+-]", "-", f"torch-{self.torch}-numpy-{self.numpy}")
 
     @property
@@ -102,21 +107,22 @@ def _git_hash(kind: str, content: bytes) -> str:
     return sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
 
 
-def _parts(version: str) -> tuple[int, ...]:
+def parts(version: str) -> tuple[int, ...]:
+    """A version's numbers, for comparison."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 @cache
 def history(package: str) -> tuple[Toolchain, ...]:
     """The releases of one package, in order of version, the other one held."""
-    versions = sorted(_releases()[package], key=_parts)
+    versions = sorted(_releases()[package], key=parts)
     held = _releases()["held"]
     return tuple(Toolchain(**{**held, package: version}, history=package) for version in versions)
 
 
 def series(package: str) -> list[Toolchain]:
     """The last patch release of every minor release: what a history is measured at unless one asks for more."""
-    minors = groupby(history(package), key=lambda toolchain: _parts(getattr(toolchain, package))[:2])
+    minors = groupby(history(package), key=lambda toolchain: parts(toolchain.version)[:2])
     return [list(patches)[-1] for _, patches in minors]
 
 

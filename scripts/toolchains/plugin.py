@@ -12,14 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from asv import environment, util
+from asv.config import Config
 from asv.console import log
 from asv.machine import Machine, MachineCollection
 from asv.plugins.git import Git
+from asv.repo import NoSuchNameError
 
 from . import environments, installed, ledger
 
+CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
 LEDGER = Path(".asv/ledger")
 RESULTS = Path("reports/results")
@@ -65,19 +69,16 @@ def register(name: str) -> None:
         MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": installed.cpu_model()})
 
 
-def present() -> ledger.Toolchain | None:
-    """What is installed; asv show, compare and publish, and runs of other releases, need no torch."""
-    try:
-        return installed.toolchain()
-    except ModuleNotFoundError:
-        return None
+def configured(name: str) -> Any:
+    """A setting of asv.conf.json that is none of asv's."""
+    return getattr(Config.load(str(CONFIGURATION)), name)
 
 
 def setup() -> None:
     """Called by asv once the plugin is loaded."""
     Machine.hardcoded_machine_name = installed.machine_name(os.cpu_count() or 1)
     register(Machine.hardcoded_machine_name)
-    here = present()
+    here = installed.here()  # asv show, compare and publish, and runs of other releases, need no torch
     try:
         ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
     except FileNotFoundError:
@@ -92,10 +93,11 @@ class Ledger(Git):
     dvcs = "ledger"
 
     def get_hash_from_name(self, name):
-        if name == ledger.HERE and present() is None:
-            raise util.UserError(
-                "torch and numpy are not installed in this Python: install them, "
-                "or name a release, which is then installed apart: asv run torch-2.6.0^!"
+        if name == ledger.HERE and installed.here() is None:
+            # asv says: Unknown branch ... in configuration
+            raise NoSuchNameError(
+                "here, since torch and numpy are not installed in this Python (a release is installed apart: "
+                "asv run torch-2.6.0^!), but named"
             )
         return super().get_hash_from_name(name)
 
@@ -135,9 +137,9 @@ class ToolchainEnvironment(environment.Environment):
         self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [ledger.HERE]
-        self._here = present()
+        self._here = installed.here()
         self._executable = sys.executable
-        self._keep = environments.keep(getattr(conf, "keep_environments", environments.KEEP))
+        self._keep = environments.keep(conf.keep_environments)
         self._failed: dict[str, environments.InstallError] = {}
 
     @property
@@ -175,8 +177,7 @@ class ToolchainEnvironment(environment.Environment):
             toolchain = ledger.find(commit_hash)
             if toolchain is None:
                 raise util.UserError(self._why_not(repo, commit_hash))
-            # the toolchain at which the two histories cross has a commit in each
-            if here and here.history and (here.release, here.numpy) == (toolchain.release, toolchain.numpy):
+            if here and environments.same(toolchain, here):
                 self._executable = sys.executable
             else:
                 self._executable = str(self._install(conf, toolchain))

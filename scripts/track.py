@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+"""Measure what releases of torch and numpy did to conversion cost: each installed, timed by asv and filed in turn.
+
+    python scripts/track.py                              both histories, the last patch of every minor release
+    python scripts/track.py --history numpy --since 2.0
+    python scripts/track.py --history torch --releases 2.6.0,2.13.0
+    python scripts/track.py --resume                     go on where an interrupted run stopped
+
+Every release gets a virtual environment in .asv/env, about 5 GB and a minute and a half each where torch comes with
+CUDA; --keep says how many stay. The first toolchain is measured again at the end, into the same result file: what the
+machine itself did over the hours is in its samples, and summed up in its run record. Afterwards `asv compare`, `asv
+find` and `asv publish` work over releases; `git -C .asv/ledger tag` lists their names.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import measure
+from analysis.cli import Parser, UserError, run
+from profiles import PROFILES, names
+from toolchains import environments, installed, ledger
+from toolchains.ledger import Toolchain
+
+ENVIRONMENTS = measure.ROOT / ".asv" / "env"  # as asv.conf.json has it
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    parser.add_argument("--history", choices=ledger.PACKAGES, help="releases of this package only (default: of both)")
+    parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
+    parser.add_argument("--since", metavar="2.0", help="from this release on")
+    parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
+    parser.add_argument("--only", metavar="REGEX", help="restrict the profile to benchmarks whose name matches")
+    parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
+    parser.add_argument("--resume", action="store_true", help="go on with the releases an interrupted run had left")
+    parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
+    parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
+    chosen = parser.parse_args(argv)
+    if chosen.profile is not None and chosen.profile not in PROFILES:
+        raise UserError(f"there is no profile {chosen.profile!r}; there are: {', '.join(PROFILES)}")
+    if chosen.machine is not None and not measure.NAME.fullmatch(chosen.machine):
+        raise UserError(f"--machine {chosen.machine!r}: use letters, digits, dot, dash and underscore")
+    for name in ("rounds", "keep"):
+        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
+            raise UserError(f"--{name} takes a whole number from 1")
+    if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
+        raise UserError(f"--since {chosen.since!r} is no version")
+    try:
+        re.compile(chosen.only or "")
+    except re.error as error:
+        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
+    return chosen
+
+
+def toolchains(chosen: argparse.Namespace) -> list[Toolchain]:
+    """The toolchains that the command line asks for, history by history, in order of release."""
+    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
+    if chosen.releases is None:
+        found = [toolchain for package in packages for toolchain in ledger.series(package)]
+    else:
+        known = [toolchain for package in packages for toolchain in ledger.history(package)]
+        found = []
+        for name in filter(None, chosen.releases.replace(",", " ").split()):
+            called = [toolchain for toolchain in known if name in (toolchain.tag, toolchain.version)]
+            if len(called) > 1:
+                raise UserError(f"{name} is a release of torch and of numpy: say --history torch or --history numpy")
+            if not called:
+                raise UserError(f"{name} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}")
+            found += called
+        found = [toolchain for toolchain in known if toolchain in found]
+    if chosen.since is not None:
+        least = ledger.parts(chosen.since)
+        found = [toolchain for toolchain in found if ledger.parts(toolchain.version) >= least]
+    if not found:
+        raise UserError("no release is left to measure")
+    return found
+
+
+@dataclass
+class Plan:
+    """What a run is to measure and what it has measured, kept on disk until it has measured all of it."""
+
+    directory: Path
+    tags: list[str]
+    profile: str
+    only: str | None
+    rounds: int
+    finished: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / "plan.json"
+
+    def save(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        held = {name: value for name, value in vars(self).items() if name != "directory"}
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(held), encoding="utf-8")
+        fresh.replace(self.path)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Plan | None":
+        try:
+            return cls(directory, **json.loads((directory / "plan.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def finish(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def reference(self) -> str:
+        """The toolchain that is measured first, and again at the end."""
+        return self.tags[0]
+
+    def state(self, name: str) -> measure.State:
+        """Where the rounds of one toolchain are counted."""
+        return measure.State(self.directory / name)
+
+
+def planned(chosen: argparse.Namespace, machine: str) -> Plan:
+    """A new plan, or with --resume that of the interrupted run, which other options may repeat but not change."""
+    directory = measure.ROOT / ".asv" / "runs" / machine / "track"
+    profile = PROFILES[chosen.profile or "tracking"]
+    fresh = Plan(
+        directory,
+        [toolchain.tag for toolchain in toolchains(chosen)],
+        chosen.profile or "tracking",
+        chosen.only,
+        chosen.rounds or profile.rounds,
+    )
+    found = Plan.load(directory) if chosen.resume else None
+    if found is None:
+        if chosen.resume:
+            print("nothing to resume: a new run")
+        for path in directory.glob("*/run.json"):
+            path.unlink()
+        fresh.save()
+        return fresh
+    told = [name for name in ("history", "releases", "since") if getattr(chosen, name) is not None]
+    changed = [f"--{name}" for name in told if found.tags != fresh.tags]
+    changed += [
+        f"--{name}"
+        for name in ("profile", "only", "rounds")
+        if getattr(chosen, name) is not None and getattr(chosen, name) != getattr(found, name)
+    ]
+    if changed:
+        raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
+    found.failed = {}  # perhaps it was the network
+    return found
+
+
+class Tracker:
+    """Carries out a plan."""
+
+    def __init__(self, plan: Plan, machine: str, keep: int) -> None:
+        self.plan, self.machine, self.keep = plan, machine, keep
+        self.known = {toolchain.tag: toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+        self.here = installed.here()
+        self.benchmarks: dict[str, Any] = {}
+        self.show: Callable[[int], None] = print  # takes the processes done so far
+        self.done = 0
+
+    def run(self) -> None:
+        """Measure what is left of the plan, then the first toolchain again."""
+        plan = self.plan
+        left = [tag for tag in plan.tags if tag not in plan.finished]
+        while left and not self.begin(left[0]):
+            left.pop(0)
+        if not left and not self.begin(plan.tags[0]):
+            return
+        each = self.cells().processes * plan.rounds
+        again = len(plan.tags) > 1
+        with measure.progress(each * (len(left) + again), f"{len(left)} toolchains") as self.show:
+            for number, tag in enumerate(left, start=1):
+                if self.attempt(tag):
+                    plan.finished.append(tag)
+                    plan.save()
+                self.done = each * number
+                # the reference is needed again: let its environment be the last to go
+                environments.used(environments.directory(ENVIRONMENTS, self.known[plan.reference]))
+            if again and plan.reference in plan.finished:
+                self.attempt(plan.reference, again=True)
+        for tag, reason in plan.failed.items():
+            self.file_failure(self.known[tag], reason)
+
+    def begin(self, tag: str) -> bool:
+        """Find the benchmarks with this toolchain, if it can be installed: how much there is to do is known then."""
+        try:
+            self.prepare(self.known[tag])
+            self.benchmarks = measure.discover(self.machine, tag)
+        except (environments.InstallError, UserError) as error:
+            self.fail(tag, error)
+            return False
+        return True
+
+    def attempt(self, tag: str, again: bool = False) -> bool:
+        """Measure a toolchain. What is wrong with it stops no other."""
+        try:
+            self.take(tag, again)
+        except (environments.InstallError, UserError) as error:
+            self.fail(tag, error)
+            return False
+        return True
+
+    def fail(self, tag: str, error: Exception) -> None:
+        print(f"{tag} failed: {error}", flush=True)
+        self.plan.failed[tag] = str(error)
+        self.plan.save()
+
+    def prepare(self, toolchain: Toolchain) -> tuple[Path, Toolchain]:
+        """A Python that has this toolchain, and what it has of it: the build variant, too."""
+        if self.here and environments.same(toolchain, self.here):
+            return Path(sys.executable), self.here
+        ready = environments.is_ready(environments.directory(ENVIRONMENTS, toolchain))
+        started = time.monotonic()
+        environment = environments.prepare(ENVIRONMENTS, toolchain, self.keep)
+        found = environments.found(environment, toolchain)
+        if not ready:
+            print(f"{toolchain.tag}: {found} installed in {time.monotonic() - started:.0f} s", flush=True)
+        return environments.python(environment), found
+
+    def take(self, tag: str, again: bool) -> None:
+        """Install one toolchain, take its rounds and file their record."""
+        plan, toolchain, done = self.plan, self.known[tag], self.done
+        python, found = self.prepare(toolchain)
+        state = plan.state("again" if again else tag)
+        record = state.load()
+        if record is None:
+            record = measure.new_record(plan.profile, plan.only, self.machine, found, str(python))
+            record["toolchain"]["tag"] = tag
+            if again:
+                record["before"] = {cell: len(samples) for cell, samples in self.samples(toolchain).items()}
+            state.start(record)
+        cells = self.cells(record["settings"]["device"])
+
+        def show(count: int) -> None:
+            self.show(done + count)
+
+        measure.take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
+        if again:
+            record["drift"] = drift(record.pop("before"), self.samples(toolchain))
+            print(f"{tag} again: {told(record['drift'])}", flush=True)
+        measure.file_record(record, toolchain.commit)
+        state.finish()
+        share = (record["retaken"] + record["disturbed"]) / max(1, record["samples"] + record["retaken"])
+        print(f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s, {share:.1%} disturbed", flush=True)
+
+    def cells(self, device: str | None = None) -> measure.Cells:
+        plan = self.plan
+        return measure.cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, device)
+
+    def result_file(self, toolchain: Toolchain) -> Path:
+        return measure.record_file(self.machine, toolchain.commit).with_suffix(".json")
+
+    def samples(self, toolchain: Toolchain) -> dict[str, list[float]]:
+        """Cell -> its samples in asv's result file."""
+        file = json.loads(self.result_file(toolchain).read_text(encoding="utf-8"))
+        taken: dict[str, list[float]] = {}
+        for name in self.cells().timed:
+            row = dict(zip(file["result_columns"], file["results"].get(name, [])))
+            taken.update(zip(names(self.benchmarks[name]), row.get("samples") or []))
+        return {cell: samples for cell, samples in taken.items() if samples}
+
+    def file_failure(self, toolchain: Toolchain, reason: str) -> None:
+        """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
+        if self.result_file(toolchain).exists():
+            return
+        cells = self.cells()
+        patterns = [pattern for found in cells.patterns.values() for pattern in found]
+        command = measure.asv("run", f"{toolchain.tag}^!", "--machine", self.machine)
+        chosen = [part for pattern in patterns for part in ("--bench", pattern)]
+        subprocess.run([*command, *chosen], cwd=measure.ROOT, capture_output=True)
+        if self.result_file(toolchain).exists():
+            every = [cell for name in cells.patterns for cell in names(self.benchmarks[name])]
+            lost = [cell for cell in every if any(re.search(pattern, cell) for pattern in patterns)]
+            record = measure.new_record(self.plan.profile, self.plan.only, self.machine, toolchain, None)
+            none = {"samples": 0, "retaken": 0, "disturbed": 0, "disturbed_cells": {}}
+            measure.file_record({**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit)
+
+
+def drift(before: Mapping[str, int], after: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """How the cells of a toolchain moved between two runs whose samples lie one behind the other: later over sooner."""
+    ratios = sorted(
+        statistics.median(after[cell][count:]) / statistics.median(after[cell][:count])
+        for cell, count in before.items()
+        if len(after.get(cell, ())) > count > 0
+    )
+    if not ratios:
+        return {"cells": 0}
+    quarter, middle, rest = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
+
+
+def told(drift: Mapping[str, Any]) -> str:
+    """A drift in words."""
+    if not drift["cells"]:
+        return "nothing to compare with"
+    half = f"half of {drift['cells']} cells within {drift['quarter']:.3f} and {drift['three_quarters']:.3f}"
+    return f"{drift['median']:.3f} times what it took at first ({half})"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    chosen = arguments(argv)
+    measure.check_asv()
+    from toolchains import plugin  # imports asv, which check_asv has found
+
+    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    plan = planned(chosen, machine)
+    keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
+    os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
+    plugin.register(machine)
+    print(
+        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
+        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
+    )
+    try:
+        Tracker(plan, machine, keep).run()
+    except KeyboardInterrupt:
+        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py --resume goes on")
+        raise
+    for tag, reason in plan.failed.items():
+        print(f"{tag} has no results: {reason}")
+    if plan.failed:
+        print("python scripts/track.py --resume tries those again")
+        return 2
+    plan.finish()
+    print("all saved; asv compare, asv find and asv publish work over releases")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,161 @@
+"""asv's own commands over releases: what is not there is installed, in an environment each, under one name."""
+
+import json
+import sys
+
+import pytest
+from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project, torch_wheel
+
+pytest.importorskip("asv")
+
+
+def said(done, code=0):
+    text = done.stdout + done.stderr
+    assert done.returncode == code, text
+    return text
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The tiny suite, in which asv has run what is installed and a range of releases, one of which has no wheel."""
+    project = Project(tmp_path_factory.mktemp("histories"))
+    project.plain = said(project.asv("run"))
+    project.before = project.results()
+    project.ranged = said(project.asv("run", "torch-1.13.1..torch-2.3.0"), 2)
+    return project
+
+
+def torch_of(project, commit):
+    """The torch whose commit this is."""
+    from toolchains.ledger import _git
+
+    return json.loads(_git(project.root / ".asv" / "ledger", "show", f"{commit}:toolchain.json"))["torch"]
+
+
+def test_plain_run_measures_what_is_installed(project):
+    (commit,) = project.before
+    assert torch_of(project, commit) == "2.9.0+cpu"
+    assert project.before[commit]["results"]["conversion.Figures.track_cost"][0] == [2]
+
+
+def test_range_measures_its_releases(project):
+    results = project.results()
+    found = {torch_of(project, commit): result for commit, result in results.items()}
+    assert set(found) == {"2.9.0+cpu", "2.0.0", "2.0.1", "2.1.0", "2.2.0", "2.3.0"}
+    costs = {torch: result["results"]["conversion.Figures.track_cost"][0] for torch, result in found.items()}
+    assert costs == {"2.9.0+cpu": [2], "2.0.0": [1], "2.0.1": [1], "2.1.0": [2], "2.2.0": None, "2.3.0": [2]}
+    assert {result["env_name"] for result in results.values()} == {
+        f"toolchain-py{sys.version_info[0]}.{sys.version_info[1]}"
+    }
+
+
+def test_results_are_dated_by_release(project):
+    dates = {torch_of(project, commit): result["date"] for commit, result in project.results().items()}
+    assert dates["2.3.0"] == 1713960000000  # noon of 2024-04-24, in milliseconds
+
+
+def test_failed_installation_is_named_with_pip_s_reason(project):
+    line = f"torch-{WITHOUT_WHEEL} cannot be installed: No matching distribution found for torch==={WITHOUT_WHEEL}"
+    assert project.ranged.count(line) == 1
+
+
+def test_history_is_of_one_build(project):
+    """A wheel of another variant lies nearer, and is not taken."""
+    said(project.asv("run", "torch-2.3.0^!", "--bench", "track_cost"))
+    (environment,) = (path for path in (project.root / ".asv" / "env").iterdir() if "torch-2.3.0" in path.name)
+    assert [path.name for path in environment.rglob("torch-*.dist-info")] == ["torch-2.3.0.dist-info"]
+
+
+def test_environments_are_few(project):
+    assert 1 <= len(project.environments) <= 3  # keep_environments of asv.conf.json
+    said(project.asv("run", "torch-2.0.0^!", "--bench", "track_cost", CONVERSION_KEEP_ENVIRONMENTS="1"))
+    said(project.asv("run", "torch-2.1.0^!", "--bench", "track_cost", CONVERSION_KEEP_ENVIRONMENTS="1"))
+    (left,) = project.environments
+    assert "torch-2.1.0-numpy-1.26.4" in left
+
+
+def test_compare(project):
+    text = said(project.asv("compare", "torch-2.0.1", "torch-2.1.0"))
+    rows = [line for line in text.splitlines() if "timeit_convert" in line]
+    assert len(rows) == 4
+    assert all(line.startswith("| +") for line in rows), text
+    assert "<torch-2.0.1>" in text and "<torch-2.1.0>" in text
+
+
+def test_continuous(project):
+    done = project.asv("continuous", "torch-2.0.1", "torch-2.1.0", "--bench", "timeit_convert")
+    assert "PERFORMANCE DECREASED" in said(done, 1)
+    done = project.asv("continuous", "torch-2.1.0", "torch-2.0.1", "--bench", "timeit_convert")
+    assert "PERFORMANCE INCREASED" in said(done)
+
+
+def test_find(project):
+    text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_cost"))
+    assert f"Greatest regression found: {project_commit(project, SLOWER_FROM)[:8]} <torch-{SLOWER_FROM}>" in text
+
+
+def project_commit(project, torch):
+    return next(commit for commit in project.results() if torch_of(project, commit) == torch)
+
+
+def test_show(project):
+    assert "conversion.Figures.track_cost" in said(project.asv("show", "torch-2.1.0"))
+    assert "conversion.Figures.track_cost" in said(project.asv("show", "here"))
+
+
+def test_publish(project):
+    said(project.asv("publish"))
+    index = json.loads((project.root / ".asv" / "html" / "index.json").read_text(encoding="utf-8"))
+    assert index["params"]["branch"] == ["torch", "numpy", "installed"]
+    assert {"torch-2.0.1", "numpy-2.0.0", "torch-2.9.0+cpu-numpy-2.0.0"} <= set(index["tags"])
+    graphs = project.root / ".asv" / "html" / "graphs"
+    (graph,) = graphs.glob("**/branch-torch/**/conversion.Figures.track_cost.json")
+    assert [value for _, value in json.loads(graph.read_text(encoding="utf-8"))] == [1, 1, 2, None, 2]
+
+
+def test_numpy_s_history_holds_torch(project):
+    said(project.asv("run", "numpy", "--bench", "track_cost"))
+    held = [torch_of(project, commit) for commit in project.results()]
+    assert held.count("2.0.1") == 3  # numpy-1.26.4, numpy-2.0.0 and torch-2.0.1, which is the first of them once more
+
+
+def test_wrong_names_are_one_line(project):
+    for name in ("torch-9.9.9^!", "torch-9.9.9..torch-2.0.1"):
+        (line,) = said(project.asv("run", name), 1).splitlines()
+        assert f"{name!r} is no range of toolchains" in line
+
+
+def test_tags_are_refused(project):
+    """asv would file them all under one name."""
+    before = set(project.results())
+    assert "name a range, or ALL" in said(project.asv("run", "TAGS", "--bench", "track_cost"), 1)
+    assert set(project.results()) == before
+
+
+def test_all_is_every_release_and_new_what_came_after(project):
+    text = said(project.asv("run", "ALL", "--bench", "track_cost", "--dry-run"), 2)
+    assert "8 commits" in text
+    assert "No commit hashes selected" in said(project.asv("run", "NEW", "--bench", "track_cost"), 1)
+
+
+def test_releases_need_no_torch_here(project):
+    """A fresh interpreter with asv is enough for every release; only a plain run asks for an installed one."""
+    code = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n: None if n == 'torch' else f(n)"
+    (project.here / "sitecustomize.py").write_text(code, encoding="utf-8")
+    try:
+        assert "2\n" in said(project.asv("run", "torch-2.1.0^!", "--bench", "track_cost"))
+        assert "torch and numpy are not installed in this Python" in said(project.asv("run"), 1)
+        said(project.asv("publish"))
+    finally:
+        (project.here / "sitecustomize.py").unlink()
+
+
+def test_installed_release_of_a_history_is_filed_there(project):
+    """What pip took from the index is that release; the interpreter is used, and no environment is made."""
+    before = project.environments
+    project.install(torch_wheel(project.wheels, "1.13.1"), project.wheels / "numpy-1.26.4-py3-none-any.whl")
+    said(project.asv("run", "--bench", "track_cost"))
+    assert project_commit(project, "1.13.1")
+    said(project.asv("run", "torch-1.13.1^!", "--bench", "track_cost"))
+    assert project.environments == before
+    said(project.asv("publish"))  # what was installed before is still a commit

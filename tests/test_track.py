@@ -1,0 +1,184 @@
+"""scripts/track.py: a history from the first installation to the drift at the end, and what may go wrong on the way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import track
+from analysis.results import load
+from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
+
+pytest.importorskip("asv")
+
+CONVERT = "conversion.NumpyToTorch.timeit_convert"
+QUICK = ("--rounds", "2")
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path)
+
+
+def records(project):
+    """Tag -> its run records."""
+    found = {}
+    for path in (project.root / "reports" / "results").glob("*/*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            found.setdefault(record["toolchain"]["tag"], []).append(record)
+    return found
+
+
+def samples(project, tag):
+    """Samples of each cell of a toolchain."""
+    commit = project.run("git", "-C", ".asv/ledger", "rev-parse", tag).stdout.strip()
+    file = project.results()[commit]
+    return dict(zip(file["result_columns"], file["results"][CONVERT]))["samples"]
+
+
+def test_history(project):
+    done = project.verb("track", "--history", "torch", "--keep", "2", *QUICK)
+    text = done.stdout + done.stderr
+    assert done.returncode == 2, text
+    reason = f"No matching distribution found for torch==={WITHOUT_WHEEL}"
+    assert text.splitlines()[-2:] == [
+        f"torch-{WITHOUT_WHEEL} has no results: {reason}",
+        "python scripts/track.py --resume tries those again",
+    ]
+    found = records(project)
+    assert set(found) == {"torch-1.13.1", "torch-2.0.1", "torch-2.1.0", "torch-2.2.0", "torch-2.3.0"}
+    first, last = found["torch-1.13.1"]
+    assert "drift" not in first and last["drift"]["cells"] == 2 and 0.5 < last["drift"]["median"] < 2
+    assert [len(cell) if cell else 0 for cell in samples(project, "torch-1.13.1")] == [
+        40,
+        40,
+        0,
+        0,
+    ]  # twice two processes
+    assert first["toolchain"] == {"tag": "torch-1.13.1", "torch": "1.13.1+cu126", "numpy": "1.26.4"}
+    assert first["settings"]["torch"] == "1.13.1+cu126"
+    assert list(first["skipped"]) == ["not in torch 1"]
+    (failed,) = found["torch-2.2.0"]
+    assert failed["failed"] == reason
+    assert len(project.environments) <= 2
+
+    results = load(project.root / "reports" / "results")
+    seconds = results.processes.groupby("torch")["seconds"].median()
+    assert list(seconds.index) == ["1.13.1+cu126", "2.0.1+cu126", "2.1.0+cu126", "2.3.0+cu126"]
+    assert seconds["2.1.0+cu126"] > 1.5 * seconds["2.0.1+cu126"]
+    lost = results.missing[results.missing["torch"] == WITHOUT_WHEEL]
+    assert set(zip(lost["status"], lost["reason"])) == {("failed", reason)} and len(lost) == 4
+
+    # what was missing has come; nothing else is measured again, but the reference, for the drift
+    torch_wheel(project.wheels, WITHOUT_WHEEL)
+    done = project.verb("track", "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = {tag: len(made) for tag, made in records(project).items()}
+    assert after == {"torch-1.13.1": 3, "torch-2.0.1": 1, "torch-2.1.0": 1, "torch-2.2.0": 2, "torch-2.3.0": 1}
+
+
+def test_interrupted_run_goes_on(project):
+    command = [sys.executable, "scripts/track.py", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", *QUICK]
+    pipe = subprocess.PIPE
+    running = subprocess.Popen(
+        command, cwd=project.root, env=project.environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    state = project.root / ".asv" / "runs"
+    until = time.monotonic() + 60
+    while time.monotonic() < until and running.poll() is None:
+        rounds = [json.loads(path.read_text() or "{}") for path in state.glob("*/track/torch-2.0.1/run.json")]
+        if rounds and rounds[0].get("rounds") == 1:
+            break
+        time.sleep(0.02)
+    os.kill(running.pid, signal.SIGINT)
+    printed, complaint = running.communicate(timeout=60)
+    assert running.returncode == 130, printed + complaint
+    assert "1 toolchains are saved; python scripts/track.py --resume goes on" in printed
+    assert set(records(project)) == {"torch-2.0.0"}
+    first = samples(project, "torch-2.0.1")
+
+    wrong = project.verb("track", "--resume", "--history", "numpy", "--rounds", "3")
+    assert wrong.returncode == 2
+    assert wrong.stderr.strip() == (
+        "track.py: the interrupted run was another by --history, --rounds: --resume alone goes on with it"
+    )
+    done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = records(project)
+    assert {tag: len(made) for tag, made in found.items()} == {"torch-2.0.0": 2, "torch-2.0.1": 1, "torch-2.1.0": 1}
+    resumed = samples(project, "torch-2.0.1")
+    assert [cell[:10] for cell in resumed] == [cell[:10] for cell in first], "the first round was measured again"
+    assert {len(cell) for cell in resumed} == {20}
+
+
+def test_failure_buries_no_older_results(project):
+    chosen = ("--history", "torch", "--releases", "2.0.0,2.1.0", "--rounds", "1")
+    assert project.verb("track", *chosen).returncode == 0
+    before = samples(project, "torch-2.1.0")
+    next(project.wheels.glob("torch-2.1.0-*")).unlink()
+    shutil.rmtree(project.root / ".asv" / "env")
+    done = project.verb("track", *chosen)
+    assert done.returncode == 2 and "torch-2.1.0 failed: No matching distribution" in done.stdout
+    assert samples(project, "torch-2.1.0") == before
+
+
+def test_torch_that_does_not_import_stops_no_other(project):
+    next(project.wheels.glob("torch-2.0.1-*")).unlink()
+    broken = {
+        "torch/__init__.py": "raise ImportError('libcudart is missing')",
+        "torch/version.py": "__version__='2.0.1'",
+    }
+    wheel(project.wheels, "torch", "2.0.1", broken)
+    done = project.verb("track", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--rounds", "1")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "torch-2.0.1 has no results: torch cannot be imported: ImportError: libcudart is missing" in done.stdout
+    assert {"torch-2.0.0", "torch-2.1.0"} <= set(records(project))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--releases", "9.9"), "9.9 is no release of torch or numpy in releases.json"),
+        (("--history", "numpy", "--releases", "1.13.1"), "1.13.1 is no release of numpy in releases.json"),
+        (("--releases", "2.0.0"), "2.0.0 is a release of torch and of numpy: say --history torch or --history numpy"),
+        (("--since", "99"), "no release is left to measure"),
+        (("--since", "two"), "--since 'two' is no version"),
+        (("--keep", "0"), "--keep takes a whole number from 1"),
+        (("--profile", "none"), "there is no profile 'none'; there are: quick, standard, tracking, full, transfers"),
+        (("--machine", "../x"), "--machine '../x': use letters, digits, dot, dash and underscore"),
+        (("--only", "("), "--only '(' is not a regular expression: missing ), unterminated subpattern at position 0"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, line):
+    with pytest.raises(track.UserError) as told:
+        track.toolchains(track.arguments(arguments))
+    assert str(told.value) == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tags"),
+    [
+        (("--history", "torch", "--since", "2.14"), ["torch-2.14.1", "torch-2.15.0"]),
+        (("--releases", "2.13.0 torch-2.6.0,numpy-2.0.2"), ["torch-2.6.0", "torch-2.13.0", "numpy-2.0.2"]),
+        (("--history", "numpy", "--releases", "1.24.0,2.0.2", "--since", "2"), ["numpy-2.0.2"]),
+    ],
+)
+def test_releases_are_chosen(arguments, tags):
+    assert [toolchain.tag for toolchain in track.toolchains(track.arguments(arguments))] == tags
+
+
+def test_default_is_both_histories():
+    tags = [toolchain.tag for toolchain in track.toolchains(track.arguments(()))]
+    assert tags[0] == "torch-1.13.1" and "torch-2.15.0" in tags and tags.index("numpy-1.23.5") > 10
+
+
+def test_drift_is_later_over_sooner():
+    before = {"a": 2, "b": 2, "gone": 2, "unmeasured": 2}
+    after = {"a": [1.0, 1.0, 2.0, 2.0], "b": [2.0, 2.0, 2.0, 2.0], "unmeasured": [1.0, 1.0]}
+    assert track.drift(before, after) == {"cells": 2, "median": 1.5, "quarter": 0.75, "three_quarters": 2.25}
+    assert track.told(track.drift({}, {})) == "nothing to compare with"

@@ -1,0 +1,173 @@
+"""A suite like this one, of tiny packages: `torch` and `numpy` of a few lines each, installed in a second and offline.
+
+Its scripts and asv.conf.json are the real ones; the releases, their wheels and the benchmarks are made up. So asv's own
+commands and the verbs run as they do on the real histories, in seconds.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from hashlib import sha256
+from importlib.metadata import distribution
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+RELEASES = {
+    "held": {"torch": "2.0.1", "numpy": "1.26.4"},
+    "torch": {
+        "1.13.1": "2022-12-15",
+        "2.0.0": "2023-03-15",
+        "2.0.1": "2023-05-08",
+        "2.1.0": "2023-10-04",
+        "2.2.0": "2024-01-30",  # has no wheel
+        "2.3.0": "2024-04-24",
+    },
+    "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
+}
+WITHOUT_WHEEL = "2.2.0"
+SLOWER_FROM = "2.1.0"  # the release that the tests look for
+
+BENCHMARKS = """
+import numpy
+import torch
+
+SLOWER = tuple(map(int, torch.__version__.split("+")[0].split("."))) >= {slower}
+COST = 2 if SLOWER else 1
+ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]
+
+
+def work():
+    for _ in range(300 * COST):
+        pass
+
+
+class NumpyToTorch:
+    params = ROUTES, ["float32"], [4096, 1048576]
+    param_names = ["route", "dtype", "nbytes"]
+
+    def setup(self, route, dtype, nbytes):
+        if torch.__version__.startswith("1.") and route == "torch.tensor(a)":
+            raise NotImplementedError("not in torch 1")
+
+    def timeit_convert(self, route, dtype, nbytes):
+        return "work()", {{"work": work}}
+
+
+class Figures:
+    def track_cost(self):
+        return COST
+"""
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
+    """A wheel of pure Python."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tiny\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = []
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            digest = base64.urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode()
+            record.append(f"{file},sha256={digest},{len(text.encode())}\n")
+            archive.writestr(file, text)
+        archive.writestr(f"{info}/RECORD", "".join([*record, f"{info}/RECORD,,\n"]))
+    return path
+
+
+def torch_wheel(folder: Path, release: str, variant: str = "") -> Path:
+    """A torch whose package index build is a CUDA build: only torch/version.py says so."""
+    version = f"__version__ = '{release}+{variant or 'cu126'}'\ncuda = {None if variant else '12.6'!r}\nhip = None\n"
+    code = "from .version import __version__\nfrom . import version\nversion.git_version = ''\n"
+    code += "def get_num_threads():\n    return 1\n"
+    files = {"torch/__init__.py": code, "torch/version.py": version}
+    return wheel(folder, "torch", release + (f"+{variant}" if variant else ""), files)
+
+
+def numpy_wheel(folder: Path, release: str) -> Path:
+    return wheel(folder, "numpy", release, {"numpy/__init__.py": f"__version__ = '{release}'\n"})
+
+
+def asv_runner_wheel(folder: Path) -> Path:
+    """The installed asv_runner as a wheel again."""
+    installed = distribution("asv_runner")
+    files = {
+        str(file): Path(str(file.locate())).read_text(encoding="utf-8")
+        for file in installed.files or []
+        if file.suffix == ".py" and ".." not in file.parts
+    }
+    return wheel(folder, "asv_runner", installed.version, files)
+
+
+class Project:
+    """A suite in ``folder``: made once, then driven by ``asv`` and ``verb``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "suite"
+        self.wheels = folder / "wheels"
+        self.home = folder / "home"
+        self.here = folder / "here"  # what is "installed" in the interpreter that runs asv
+        for path in (self.root / "benchmarks", self.wheels, self.home, self.here):
+            path.mkdir(parents=True)
+        for file in ("asv.conf.json", "requirements.txt"):
+            shutil.copy(ROOT / file, self.root)
+        shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(RELEASES))
+        for file in ("__init__.py", "statement.py"):
+            shutil.copy(ROOT / "benchmarks" / file, self.root / "benchmarks")
+        (self.root / "benchmarks" / "sources.py").write_text("")
+        (self.root / "benchmarks" / "devices.py").write_text("def find():\n    raise NotImplementedError('none')\n")
+        slower = tuple(map(int, SLOWER_FROM.split(".")))
+        (self.root / "benchmarks" / "conversion.py").write_text(BENCHMARKS.format(slower=slower))
+        for release in RELEASES["torch"]:
+            if release != WITHOUT_WHEEL:
+                torch_wheel(self.wheels, release)
+        torch_wheel(self.wheels, "2.3.0", "cpu")  # nearer than the index's build, to be left alone
+        for release in RELEASES["numpy"]:
+            numpy_wheel(self.wheels, release)
+        asv_runner_wheel(self.wheels)
+        self.install(torch_wheel(self.wheels, "2.9.0", "cpu"), self.wheels / "numpy-2.0.0-py3-none-any.whl")
+
+    def install(self, *wheels: Path) -> None:
+        """Make these what the interpreter that runs asv has installed."""
+        shutil.rmtree(self.here)
+        self.here.mkdir()
+        for path in wheels:
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(self.here)
+        for info in self.here.glob("*.dist-info"):
+            (info / "INSTALLER").write_text("pip\n")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PIP_", "CONVERSION_", "ASV"))}
+        return {**kept, **pip, "HOME": str(self.home), "PYTHONPATH": str(self.here)}
+
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment, **variables}
+        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=300)
+
+    def asv(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "asv", *arguments, **variables)
+
+    def verb(self, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, f"scripts/{name}.py", *arguments, **variables)
+
+    @property
+    def environments(self) -> set[str]:
+        return {path.name for path in (self.root / ".asv" / "env").glob("py*")}
+
+    def results(self) -> dict[str, dict]:
+        """asv's result files by commit."""
+        files = (self.root / "reports" / "results").glob("*/*-toolchain-*.json")
+        found = [json.loads(path.read_text()) for path in files]
+        return {result["commit_hash"]: result for result in found}
