@@ -15,6 +15,7 @@ Exit code: 0 nothing slower, 1 something slower, 2 could not compare.
 """
 
 import argparse
+import contextlib
 import math
 import os
 import re
@@ -206,21 +207,20 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
     about = {"id": directory.name, "machine": machine, "profile": chosen.profile, "only": chosen.only or None}
     about["command"] = command(chosen)
-    say = sys.stderr
 
     sides = interleave.prepare(directory, targets)
     cells = interleave.cells_to_measure(sides[0], machine, chosen.profile, chosen.only)
-    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns", file=say)
+    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns")
     with progress(len(cells) * ROUNDS * 2, "measuring") as show:
         interleave.collect(sides, cells, ROUNDS, {**about, "stage": 1}, show)
     comparison = compare_files(str(sides[0].root), str(sides[1].root), None, settings)
     close = [str(row["cell"]) for row in comparison.cells.to_dict("records") if row["close"]]
     if close:
-        print(f"{len(close)} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them", file=say)
+        print(f"{len(close)} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them")
         fresh = interleave.prepare(directory, targets, interleave.FRESH)
         with progress(len(close) * FRESH_ROUNDS * 2, "measuring again") as show:
             interleave.collect(fresh, close, FRESH_ROUNDS, {**about, "stage": 2}, show)
-    print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again", file=say)
+    print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again")
     return sides[0].root, sides[1].root
 
 
@@ -237,7 +237,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = Settings(chosen.only, chosen.min_effect, chosen.equivalence, chosen.fdr, chosen.across_machines)
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
-        base, new = (str(path) for path in measure(chosen, settings))
+        with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
+            base, new = (str(path) for path in measure(chosen, settings))
         machine = None
     comparison = compare_files(base, new, machine, settings)
 

@@ -4,6 +4,8 @@ import dataclasses
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import venv
@@ -275,8 +277,6 @@ def test_sides_take_turns():
 
 
 def test_patterns_name_exactly_the_cells():
-    import re
-
     names = ["a.B.timeit_c('f(x)', 8)", "a.B.timeit_c('f(x)', 64)", "a.B.timeit_d"]
     found = interleave.patterns(names)
     others = ["a.B.timeit_c('f(x)', 80)", "a.B.timeit_dd", "xa.B.timeit_d"]
@@ -485,6 +485,21 @@ def test_it_needs_neither_torch_nor_the_benchmarks(pair, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(tmp_path))
     assert done.returncode == 1, done.stderr
+
+
+def test_the_workflow_gates_with_what_there_is():
+    """Actions pinned to a version, no right to write where a pull request's code runs, options that exist."""
+    text = (ROOT / ".github" / "workflows" / "compare.yml").read_text()
+    assert set(re.findall(r"uses: \S+@(\S+)", text)) and all(
+        re.fullmatch(r"v\d+\.\d+\.\d+", version) for version in re.findall(r"uses: \S+@(\S+)", text)
+    )
+    jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", text[text.index("\njobs:") :], re.MULTILINE))
+    assert set(jobs) == {"measure", "comment", "gate"}
+    assert "write" not in jobs["measure"].replace("may write", "") and "checkout" not in jobs["comment"]
+    assert f'MARKER: "{words.MARKER}"' in text
+    (command,) = re.findall(r"compare\.py (--run.*?) >", text.replace("\\\n", " "))
+    chosen = compare.arguments(shlex.split(command.replace("$PROFILE", "quick")))
+    assert chosen.run and chosen.format == "markdown" and chosen.profile == "quick"
 
 
 # --- the real thing --------------------------------------------------------------------------------------------------
