@@ -115,19 +115,6 @@ PROFILES = {
             Rule(r"semantics\..*"),
         ),
     ),
-    # what histories are made of: a release is measured in minutes, and the same way for years
-    "tracking": Profile(
-        4,
-        5.0,
-        (
-            Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB]),
-            Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB], route=NOT_BY_ELEMENT),
-            Rule(CONVERSION, nbytes=[4 * KIB]),
-            Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
-            Rule(r"limits\..*"),
-            Rule(r"semantics\..*"),
-        ),
-    ),
     # the cross product of everything on the CPU; transfers have a profile of their own
     "full": Profile(4, 40.0, (Rule(rf"(?!{NEEDS_DEVICE}).*"),)),
     # what the accelerator's half of a page is made from
@@ -163,6 +150,19 @@ PROFILES = {
             Rule(r"transfer\.(Scalar|TreeToNumpy|TreeToDevice)\..*", nbytes=[4, 4 * KIB, MIB]),
             Rule(r"(overlap|firsts|link)\..*"),
             Rule(r"limits\..*"),
+        ),
+    ),
+    # what histories are made of: a release is measured in minutes, and the same way for years
+    "tracking": Profile(
+        4,
+        5.0,
+        (
+            Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB]),
+            Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB], route=NOT_BY_ELEMENT),
+            Rule(CONVERSION, nbytes=[4 * KIB]),
+            Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
+            Rule(r"limits\..*"),
+            Rule(r"semantics\..*"),
         ),
     ),
 }
