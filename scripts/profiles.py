@@ -155,7 +155,7 @@ PROFILES = {
     # what histories are made of: a release is measured in minutes, and the same way for years
     "tracking": Profile(
         4,
-        5.0,
+        2.5,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB], route=NOT_BY_ELEMENT),
