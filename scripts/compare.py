@@ -193,6 +193,7 @@ def compare_files(base: str, new: str, machine: str | None, settings: "Settings"
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Path]:
     """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
     import interleave
+    from analysis.comparison import to_measure_again
     from measure import NAME, progress
     from profiles import PROFILES
     from toolchains import installed
@@ -214,12 +215,15 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     with progress(len(cells) * ROUNDS * 2, "measuring") as show:
         interleave.collect(sides, cells, ROUNDS, {**about, "stage": 1}, show)
     comparison = compare_files(str(sides[0].root), str(sides[1].root), None, settings)
-    close = [str(row["cell"]) for row in comparison.cells.to_dict("records") if row["close"]]
-    if close:
-        print(f"{len(close)} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them")
+    again, close = to_measure_again(comparison), int(comparison.cells["close"].sum())
+    if again:
+        print(
+            f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
+            f" ({len(again) - close} more are measured with them, to know the noise)"
+        )
         fresh = interleave.prepare(directory, targets, interleave.FRESH)
-        with progress(len(close) * FRESH_ROUNDS * 2, "measuring again") as show:
-            interleave.collect(fresh, close, FRESH_ROUNDS, {**about, "stage": 2}, show)
+        with progress(len(again) * FRESH_ROUNDS * 2, "measuring again") as show:
+            interleave.collect(fresh, again, FRESH_ROUNDS, {**about, "stage": 2}, show)
     print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again")
     return sides[0].root, sides[1].root
 

@@ -272,6 +272,29 @@ def test_fresh_processes_decide_alone(tmp_path):
     assert "8 fresh processes a side" in words.text(found, False)
 
 
+def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
+    found = compared(*pair)
+    again = comparison.to_measure_again(found)
+    close = set(found.cells[found.cells["close"]]["cell"])
+    assert close and close <= set(again) and len(again) == len(set(again))
+    assert sum("from_numpy" in cell for cell in again) >= 10
+    found.cells["close"] = False
+    assert comparison.to_measure_again(found) == []
+
+
+def test_witnesses_keep_their_first_verdict(tmp_path):
+    """Only what was close is judged again, though everything was measured again."""
+    base = write(tmp_path / "base" / "reports" / "results", cells(0), record=together("base"))
+    new = write(tmp_path / "new" / "reports" / "results", cells(1), record=together("new"))
+    first = compared(base, new)
+    every = {(route, nbytes): 1.5 for route in ROUTES for nbytes in SIZES}
+    for side, change in (("base", {}), ("new", every)):
+        again = cells(7, change, processes=8)
+        write(tmp_path / f"{side}-fresh" / "reports" / "results", again, record=together(side, 2, 8))
+    found = compare.compare_files(base, new, None, Settings())
+    assert set(found.cells[found.cells["verdict"] == SLOWER]["cell"]) == set(first.cells[first.cells["close"]]["cell"])
+
+
 def test_sides_take_turns():
     assert interleave.order(3) == [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]
 

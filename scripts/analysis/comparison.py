@@ -70,7 +70,8 @@ class SelfCheck:
 class Comparison:
     """cells: one row a timed cell that either side has a figure or a failure of, with
 
-        cell, benchmark, family, group, method and PARAMETERS; verdict (one of VERDICTS), reason;
+        cell, benchmark, family, group, method and PARAMETERS; noise (the family whose noise it has);
+        verdict (one of VERDICTS), reason;
         base_seconds, new_seconds (geometric mean over processes of their 25 % quantile);
         base_processes, new_processes (that the verdict rests on); paired; close (to a verdict: takes fresh
         processes), fresh (has them);
@@ -260,7 +261,7 @@ def compare(
     _refuse(table, sides, settings)
 
     paired = _paired(logs, sides, interleaved)
-    family = families(table, contracts)
+    table["noise"] = family = families(table, contracts)
     open_cells = (table["verdict"] == "").to_numpy()
     controls = (table["family"] == CONTROLS).to_numpy()[open_cells]
     part = tuple(side[open_cells] for side in logs)
@@ -428,22 +429,41 @@ def _decide_fresh(
 ) -> None:
     """Replace, in place, what the first stage says of close cells by the verdict of fresh processes alone.
 
-    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects.
+    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects. Cells
+    that were measured again as witnesses of the noise keep their first verdict.
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
-    chosen = np.flatnonzero(decided["close"])
-    if not len(chosen):
-        return
-    logs = [_aligned(cells, own, names[chosen]) for cells, own in parts]
+    logs = [_aligned(cells, own, names) for cells, own in parts]
     paired = _paired((logs[0], logs[1]), sides, is_interleaved(*sides))
-    estimated = statistics.estimate(logs[0], logs[1], family[chosen], paired)
-    again = _decide(logs[0], logs[1], paired, estimated, settings)
+    close = decided["close"].to_numpy(dtype=bool)
+    taken = close | (np.isfinite(logs[0]).any(axis=1) & np.isfinite(logs[1]).any(axis=1))
+    if not close.any():
+        return
+    base, new, pairs = logs[0][taken], logs[1][taken], paired[taken]
+    estimated = statistics.estimate(base, new, family[taken], pairs)
+    judged, chosen = close[taken], np.flatnonzero(close)
+    estimated = Estimate(*(value[judged] for value in vars(estimated).values()))
+    again = _decide(base[judged], new[judged], pairs[judged], estimated, settings)
     again[["fresh", "close"]] = True
     decided["q"] = np.nan  # of the first stage: it flags nothing
     for column in again.columns:
         decided[column] = decided[column].astype(again[column].dtype)
         decided.loc[chosen, column] = again[column].to_numpy()
+
+
+def to_measure_again(comparison: Comparison) -> list[str]:
+    """The cells of a first stage that take fresh processes: the close ones, and as witnesses of the noise enough others
+    of their families, spread over the suite, for variances to be moderated (see statistics.estimate)."""
+    again: list[str] = []
+    for _, own in comparison.cells.groupby("noise", sort=False):
+        close = own[own["close"].eq(True)]["cell"]
+        others = own[own["close"].ne(True) & own["base_processes"].gt(0) & own["new_processes"].gt(0)]["cell"]
+        wanted = min(len(others), max(0, statistics.MIN_FAMILY - len(close)))
+        if len(close):
+            places = np.linspace(0, len(others) - 1, wanted).round().astype(int)
+            again += [*close, *others.iloc[places]]
+    return again
 
 
 # --- the comparison's own check --------------------------------------------------------------------------------------
