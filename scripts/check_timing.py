@@ -4,7 +4,7 @@
     python scripts/check_timing.py                 every conversion route at five sizes: about 8 minutes
     python scripts/check_timing.py --only from_numpy --sizes 8,4096
 
-For each cell, forked processes make the source and time the same expression on it twice: as the suite does, and by
+For each cell, forked processes make the source, warm up and time the same expression on it twice: as the suite does, and by
 torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread; every second process the other way round.
 What is compared is the median over processes of the ratio within a process, so that where a process's memory happens to
 lie does not count. One more process times it as asv's own time_ method with a setup does. Exit code 0 if every cell is
@@ -16,6 +16,7 @@ import os
 import re
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from analysis.cli import Parser, UserError, run
 
+WARM_SECONDS = 0.5
 EACH, MIDDLE = 0.05, 0.02  # largest deviation of a cell, and of the median cell
 SIZES = (8, 4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
@@ -66,10 +68,20 @@ def by_torch(benchmark: Any, cell: tuple) -> float:
     return Timer(statement, globals=namespace, num_threads=1).blocked_autorange().median
 
 
+def warm_up(statement: str, namespace: dict[str, Any]) -> None:
+    """Call until the process is steady: Python's and C's allocators take up to a hundred calls or a second."""
+    code, start = compile(statement, "route", "exec"), time.perf_counter()
+    for _ in range(100):
+        exec(code, namespace)
+        if time.perf_counter() - start > WARM_SECONDS:
+            break
+
+
 def both(benchmark: Any, cell: tuple, torch_first: bool) -> tuple[float, float] | None:
     """Suite's and torch's seconds in this process, on one source. None for a cell that the toolchain skips."""
     if benchmark.do_setup():
         return None
+    warm_up(*benchmark.func(*cell))
     if torch_first:
         torch = by_torch(benchmark, cell)
         return by_suite(benchmark, cell), torch
