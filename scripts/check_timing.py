@@ -4,8 +4,9 @@
     python scripts/check_timing.py                 every conversion route at five sizes: about 8 minutes
     python scripts/check_timing.py --only from_numpy --sizes 8,4096
 
-For each cell, forked processes make the source, warm up and time the same expression on it twice: as the suite does, and by
-torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread; every second process the other way round.
+For each cell, forked processes make the source, warm up and time the same expression on it twice: as the suite does,
+and by torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread; every second process the other way
+round.
 What is compared is the median over processes of the ratio within a process, so that where a process's memory happens to
 lie does not count. One more process times it as asv's own time_ method with a setup does. Exit code 0 if every cell is
 within 5 % and the median cell within 2 %. Run it on a quiet machine.
