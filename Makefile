@@ -19,8 +19,7 @@ bench: $(VENV)/installed
 # alone; the page is built by an environment of its own.
 bench-here: .venv-report/installed
 	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner
-	$(PYTHON) scripts/run.py --profile $(PROFILE) --no-report $(ARGS)
-	.venv-report/bin/python scripts/report.py
+	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)

@@ -12,6 +12,7 @@ is saved when it is done, so an interruption costs a round at most.
 import argparse
 import os
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
     parser.add_argument("--only", metavar="REGEX", help="restrict the profile to benchmarks whose name matches")
     parser.add_argument("--resume", action="store_true", help="keep the rounds of an interrupted run and add the rest")
+    parser.add_argument("--report-with", metavar="PYTHON", help="Python that builds the page (default: this one)")
     parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")
     chosen = parser.parse_args(argv)
     if chosen.profile not in PROFILES:
@@ -100,6 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.no_report:
         print("results saved; python scripts/report.py builds the page")
         return 0
+    if chosen.report_with:
+        command = [chosen.report_with, str(ROOT / "scripts" / "report.py"), "--machine", machine]
+        return subprocess.run(command).returncode
     try:
         import report
     except ModuleNotFoundError as missing:

@@ -1,0 +1,63 @@
+"""The README's figures are those of the committed results, and its paths and commands exist."""
+
+import re
+
+import pytest
+from analysis import results, show
+from analysis.cli import UserError
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SIZES = (8, 2**20, 64 * 2**20)
+MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
+ROWS = re.findall(r"^\| [^|]+→[^|]+ \| `([^`]+)`[^|]*\|(.+)\|$", README, re.MULTILINE)[1:]
+
+
+@pytest.fixture(scope="module")
+def cells():
+    try:
+        return results.summarize(results.load(ROOT / "reports" / "results", MACHINE).processes)
+    except UserError as error:
+        pytest.fail(f"the README names {MACHINE}, whose results are not there: {error}")
+
+
+def seconds(cells, route, nbytes, family="conversion"):
+    found = cells[(cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes)]
+    if family == "conversion":
+        found = found[found.dtype == "float32"]
+    return {show.seconds(value) for value in found.seconds}
+
+
+def test_the_table_has_rows():
+    assert len(ROWS) >= 5
+
+
+@pytest.mark.parametrize("route, figures", ROWS, ids=[route for route, _ in ROWS])
+def test_figures_of_the_table(cells, route, figures):
+    shown = [figure.strip() for figure in figures.split("|")]
+    assert len(shown) == len(SIZES)
+    for nbytes, figure in zip(SIZES, shown):
+        assert not figure or figure in seconds(cells, route, nbytes), f"{route} at {nbytes}: not {figure}"
+
+
+def test_figures_of_the_warning(cells):
+    by_element, arrays, stack = re.search(
+        r"tolist\(\)\)` takes ([\d.]+ \S+) .*?\n?.*?together\n?\s*([\d.]+ \S+) where .*? takes ([\d.]+ \S+)\.",
+        README,
+        re.DOTALL,
+    ).groups()
+    assert by_element in seconds(cells, "torch.tensor(a.tolist())", 2**20)
+    assert arrays in seconds(cells, "torch.tensor(arrays)", 2**20, "batches")
+    assert stack in seconds(cells, "torch.from_numpy(np.stack(arrays))", 2**20, "batches")
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
+def test_links_lead_somewhere(path):
+    assert (ROOT / path).exists()
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`?make ([a-z-]+)", README)) - {"bench"}:
+        if target not in ("it", "one"):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
