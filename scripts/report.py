@@ -9,60 +9,53 @@ reports/NAME/. The same results give the same bytes.
 """
 
 import hashlib
-import io
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
-from analysis import answers, figures, show, tables
-from analysis.answers import Answer, Cell
+from analysis import answers, figures, questions, show, tables, transfer_tables, transfers
+from analysis.answers import ON_DEVICE, Advice, Answer, Cell
 from analysis.cli import Parser, UserError, run
 from analysis.figures import Figure
-from analysis.results import COUNTING, MISSING, NAMES, PARAMETERS, TIMING, Results, load, machines
-from analysis.show import Line
+from analysis.results import Results, load, machines
+from analysis.sections import Section, transfer_sections
+from analysis.show import Code, Line
+from analysis.spreadsheet import columns_of, csv_of
 from analysis.tables import Table
+from analysis.transfers import Transfers
 from markupsafe import Markup
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 TEMPLATES = Path(__file__).resolve().parent / "analysis"
-COLUMNS = {
-    "kind": "timed (one row a cell and process), counted (one row a cell), or failed or skipped (no figure)",
-    "machine, toolchain, torch, numpy, python": "what was measured where",
-    "benchmark": "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
-    ", ".join(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of "
-    "the host, in transfers",
-    "direction, contract": "what the route's contract says: numpy→torch or torch→numpy, …; alias, copy or into where "
-    "the dtype is kept",
-    "version": "of the measurement; figures of different versions do not compare",
-    "process": "0, 1, …: the processes that measured the cell",
-    "seconds": "25 % quantile of the process's samples, in seconds a call",
-    "median": "median of the process's samples, in seconds a call",
-    "samples, number": "samples of the process, calls a sample",
-    "value, unit": "what was counted",
-    "reason": "why there is no figure",
-}
-
-# Said by other columns, so not in the CSV
-DERIVED = ("file", "commit", "family", "group", "method", "cell", "status")
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: sentences, figures, tables."""
-
-    key: str
-    title: str
-    intro: tuple[Line, ...] = ()
-    figures: tuple[tuple[Figure, Table], ...] = ()
-    tables: tuple[Table, ...] = ()
-    after: tuple[Line, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.figures or self.tables)
+LEGEND: tuple[Line, ...] = (
+    (
+        "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
+        "pinned copy into memory that exists, measured in the same run and direction. A condition is a hazard that "
+        "completion heeds by waiting; “no condition” has none. ",
+        *(
+            Code("device"),
+            " is the accelerator, ",
+            Code("d"),
+            " an existing tensor on it, ",
+            Code("h"),
+            " an existing ",
+        ),
+        *(
+            "host tensor, ",
+            Code("s"),
+            " a persistent pinned staging tensor, ",
+            Code("stages"),
+            " two pinned chunks and a ",
+        ),
+        "side stream.",
+    ),
+)
+TRANSFERS_VERIFIED: Line = (
+    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
+)
 
 
 @dataclass(frozen=True)
@@ -74,12 +67,14 @@ class Page:
     facts: tuple[str, ...]
     answers: list[Answer]
     usual: str  # dtype of the sources that decisions are about
+    transfers: list[Advice]
+    legend: tuple[Line, ...]  # what the answers about transfers mean
     warnings: tuple[Line, ...]
     sections: list[Section]
     command: str
     rebuild: str
     csv_sha256: str
-    columns: dict[str, str] = field(default_factory=lambda: COLUMNS)
+    columns: dict[str, str]
 
 
 def latest(results: Results) -> tuple[Results, list[str]]:
@@ -93,31 +88,9 @@ def latest(results: Results) -> tuple[Results, list[str]]:
     processes, values, missing = (table[table["file"] == file] for table in every)
     runs = [record for record in results.runs if record["file"] == file]
     others = [toolchain for name, toolchain in found.items() if name != file]
-    return replace(results, processes=processes, values=values, missing=missing, runs=runs), others
-
-
-def csv_of(results: Results) -> str:
-    """Every figure in full precision: what was timed a row a cell and process, then what was counted, then the rest."""
-    parts = []
-    for kind, table in (("timed", results.processes), ("counted", results.values), ("", results.missing)):
-        part = table.copy()
-        part.insert(0, "kind", kind or part["status"])
-        promises = [
-            results.benchmarks[name].get("contracts", {}).get(route, {})
-            for name, route in zip(part["benchmark"], part["route"])
-        ]
-        part["direction"] = [promise.get("direction", "") for promise in promises]
-        part["contract"] = [promise.get("memory", "") for promise in promises]
-        parts.append(part.astype(object))
-    table = pd.concat(parts, ignore_index=True)
-    known = ["kind", *NAMES, *PARAMETERS, "direction", "contract", "version", *TIMING, *COUNTING, *MISSING]
-    known += [name for name in table.columns if name not in known]
-    table = table[[name for name in known if name not in DERIVED]]
-    for column in ("nbytes", "process", "samples", "number"):
-        table[column] = pd.to_numeric(table[column]).astype("Int64")
-    buffer = io.StringIO()
-    table.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue()
+    unknown = {key: figures for key, figures in results.unknown.items() if key[0] == file}
+    kept = {"processes": processes, "values": values, "missing": missing, "unknown": unknown}
+    return replace(results, runs=runs, **kept), others
 
 
 def facts_of(results: Results) -> tuple[str, ...]:
@@ -130,6 +103,7 @@ def facts_of(results: Results) -> tuple[str, ...]:
         torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
         facts += [f"torch {torch}", f"numpy {numpy}", f"Python {at['python']}" if at.get("python") else ""]
         facts.append(f"{on['cpu']}, {on['cores_allowed']} cores" if on.get("cpu") and on.get("cores_allowed") else "")
+        facts.append(tables.device_of(at))
         facts += [str(record.get("started", ""))[:10], f"profile {record['profile']}" if record.get("profile") else ""]
     else:
         python = [*results.processes["python"], *results.values["python"], *results.missing["python"]][0]
@@ -142,9 +116,9 @@ def facts_of(results: Results) -> tuple[str, ...]:
     return tuple(fact for fact in facts if fact)
 
 
-def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell]) -> tuple[Line, ...]:
+def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], moved: Transfers) -> tuple[Line, ...]:
     """What a reader must know before the answers."""
-    found: list[Line] = []
+    found: list[Line] = transfers.impossible(moved)
     failed = results.missing[results.missing["status"] == "failed"]
     if len(failed):
         names = list(dict.fromkeys(failed["benchmark"]))
@@ -161,13 +135,19 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell]) 
         )
     if others:
         found.append((f"The latest run is shown. There are results of {show.join(others)}, too.",))
+    if results.unknown:
+        unknown = sorted({name for _, name in results.unknown})
+        count = sum(results.unknown.values())
+        plural = "figure is" if count == 1 else "figures are"
+        parts = ("not shown, of benchmarks that benchmarks.json does not describe any more: ", *tables.named(unknown))
+        found.append((f"{count} {plural} ", *parts, "."))
     broken = tables.Semantics(results).broken(results.contracts.values())
     if broken:
         found.append((f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.",))
     return tuple(found)
 
 
-def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list[Section]:
+def sections_of(results: Results, cells: list[Cell], made: list[Answer], moved: Transfers) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
     missing = tables.Missing(results.missing)
     limit = answers.limit_of(cells)
@@ -180,6 +160,10 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     usual = answers.usual_dtype(answers.conversions(cells))
     decisions = [answer for answer in made if answer in answers.decisions(cells)]
+    fitted, bent = transfer_tables.fits(
+        c for c in answers.conversions(cells) if c.memory in (answers.COPY, answers.INTO)
+    )
+    first, *more_transfers = transfer_sections(moved, missing)
     sections = [
         Section(
             "decision",
@@ -195,11 +179,14 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
             ),
             tables=(tables.decision(decisions, limit),) if decisions else (),
         ),
+        first,
         Section(
             "size",
             "Time against size",
             (("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),),
             tuple(map(data, figures.times(cells, limit))),
+            tuple(fitted),
+            tuple(bent),
         ),
         Section(
             "efficiency",
@@ -239,6 +226,7 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
             tables=tuple(tables.cold(cells, missing)),
         ),
         Section("threads", "More threads", tables=tuple(tables.threads(cells, missing))),
+        *more_transfers,
         *(
             Section(
                 family,
@@ -263,9 +251,15 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer]) -> list
                     "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
                     "is an old belief.",
                 ),
+                *([TRANSFERS_VERIFIED] if moved.main else []),
                 *semantics.broken(results.contracts.values()),
             ),
             tables=tuple(tables.contracts(results, semantics, shown)),
+        ),
+        Section(
+            "questions",
+            "What users ask",
+            tables=(questions.Questions(results, cells, moved).table(questions.device_reason(results.runs)),),
         ),
         _method(results, cells, missing),
     ]
@@ -327,6 +321,8 @@ def page_of(results: Results, machine: str, others: Sequence[str], csv: str) -> 
     """Everything the page of a machine says."""
     cells = answers.cells_of(results)
     made = answers.answers(cells)
+    moved = transfers.transfers_of(results, cells, ON_DEVICE)
+    about_transfers = transfers.advice(moved)
     record = results.runs[-1] if results.runs else {}
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
     return Page(
@@ -335,11 +331,14 @@ def page_of(results: Results, machine: str, others: Sequence[str], csv: str) -> 
         facts=facts_of(results),
         answers=made,
         usual=answers.usual_dtype(answers.conversions(cells)),
-        warnings=warnings_of(results, others, cells),
-        sections=sections_of(results, cells, made),
+        transfers=about_transfers,
+        legend=LEGEND if about_transfers else (),
+        warnings=warnings_of(results, others, cells, moved),
+        sections=sections_of(results, cells, made, moved),
         command=record.get("command", "asv run --record-samples"),
         rebuild=f"python scripts/report.py --machine {machine}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+        columns=columns_of(results),
     )
 
 
@@ -405,7 +404,7 @@ def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
     yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
     for warning in page.warnings:
         yield [(show.to_plain(warning), "yellow")]
-    for answer in page.answers:
+    for answer in [*page.answers, *page.transfers]:
         yield [("", "")]
         yield [(answer.title, "bold")]
         for line in answer.lines:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import report
 import resultfiles
-from analysis import answers, figures, show, tables
+from analysis import answers, figures, show, spreadsheet, tables
 from analysis.cli import UserError
 from analysis.results import load
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -130,7 +130,7 @@ def rich_results(tmp_path):
             {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 1},
             unit="place in bool float32",
         ),
-        Bench("transfer.HostToDevice.timeit_completion", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
+        Bench("novel.Family.timeit_anything", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
     ]
     return resultfiles.write(tmp_path / "results", benches)
 
@@ -286,7 +286,7 @@ def test_every_section_is_there(page):
     found = re.findall(r'<section id="([^"]+)">', html)
     assert found == [
         *("decision", "size", "efficiency", "dtype", "casting", "layout", "batches", "grad", "cold", "threads"),
-        *("transfer", "footprint", "contracts", "method", "data"),
+        *("novel", "footprint", "contracts", "questions", "method", "data"),
     ]
     assert re.findall(r"^## (.*)$", (page / "README.md").read_text(), re.MULTILINE)[0] == "Answers"
 
@@ -336,14 +336,20 @@ def test_the_csv_holds_every_process_and_count(rich_results, page):
     loaded = load(rich_results)
     rows = list(csv.DictReader((page / "results.csv").open(encoding="utf-8")))
     timed = [row for row in rows if row["kind"] == "timed"]
-    assert sorted(float(row["seconds"]) for row in timed) == sorted(loaded.processes["seconds"])
+    figures = sorted(float(row["seconds"]) for row in timed)
+    assert figures == pytest.approx(sorted(loaded.processes["seconds"]), rel=1e-6)
     assert [row["kind"] for row in rows].count("counted") == len(loaded.values) == 8
     assert [row["kind"] for row in rows].count("failed") == 1
-    assert [(row["kind"], row["reason"]) for row in rows].count(("skipped", "the reason")) == 2
-    assert {"direction": "numpy→torch", "contract": "alias"}.items() <= timed[0].items()
+    assert [(row["kind"], row["note"]) for row in rows].count(("skipped", "the reason")) == 2
+    assert timed[0]["contract"] == "alias"
+    about = {row["benchmark"]: row["note"] for row in rows if row["kind"] == "about"}
+    assert (about["machine"], about["toolchain"]) == ("box", "torch-2.0-numpy-1.26")
+    of_benchmarks = {row["benchmark"]: row["note"] for row in rows if row["kind"] == "benchmark"}
+    assert of_benchmarks["conversion.NumpyToTorch.timeit_convert"] == "numpy→torch; version v1"
+    assert {row["benchmark"] for row in timed} <= set(of_benchmarks)
     digest = hashlib.sha256((page / "results.csv").read_bytes()).hexdigest()
     assert digest in (page / "index.html").read_text() and digest in (page / "README.md").read_text()
-    documented = ", ".join(report.COLUMNS).split(", ")
+    documented = ", ".join(spreadsheet.COLUMNS).split(", ")
     assert set(rows[0]) == set(documented)
 
 
@@ -402,7 +408,7 @@ def test_sections_without_figures_are_left_out(tmp_path):
     params = {"route": ["torch.tensor(arrays)"], "nbytes": [MIB]}
     bench = Bench("batches.ArraysToTensor.timeit_convert", params, {("torch.tensor(arrays)", MIB): [1e-3]}, promises)
     html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
-    assert re.findall(r'<section id="([^"]+)">', html) == ["batches", "contracts", "method", "data"]
+    assert re.findall(r'<section id="([^"]+)">', html) == ["batches", "contracts", "questions", "method", "data"]
     assert "<figure>" not in html
 
 

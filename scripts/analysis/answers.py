@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import show
-from .results import PARAMETERS, Results, summarize
+from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
 from .show import Code, Line
 
 ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
@@ -56,10 +56,13 @@ class Cell:
     processes: int
     order: int
     contract: Mapping[str, Any] = field(hash=False, compare=False)
+    way: str = ""  # the parameter direction, of benchmarks without routes
+    part: str = ""
+    form: str = ""
 
     @property
     def direction(self) -> str:
-        return self.contract.get("direction", "")
+        return self.contract.get("direction", "") or self.way
 
     @property
     def memory(self) -> str:
@@ -83,7 +86,8 @@ def cells_of(results: Results) -> list[Cell]:
     if results.processes.empty:
         return []
     table = summarize(results.processes)
-    table[list(PARAMETERS)] = table[list(PARAMETERS)].astype(object).where(table[list(PARAMETERS)].notna(), "")
+    parameters = [*PARAMETERS, *(name for name in MORE_PARAMETERS if name in table)]
+    table[parameters] = table[parameters].astype(object).where(table[parameters].notna(), "")
     cells = []
     for row in table.to_dict("records"):
         benchmark = results.benchmarks[row["benchmark"]]
@@ -91,7 +95,7 @@ def cells_of(results: Results) -> list[Cell]:
         spellings = benchmark["params"][names.index("route")] if "route" in names else []
         order = spellings.index(repr(row["route"])) if repr(row["route"]) in spellings else 0
         wanted: dict[str, Any] = {name: row[name] for name in Cell.__dataclass_fields__ if name in row}
-        wanted |= {"nbytes": int(row["nbytes"] or 0), "host": row["memory"]}
+        wanted |= {"nbytes": int(row["nbytes"] or 0), "host": row["memory"], "way": row.get("direction", "")}
         contract = benchmark.get("contracts", {}).get(row["route"], {})
         cells.append(Cell(**wanted, order=order, contract=contract))
     return cells
@@ -148,13 +152,19 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What to do about one need: segments in order of size, and sentences that go with them."""
+class Advice:
+    """What to do about one need, as pages and the terminal show it."""
 
     title: str
-    segments: tuple[Segment, ...]
-    lines: tuple[Line, ...]  # when, what and how fast: one a segment
+    lines: tuple[Line, ...]  # when, what and how fast, three parts each
     notes: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Answer(Advice):
+    """Advice by size: segments in order of size, one line each."""
+
+    segments: tuple[Segment, ...]
     direction: str
     memory: str
 
@@ -213,7 +223,7 @@ def answer(title: str, candidates: Sequence[Cell], rivals: Sequence[Cell] = ()) 
     first = segments[0].choices[0].cell
     notes = [*_crossovers(segments), *_promises(segments), *_ties(segments), *_hazardous(segments)]
     notes += _slowest(segments, [*candidates, *rivals])
-    return Answer(title, segments, tuple(_sentences(segments)), tuple(notes), first.direction, first.memory)
+    return Answer(title, tuple(_sentences(segments)), tuple(notes), segments, first.direction, first.memory)
 
 
 def _sentences(segments: Sequence[Segment]) -> Iterable[Line]:
@@ -319,7 +329,9 @@ def usual_dtype(cells: Sequence[Cell]) -> str:
     return max(sizes, key=lambda dtype: (len(sizes[dtype]), counts[dtype]), default="")
 
 
-FAMILIES = ("conversion", "casting", "layout", "batches", "cold", "threads", "limits")  # with a place on the page
+# Families with a place on the page
+ON_DEVICE = ("transfer", "overlap", "firsts", "link")
+FAMILIES = ("conversion", "casting", "layout", "batches", "cold", "threads", "limits", *ON_DEVICE)
 
 
 def other_families(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
@@ -405,7 +417,7 @@ def _with_dtypes(one: Answer, each: Sequence[tuple[Segment, ...]], dtypes: Seque
     size = show.size(one.segments[-1].choices[-1].nbytes)
     lines = (*one.lines[:-1], (*one.lines[-1][:2], f", {', '.join(times)} at {size}"))
     notes = tuple(_crossovers(one.segments)) + tuple(_promises(one.segments))
-    return Answer(one.title, one.segments, lines, notes, one.direction, one.memory)
+    return Answer(one.title, lines, notes, one.segments, one.direction, one.memory)
 
 
 def answers(cells: Sequence[Cell]) -> list[Answer]:

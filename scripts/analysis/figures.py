@@ -23,6 +23,7 @@ STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
 INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
 MONO = "DejaVu Sans Mono"
+MEMCPY_LABEL, LIMIT_LABEL = "memcpy", "measured limit"
 WIDTH, LEAST_PLOT, MOST_PLOT = 5.4, 1.8, 2.8  # inches: figure, and the plot in it; the rest is for labels at line ends
 LABEL_POINTS, LABEL_GAP = 7.2, 9.6  # size of a label, and distance between the baselines of two
 # As the page shows them, so that it can give each a dark variant; the literal stays as fallback
@@ -62,12 +63,12 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def lines(ax: Axes, series: Mapping[str, Points], limit: Points = ()) -> None:
-    """A line a route with range bars and its label at the right; ``limit`` is memcpy's, dashed. Set the axes first."""
+def lines(ax: Axes, series: Mapping[str, Points], limit: Points = (), name: str = MEMCPY_LABEL) -> None:
+    """A line a route with range bars and its label at the right; ``limit``, dashed, is called ``name``. Axes first."""
     ends: list[tuple[float, float, str, str]] = []
     if limit:
         ax.plot([p[0] for p in limit], [p[1] for p in limit], color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
-        ends.append((limit[-1][0], limit[-1][1], "memcpy", MUTED))
+        ends.append((limit[-1][0], limit[-1][1], name, MUTED))
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for index, (label, points) in enumerate(series.items()):
         colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
@@ -87,7 +88,7 @@ def _end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
     heights = spaced([places[i][1] for i in order], LABEL_GAP / height, 0.0, 1.0)
     for i, place in zip(order, heights):
         _, _, label, colour = ends[i]
-        family = "DejaVu Sans" if label == "memcpy" else MONO
+        family = "DejaVu Sans" if label in (MEMCPY_LABEL, LIMIT_LABEL) else MONO
         across, down = [places[i][0], 1.03, 1.055], [places[i][1], place, place]
         ax.plot(across, down, color=colour, linewidth=0.7, transform=ax.transAxes, clip_on=False)
         look = {"color": INK, "fontsize": LABEL_POINTS, "family": family, "va": "center_baseline"}
@@ -153,6 +154,33 @@ def draw_efficiency(ax: Axes, cells: Sequence[Cell], limit: Limit) -> None:
         series[route] = [(c.nbytes, top / c.seconds, top / c.high, top / c.low) for c, top in zip(own, tops)]
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
     lines(ax, series)
+
+
+def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) -> None:
+    """Decimal GB/s against bytes; ``limit`` in bytes a second."""
+    sizes = sorted({cell.nbytes for cell in cells})
+    size_axis(ax, sizes)
+
+    def point(cell: Cell) -> tuple[float, float, float, float]:
+        speed, low, high = (cell.nbytes / seconds / 1e9 for seconds in (cell.seconds, cell.high, cell.low))
+        return cell.nbytes, speed, low, high
+
+    series = {route: [point(cell) for cell in own] for route, own in _series(cells).items()}
+    top = [(float(n), limit / 1e9, limit / 1e9, limit / 1e9) for n in sizes] if limit else []
+    ax.set_ylim(0, 1.08 * max(high for points in (*series.values(), top) for _, _, _, high in points))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} GB/s"))
+    lines(ax, series, top, LIMIT_LABEL)
+
+
+def bandwidths(name: str, title: str, caption: Line, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
+    """GB/s against size, where there are two sizes and more."""
+    if len({cell.nbytes for cell in cells}) < 2:
+        return []
+    with plt.style.context(STYLE):
+        figure, ax = _panel([*_series(cells), *([LIMIT_LABEL] if limit else [])])
+        draw_bandwidth(ax, cells, limit)
+        told = _told(cells) + (f" The measured limit is {show.bandwidth(limit)}." if limit else "")
+        return [_finish(figure, name, title, told, cells, caption)]
 
 
 def slug(*words: str) -> str:
@@ -229,21 +257,23 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             source, target = SOURCES.get(direction, ("source", direction))
             title = f"Time against size: {source} to {target}, {MEMORY_WORDS[memory]}"
             caption = (f"{source[:1].upper()}{source[1:]} to {target}, {MEMORY_WORDS[memory]} ({usual})",)
-            made += _times_figure(slug("time", direction, memory), title, caption, own, against)
+            made += times_figure(slug("time", direction, memory), title, caption, own, against)
     return made
 
 
 def batches(cells: Sequence[Cell]) -> list[Figure]:
     """Lists of arrays against their total size."""
     own = [cell for cell in cells if cell.group == "ArraysToTensor"]
-    return _times_figure("time-batches", "Time against total size: a list of arrays to one tensor", (), own, None)
+    return times_figure("time-batches", "Time against total size: a list of arrays to one tensor", (), own, None)
 
 
-def _times_figure(name: str, title: str, caption: Line, cells: Sequence[Cell], limit: Limit | None) -> list[Figure]:
+def times_figure(
+    name: str, title: str, caption: Line, cells: Sequence[Cell], limit: Limit | None = None
+) -> list[Figure]:
     if len({cell.nbytes for cell in cells}) < 2:
         return []
     with plt.style.context(STYLE):
-        figure, ax = _panel([*_series(cells), *(["memcpy"] if limit else [])])
+        figure, ax = _panel([*_series(cells), *([MEMCPY_LABEL] if limit else [])])
         draw_times(ax, cells, limit)
         return [_finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
 
@@ -253,7 +283,7 @@ def others(cells: Sequence[Cell]) -> list[Figure]:
     return [
         figure
         for name, own in alike(cells).items()
-        for figure in _times_figure(slug("time", name), f"Time against size: {name}", (name,), own, None)
+        for figure in times_figure(slug("time", name), f"Time against size: {name}", (name,), own, None)
     ]
 
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from .cli import UserError
 ASV_RESULT_VERSION = 2
 # Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
+# Parameters that single benchmarks have; a table has a column for each only where it holds such a benchmark
+MORE_PARAMETERS = ("direction", "part", "form", "quantity")
 # The other columns: what every table has, and what each has of its own
 NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
@@ -27,6 +29,7 @@ COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
 # What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
 BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
+FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
 CONTRACT = {
     **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard"), str),
     **dict.fromkeys(("inputs", "refuses"), dict),
@@ -53,6 +56,7 @@ class Results:
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
     benchmarks asv's own description of every benchmark
+    unknown    (file, benchmark) -> figures of a benchmark that benchmarks.json does not describe (any more)
     """
 
     processes: pd.DataFrame
@@ -62,6 +66,7 @@ class Results:
     runs: list[dict[str, Any]]
     contracts: Mapping[tuple[str, str], dict[str, Any]]
     benchmarks: Mapping[str, dict[str, Any]]
+    unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def read_json(path: Path) -> Any:
@@ -110,13 +115,18 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
     benchmarks = {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
     contracts = _contracts(benchmarks)
+    for name, benchmark in benchmarks.items():
+        params, names = benchmark.get("params", []), benchmark.get("param_names", [])
+        if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
+            raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
     runs: list[dict[str, Any]] = []
     tables: tuple[list, list, list] = ([], [], [])
     samples: list[np.ndarray] = []
+    unknown: dict[tuple[str, str], int] = {}
     for path in paths:
         records = read_runs(path.with_suffix(".jsonl"))
         runs += records
-        _load_file(path, records, benchmarks, tables, samples, toolchain)
+        _load_file(path, records, benchmarks, tables, samples, unknown, toolchain)
     if not any(tables):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
@@ -132,6 +142,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         runs=sorted(runs, key=lambda record: str(record.get("started"))),
         contracts=contracts,
         benchmarks=benchmarks,
+        unknown=unknown,
     )
 
 
@@ -192,12 +203,14 @@ def _load_file(
     benchmarks: Mapping[str, dict[str, Any]],
     tables: tuple[list, list, list],
     samples: list[np.ndarray],
+    unknown: dict[tuple[str, str], int],
     toolchain: str | None,
 ) -> None:
     file = read_json(path)
     try:
         if file["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {file['version']}, this reads {ASV_RESULT_VERSION}: asv update")
+        check(file, FILE, list(FILE))
         made = records[-1]["toolchain"] if records else {}
         common = {
             "machine": file["params"]["machine"],
@@ -217,6 +230,9 @@ def _load_file(
                 if benchmarks[name]["name"] != name:
                     raise KeyError(name)
                 _load_benchmark(benchmarks[name], dict(zip(columns, entries)), common, reasons, tables, samples)
+            else:
+                figures = dict(zip(columns, entries))["result"] or []
+                unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
     except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError, SyntaxError) as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
@@ -237,6 +253,10 @@ def _load_benchmark(
     family, group, method = (benchmark["name"].split(".") + ["", ""])[:3]
     names = {**common, "benchmark": benchmark["name"], "family": family, "group": group, "method": method}
     timed = benchmark["type"] == "time"
+    if len(row["params"] or []) != len(benchmark["param_names"]):
+        raise ValueError(f"{benchmark['name']} has {len(row['params'] or [])} parameters")
+    if min(benchmark.get("samples_per_process", []), default=1) < 1:
+        raise ValueError(f"samples_per_process of {benchmark['name']} holds {min(benchmark['samples_per_process'])}")
     each = dict(zip(map(tuple, itertools.product(*benchmark["params"])), benchmark.get("samples_per_process", [])))
     results, taken, numbers = row["result"], row.get("samples"), row.get("stats_number")
     for cell, parameters, index in _cells(benchmark, row):

@@ -28,6 +28,7 @@ from .results import PARAMETERS, Results
 from .show import Code, Line
 
 KEPT = "kept"  # a dtype that is the source's
+FLOOR = "limits.Floor.timeit_floor"
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | Line | list[Line]  # a list: lines below each other
@@ -90,7 +91,7 @@ def pivot(
         row: list[Entry] = [(Code(route),)]
         for value in across:
             cell = found.get((route, value))
-            absent = None if cell else missing.entry(like, **{column: value})
+            absent = None if cell else missing.entry(like, **{"memory" if column == "host" else column: value})
             if absent:
                 word = "n/a" if absent["status"] == "skipped" else "failed"
                 reasons.setdefault(f"{word}: {absent['reason'] or 'see asv show'}", []).append(route)
@@ -443,7 +444,8 @@ def spread(cells: Sequence[Cell]) -> Table:
     kinds: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.processes > 1:
-            kinds.setdefault(cell.memory or "limits", []).append(cell)
+            limits = cell.family in ("limits", "link")
+            kinds.setdefault(cell.memory or ("limits" if limits else cell.family), []).append(cell)
     rows: list[tuple[Entry, ...]] = []
     for kind, own in kinds.items():
         worst = max(own, key=lambda cell: cell.cv)
@@ -461,7 +463,7 @@ def spread(cells: Sequence[Cell]) -> Table:
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
-    rows = tuple((cell.statement, show.seconds(cell.seconds)) for cell in cells if cell.group == "Floor")
+    rows = tuple((cell.statement, show.seconds(cell.seconds)) for cell in cells if cell.benchmark == FLOOR)
     return Table(("The harness itself",), ("statement", "a call"), rows)
 
 
@@ -489,6 +491,7 @@ def environment(record: Mapping[str, Any]) -> Table:
         ("numpy", at.get("numpy")),
         ("Python", at.get("python")),
         ("CUDA, HIP", ", ".join(str(at[name]) for name in ("cuda", "hip") if at.get(name)) or "none"),
+        ("device", device_of(at)),
         ("threads of torch", at.get("torch_threads")),
         ("CPU", on.get("cpu")),
         ("cores", cores),
@@ -504,6 +507,12 @@ def environment(record: Mapping[str, Any]) -> Table:
     ]
     shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
     return Table(("Machine and toolchain, as they were when the run started",), ("what", "value"), shown, numeric=False)
+
+
+def device_of(settings: Mapping[str, Any]) -> str:
+    """The accelerator of a run in words; "" where there was none."""
+    device, name = settings.get("device"), settings.get("device_name")
+    return f"{name} ({device})" if device and name else str(device or "")
 
 
 def _in_brackets(name: str, value: str) -> str:

@@ -1,0 +1,290 @@
+"""What users ask about conversions and transfers, answered from the figures and contracts of one run.
+
+Every sentence is made from data: where a run lacks the figures for a question, the question says so.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from . import show
+from .answers import (
+    ALIAS,
+    FINE,
+    TORCH_TO_NUMPY,
+    Answer,
+    Cell,
+    conversions,
+    decisions,
+    tied,
+    usual_dtype,
+)
+from .results import Results
+from .show import Code, Line
+from .tables import Entry, Semantics, Table
+from .transfers import COMPLETION, DEVICE_TO_HOST, ENQUEUE, PAGEABLE, PINNED, REGISTERED, Transfers, method, usual_size
+
+TITLES = {
+    1: "Which call, and does it share memory?",
+    2: "Why is torch.tensor(list of arrays) slow?",
+    3: "Why is .cpu() slow?",
+    4: "“can't convert cuda tensor”, “requires grad”: what then?",
+    5: "Does the order of .detach().cpu() matter?",
+    6: "How does bfloat16 get to NumPy?",
+    7: "Does pin_memory help, and why is it slower?",
+    8: "Should I always use non_blocking?",
+    9: "Why garbage after a non-blocking copy to the host?",
+    10: "Can I pin an existing array?",
+    11: "Why is the first use slow?",
+    12: "NumPy 2: “Numpy is not available”, warnings about copies?",
+}
+ON_DEVICE = (3, 7, 8, 9, 10, 11)  # questions about an accelerator alone
+NEEDS_TRANSFERS = "not measured here: needs the transfers profile"
+NOT_MEASURED = "not measured here"
+TO_DEVICE, TO_DEVICE_EARLY = "t.to(device)", "t.to(device, non_blocking=True)"
+INTO_HOST, INTO_HOST_EARLY, FRESH_HOST = "h.copy_(t)", "h.copy_(t, non_blocking=True)", "t.cpu()"
+
+
+class Questions:
+    """The questions' answers: a method each, which yields sentences, none where the run lacks the figures."""
+
+    def __init__(self, results: Results, cells: Sequence[Cell], found: Transfers) -> None:
+        self.results, self.cells, self.found = results, cells, found
+        self.semantics = Semantics(results)
+
+    def table(self, without_device: str = "") -> Table:
+        """All questions. ``without_device``: why there is no accelerator, where there is none."""
+        rows: list[tuple[Entry, ...]] = []
+        unanswered: list[int] = []
+        for number, title in TITLES.items():
+            lines = list(getattr(self, f"answer_{number}")())
+            if number in ON_DEVICE and not self.found:
+                unanswered.append(number)
+                continue
+            why = NEEDS_TRANSFERS if number in ON_DEVICE else NOT_MEASURED
+            rows.append((f"{number}. {title}", lines or [(f"{why}.",)]))
+        if unanswered:
+            why = f" on a machine with an accelerator ({without_device})" if without_device else ""
+            names = show.join([str(number) for number in unanswered])
+            rows.append((f"{names}: about accelerators", f"{NEEDS_TRANSFERS}{why}."))
+        return Table(("What users ask, answered by this run",), ("question", "answer"), tuple(rows), numeric=False)
+
+    # The answers
+
+    def answer_1(self) -> Iterator[Line]:
+        for answer in decisions(self.cells):
+            if answer.memory == ALIAS:
+                yield self._call(answer)
+
+    def answer_2(self) -> Iterator[Line]:
+        lists = [cell for cell in self.cells if cell.group == "ArraysToTensor"]
+        slow = [cell for cell in lists if cell.contract.get("per_element")]
+        if slow:
+            worst = max(slow, key=lambda cell: cell.nbytes)
+            rest = [c for c in lists if c.nbytes == worst.nbytes and not c.contract.get("per_element")]
+            yield (*_timed(worst), f": it {worst.contract['hazard']}." if worst.contract.get("hazard") else ".")
+            if rest:
+                best = min(rest, key=lambda cell: cell.seconds)
+                yield (*_compared(best, worst), ".")
+
+    def answer_3(self) -> Iterator[Line]:
+        fresh = self.found.find(COMPLETION, FRESH_HOST, PAGEABLE)
+        if fresh is None:
+            return
+        yield (Code(FRESH_HOST), f" into fresh pageable memory takes {self._told(fresh)}.")
+        others = [(INTO_HOST, PAGEABLE), (INTO_HOST, PINNED), (INTO_HOST_EARLY, PINNED)]
+        cells = [self.found.find(COMPLETION, route, host, fresh.nbytes) for route, host in others]
+        for cell in cells:
+            if cell is not None:
+                yield (*_compared(cell, fresh), f", into a {cell.host} tensor that exists: {self.found.told(cell)}.")
+
+    def answer_4(self) -> Iterator[Line]:
+        refused: list[tuple[str, str]] = []
+        taken: list[str] = []
+        for (direction, route), contract in self.results.contracts.items():
+            does = contract.get("inputs", {}).get("requires grad")
+            if direction == TORCH_TO_NUMPY and does:
+                if does in FINE:
+                    taken.append(route)
+                else:
+                    refused.append((route, does))
+        if refused:
+            how = refused[0][1]
+            yield (Code(refused[0][0]), f" refuses a tensor that requires grad ({how}).")
+        detached = [cell for cell in self.cells if cell.group.startswith("RequiresGrad")]
+        if detached:
+            best = min(detached, key=lambda cell: (cell.nbytes, cell.seconds))
+            yield ("One that takes it: ", *_timed(best), ".")
+        elif taken:
+            yield ("These take it: ", *show.codes(taken[:3]), ".")
+        for (direction, route), contract in self.results.contracts.items():
+            if direction == DEVICE_TO_HOST and contract.get("inputs", {}).get("requires grad") == "detaches":
+                yield ("From a device, and detached: ", Code(route), self._seconds_of(route))
+                break
+
+    def answer_5(self) -> Iterator[Line]:
+        pair = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
+        device = self.found.of(COMPLETION, DEVICE_TO_HOST)
+        for where, cells in (("on the CPU", conversions(self.cells)), ("on the device", device)):
+            here = [cell for cell in cells if cell.route in pair]
+            nbytes = usual_size(here)
+            both = sorted((cell for cell in here if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
+            if len(both) == 2:
+                first, last = both
+                same = tied(last, first)
+                words = "a tie" if same else f"the first takes {show.ratio(first.seconds / last.seconds)} the time"
+                times = f"{show.seconds(first.seconds)} and {show.seconds(last.seconds)} at {show.size(nbytes)}"
+                yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
+
+    def answer_6(self) -> Iterator[Line]:
+        own = [
+            c for c in self.cells if c.dtype == "bfloat16" and c.family == "casting" and c.direction == TORCH_TO_NUMPY
+        ]
+        refusing = self.results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), {}).get("refuses", {}).get("bfloat16")
+        if own and refusing:
+            yield (Code("t.numpy()"), f" of bfloat16: {refusing}.")
+        largest = max((cell.nbytes for cell in own), default=0)
+        for cell in (cell for cell in own if cell.nbytes == largest):
+            hazard = f": {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
+            gives = f", gives {cell.contract['casts_to']}" if cell.contract.get("casts_to") else ""
+            yield (*_timed(cell), f"{gives}{hazard}.")
+
+    def answer_7(self) -> Iterator[Line]:
+        plain = self.found.find(COMPLETION, TO_DEVICE, PAGEABLE)
+        if plain is None:
+            return
+        n = plain.nbytes
+        yield ("From pageable memory ", Code(TO_DEVICE), f" takes {self._told(plain)}.")
+        for route in (TO_DEVICE, TO_DEVICE_EARLY):
+            pinned = self.found.find(COMPLETION, route, PINNED, n)
+            if pinned is not None:
+                yield (
+                    "From memory that is pinned already ",
+                    *_compared(pinned, plain),
+                    f": {self.found.told(pinned)}.",
+                )
+        pinning = self.found.find(COMPLETION, "t.pin_memory().to(device, non_blocking=True)", PAGEABLE, n)
+        if pinning is not None:
+            yield ("Pinning at every call: ", *_compared(pinning, plain), f", {pinning.contract.get('hazard', '')}.")
+
+    def answer_8(self) -> Iterator[Line]:
+        for host in (PINNED, PAGEABLE):
+            early = self.found.find(COMPLETION, TO_DEVICE_EARLY, host)
+            if early is None:
+                continue
+            blocking = self.found.find(COMPLETION, TO_DEVICE, host, early.nbytes)
+            queued = self.found.find(ENQUEUE, TO_DEVICE_EARLY, host, early.nbytes)
+            size = show.size(early.nbytes)
+            words = f"From {host} memory, {size}: the bytes arrive after {show.seconds(early.seconds)}"
+            against = f", blocking after {show.seconds(blocking.seconds)}" if blocking else ""
+            held = f", and the call holds its caller for {show.seconds(queued.seconds)} of that" if queued else ""
+            yield (f"{words}{against}{held}.",)
+            if host == PINNED and early.contract.get("hazard"):
+                yield (f"Its condition: {early.contract['hazard']}.",)
+
+    def answer_9(self) -> Iterator[Line]:
+        for cell in self.found.of(COMPLETION, DEVICE_TO_HOST, PINNED):
+            hazard = cell.contract.get("hazard")
+            if hazard and cell.route == INTO_HOST_EARLY:
+                done = self.found.find(COMPLETION, cell.route, PINNED) or cell
+                queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
+                yield (Code(cell.route), f": {hazard}.")
+                if queued is not None:
+                    times = f"{show.seconds(queued.seconds)}, {show.size(done.nbytes)} have arrived"
+                    yield (f"The call returns after {times} after {show.seconds(done.seconds)}.",)
+                return
+
+    def answer_10(self) -> Iterator[Line]:
+        pinned = self.found.group("firsts", "PinnedMemory")
+        size = usual_size(pinned)
+        words = {
+            "pin_copy": "A pinned copy, t.pin_memory(), takes",
+            "register": "Registering its memory in place takes",
+        }
+        for name, what in words.items():
+            for cell in pinned:
+                if method(cell) == name and cell.nbytes == size:
+                    yield (f"{what} {show.seconds(cell.seconds)} the first time, at {show.size(size)}.",)
+        why = self.found.why_not(family="firsts", method="timeit_register")
+        if pinned and why:
+            yield (f"Registering in place: {why}.",)
+        registered = self.found.find(COMPLETION, TO_DEVICE, REGISTERED)
+        if registered is not None:
+            same = self.found.find(COMPLETION, TO_DEVICE, PINNED, registered.nbytes)
+            beside = f", from pinned memory {self.found.told(same)}" if same else ""
+            at = show.size(registered.nbytes)
+            yield (
+                "From registered memory ",
+                Code(TO_DEVICE),
+                f" then takes {self.found.told(registered)}{beside} at {at}.",
+            )
+
+    def answer_11(self) -> Iterator[Line]:
+        for cell in self.found.group("firsts", "Context"):
+            yield (f"The first tensor on the device makes its context: {show.seconds(cell.seconds)} once a process.",)
+        allocated = [c for c in self.found.group("firsts", "PinnedMemory") if method(c) == "allocate"]
+        if allocated:
+            cell = max(allocated, key=lambda cell: cell.nbytes)
+            per_gib = show.significant(cell.seconds / cell.nbytes * 2**30)
+            took = f"{show.seconds(cell.seconds)}, {per_gib} s/GiB"
+            yield (f"The first {show.size(cell.nbytes)} of pinned memory take {took}.",)
+
+    def answer_12(self) -> Iterator[Line]:
+        record = self.results.runs[-1] if self.results.runs else {}
+        at, made = record.get("settings") or {}, record.get("toolchain") or {}
+        torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
+        timed = [cell for cell in self.cells if cell.family == "conversion"]
+        if timed and torch and numpy:
+            yield (f"torch {torch} and numpy {numpy} work together: {len(timed):,} conversions were timed.",)
+        for (_, route), contract in self.results.contracts.items():
+            if "NumPy 2" in contract.get("hazard", ""):
+                yield (Code(route), f": {contract['hazard']}{self._seconds_of(route, ' (', ').')}")
+
+    # Pieces
+
+    def _call(self, answer: Answer) -> Line:
+        segment = answer.segments[-1]
+        cell, contract = segment.choices[-1].cell, segment.contract
+        measured = self.semantics.memory(contract)
+        shares = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
+        parts = (Code(cell.route), f" {shares}, {show.seconds(cell.seconds)} at {show.size(cell.nbytes)}")
+        return (f"{answer.direction}: ", *parts, ".")
+
+    def _told(self, cell: Cell) -> str:
+        return f"{self.found.told(cell)} at {show.size(cell.nbytes)}"
+
+    def _seconds_of(self, route: str, before: str = ", ", after: str = ".") -> str:
+        """Time of a route at the usual size of what was measured of it; a full stop where nothing was."""
+        same = [c for c in self.cells if c.route == route and c.family in ("conversion", "transfer")]
+        same = [cell for cell in same if cell.dtype == usual_dtype(same) and method(cell) in (COMPLETION, "convert")]
+        nbytes = usual_size(same)
+        for cell in same:
+            if cell.nbytes == nbytes:
+                return f"{before}{show.seconds(cell.seconds)} at {show.size(nbytes)}{after}"
+        return "."
+
+
+def _timed(cell: Cell) -> Line:
+    return (Code(cell.route), f" takes {show.seconds(cell.seconds)} at {show.size(cell.nbytes)}")
+
+
+def _compared(cell: Cell, other: Cell) -> Line:
+    """A route against another at the same size."""
+    first, last = sorted((cell, other), key=lambda c: c.seconds)
+    if tied(last, first):
+        return (
+            (Code(cell.route), " ties with ", Code(other.route))
+            if cell.route != other.route
+            else (Code(cell.route), " ties")
+        )
+    if cell.seconds <= other.seconds:
+        gain = f" is {show.ratio(other.seconds / cell.seconds)} as fast"
+    else:
+        gain = f" takes {show.ratio(cell.seconds / other.seconds)} the time"
+    return (Code(cell.route), gain)
+
+
+def device_reason(records: Iterable[dict]) -> str:
+    """Why the last run had no accelerator, by its record; "" where it does not say."""
+    found = ""
+    for record in records:
+        found = (record.get("settings") or {}).get("no_device") or ""
+    return found

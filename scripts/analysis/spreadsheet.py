@@ -1,0 +1,85 @@
+"""results.csv: every figure of a page as plain rows, made to be read without the page and small enough to be kept.
+
+What holds for every row, or for every row of a benchmark, is said once, in rows of its own kind.
+"""
+
+import io
+
+import pandas as pd
+
+from .results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
+
+DIGITS = 7  # significant, of seconds: the clock has fewer
+ABOUT = ("machine", "toolchain", "torch", "numpy", "python")
+COLUMNS = {
+    "kind": "about (what holds for all rows: its name under benchmark, its value under note), benchmark (what holds "
+    "for all rows of one), timed (a row a cell and process), counted (a row a cell), failed or skipped (no figure)",
+    "benchmark": "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
+    ", ".join(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of "
+    "the host, in transfers",
+    "contract": "what the route's contract says of a dtype that is kept: alias, copy or into",
+    "process": "0, 1, …: the processes that measured the cell",
+    "seconds": f"25 % quantile of the process's samples, in seconds a call, to {DIGITS} digits",
+    "median": f"median of the process's samples, in seconds a call, to {DIGITS} digits",
+    "samples, number": "samples of the process, calls a sample",
+    "value, unit": "what was counted",
+    "note": "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
+    "different versions do not compare)",
+}
+MORE_COLUMNS = {
+    "direction, part, form, quantity": "parameters of single benchmarks about accelerators: see benchmarks/overlap.py "
+    "and benchmarks/link.py",
+}
+# Said once, or by other columns
+DERIVED = (*NAMES, "version", "status", "reason")
+
+
+def columns_of(results: Results) -> dict[str, str]:
+    """The columns that the CSV of these results has, and what they mean."""
+    more = any(name in table for table in _tables(results) for name in MORE_PARAMETERS)
+    return {**COLUMNS, **(MORE_COLUMNS if more else {})}
+
+
+def _tables(results: Results) -> tuple[pd.DataFrame, ...]:
+    return results.processes, results.values, results.missing
+
+
+def csv_of(results: Results) -> str:
+    """Every figure: what was timed a row a cell and process, then what was counted, then what has no figure."""
+    parts = [pd.DataFrame(_about(results))]
+    for kind, table in zip(("timed", "counted", ""), _tables(results)):
+        part = table.copy()
+        part.insert(0, "kind", kind or part["status"])
+        promises = [
+            results.benchmarks[name].get("contracts", {}).get(route, {})
+            for name, route in zip(part["benchmark"], part["route"])
+        ]
+        part["contract"] = [promise.get("memory", "") for promise in promises]
+        part["note"] = part.get("reason", "")
+        parts.append(part.astype(object))
+    table = pd.concat(parts, ignore_index=True)
+    wanted = [name for names in columns_of(results) for name in names.split(", ")]
+    table = table.reindex(columns=[*wanted, *(name for name in table if name not in (*wanted, *DERIVED))])
+    for column in ("nbytes", "process", "samples", "number"):
+        table[column] = pd.to_numeric(table[column]).astype("Int64")
+    for column in ("seconds", "median"):
+        table[column] = [f"{value:.{DIGITS}g}" if pd.notna(value) else "" for value in table[column]]
+    buffer = io.StringIO()
+    table.to_csv(buffer, index=False, lineterminator="\n")
+    return buffer.getvalue()
+
+
+def _about(results: Results) -> list[dict[str, str]]:
+    """The rows that say once what holds for many."""
+    every = pd.concat([table[[*NAMES, "version"]].astype(object) for table in _tables(results)], ignore_index=True)
+    rows = [
+        {"kind": "about", "benchmark": name, "note": " and ".join(dict.fromkeys(map(str, every[name]))) or "unknown"}
+        for name in ABOUT
+    ]
+    versions = dict(zip(every["benchmark"], every["version"]))
+    for name, version in versions.items():
+        contracts = results.benchmarks[name].get("contracts", {}).values()
+        directions = " and ".join(dict.fromkeys(contract["direction"] for contract in contracts))
+        note = f"{directions}; version {version}" if directions else f"version {version}"
+        rows.append({"kind": "benchmark", "benchmark": name, "note": note})
+    return rows

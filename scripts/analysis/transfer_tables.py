@@ -1,0 +1,322 @@
+"""The tables of transfers, as plain data."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from . import show, transfers
+from .answers import Cell, tied
+from .hockney import GOOD, LEAST, Fit, fit
+from .show import Code, Line
+from .tables import Entry, Missing, Table, named, pivot, usual_size
+from .transfers import (
+    BOTH,
+    COMPLETION,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    HOST_TO_DEVICE,
+    SUSTAINED,
+    Transfers,
+    bands,
+    faster,
+    hidden,
+    method,
+    needs,
+    non_blocking,
+)
+
+
+def decision(found: Transfers) -> list[Table]:
+    """One table a direction: memory state × size band, the figures at the band's largest size."""
+    tables = []
+    for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
+        rows: list[tuple[Entry, ...]] = []
+        for need, cells in needs(found.of(COMPLETION, direction)).items():
+            for segment in bands(cells):
+                choice = segment.choices[-1]
+                sizes = [show.size(c.nbytes) for c in (segment.choices[0], choice)]
+                lines: list[Line] = [(Code(choice.cell.route),)]
+                if choice.cell.contract.get("hazard"):
+                    lines.append((choice.cell.contract["hazard"],))
+                if choice.ties:
+                    lines.append(("tie: ", *named([tie.route for tie in choice.ties])))
+                rows.append(
+                    (
+                        [(f"{need.way[:1].upper()}{need.way[1:]}",), (need.fresh,)],
+                        sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}",
+                        lines,
+                        show.seconds(choice.cell.seconds),
+                        *_speed(choice.cell, found),
+                        _next(choice.others[0], choice.cell) if choice.others else "",
+                        _condition(faster(segment), choice.cell, found),
+                    )
+                )
+        columns = ("need", "size", "fastest without a condition", "completion", "GB/s", "% of the limit", "next")
+        title = (f"{direction}: completion, GB/s and % at the largest size of each row",)
+        tables.append(Table(title, (*columns, "faster on a condition"), tuple(rows), numeric=False))
+    return [table for table in tables if table]
+
+
+def _speed(cell: Cell, found: Transfers) -> tuple[str, str]:
+    if not found.by_bytes(cell):
+        return "", ""
+    share = found.link.share(cell)
+    return show.significant(cell.nbytes / cell.seconds / 1e9, 2), show.percent(share) if share else ""
+
+
+def _next(cell: Cell, chosen: Cell) -> list[Line]:
+    return [(Code(cell.route), f" {show.ratio(cell.seconds / chosen.seconds)}")]
+
+
+def _condition(cell: Cell | None, chosen: Cell, found: Transfers) -> Entry:
+    if cell is None:
+        return ""
+    gain = f"{show.ratio(chosen.seconds / cell.seconds)} as fast"
+    return [(Code(cell.route),), (f"{found.told(cell)}: {gain}",), (cell.contract["hazard"],)]
+
+
+def clocks(found: Transfers) -> list[Table]:
+    """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
+    every = [cell for cell in found.main if non_blocking(cell.route)]
+    held = [cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED)]
+    if not held:
+        return []
+    nbytes = transfers.usual_size(held)
+    here = {(c.direction, c.host, c.route, method(c)): c for c in every if c.nbytes == nbytes}
+    rows: list[tuple[Entry, ...]] = []
+    for direction, host, route in dict.fromkeys(key[:3] for key in here):
+        cells = [here.get((direction, host, route, clock)) for clock in (COMPLETION, ENQUEUE, SUSTAINED)]
+        done, queued, several = cells
+        share = f"{show.percent(queued.seconds / done.seconds)}" if queued and done else ""
+        rows.append(
+            (
+                (Code(route),),
+                f"{direction}, {host}",
+                found.told(done) if done else "",
+                show.seconds(queued.seconds) if queued else "",
+                share,
+                found.told(several) if several else "",
+            )
+        )
+    columns = ("route", "way, host memory", "completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
+    title = (f"Non-blocking routes at {show.size(nbytes)}, by three clocks",)
+    return [Table(title, columns, tuple(rows))]
+
+
+def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Table:
+    """The figures behind a panel of GB/s against size."""
+
+    def speed(cell: Cell) -> Entry:
+        share = found.link.share(cell)
+        lines: list[Line] = [(f"{show.bandwidth(cell.nbytes / cell.seconds)}",)]
+        return [*lines, (show.percent(share),)] if share else lines
+
+    title = ("Decimal GB/s of the median, and % of the measured limit",)
+    return pivot(title, cells, "nbytes", missing, speed, show.size)
+
+
+def by_host(cells: Iterable[Cell], title: str, missing: Missing) -> list[Table]:
+    """Routes down, host memory across: a table a size."""
+    own = list(cells)
+    return [
+        pivot((f"{title}, completion, {show.size(n)}",), [c for c in own if c.nbytes == n], "host", missing)
+        for n in sorted({cell.nbytes for cell in own})
+    ]
+
+
+def special(found: Transfers, missing: Missing) -> list[Table]:
+    """Casting on the way, transposed sources, containers, scalars, by completion."""
+    tables = by_host(found.group("transfer", "Casting"), "float64 on the host to float32 on the device", missing)
+    tables += by_host(found.group("transfer", "Transposed"), "A transposed host tensor to the device", missing)
+    for group, what in (("TreeToDevice", "A nested container to the device"), ("TreeToNumpy", "and from it to NumPy")):
+        cells = found.group("transfer", group)
+        for host in dict.fromkeys(cell.host for cell in cells):
+            title = (f"{what}, {host}, completion, by total size",)
+            own = [cell for cell in cells if cell.host == host]
+            tables.append(pivot(title, own, "nbytes", missing, head=show.size))
+    scalars = found.group("transfer", "Scalar")
+    if scalars:
+        tables.append(pivot(("A scalar, completion",), scalars, "nbytes", missing, head=show.size))
+    return tables
+
+
+def dtypes(found: Transfers, missing: Missing) -> list[Table]:
+    """Transfers by dtype where more than one was measured."""
+    tables = []
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in found.cells:
+        if cell.family == "transfer" and cell.dtype and method(cell) == COMPLETION:
+            groups.setdefault((cell.benchmark, cell.host), []).append(cell)
+    for (_, host), own in groups.items():
+        nbytes = usual_size(own, "dtype")
+        here = [cell for cell in own if cell.nbytes == nbytes]
+        several = {c.route for c in here if len({d.dtype for d in here if d.route == c.route}) > 1}
+        shown = [cell for cell in here if cell.route in several]
+        if shown:
+            title = (f"{own[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype",)
+            tables.append(pivot(title, shown, "dtype", missing))
+    return tables
+
+
+# Overlap
+
+
+def overlap(found: Transfers) -> list[Table]:
+    """The share that hides, the forms of a training step, the data loader."""
+    rows: list[tuple[Entry, ...]] = []
+    for each in hidden(found):
+        low, high = each.interval
+        parts = (each.product, each.transfer, each.both)
+        name = f"{each.transfer.direction}, {each.transfer.host}, {show.size(each.transfer.nbytes)}"
+        span = f"{show.percent(low)} to {show.percent(high)}"
+        rows.append((name, *(show.seconds(cell.seconds) for cell in parts), each.told(), span))
+    title = ("A non-blocking copy beside a matrix product on another stream, completion",)
+    columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
+    tables = [Table(title, columns, tuple(rows))]
+    tables.append(
+        _against(found.group("overlap", "TrainingStep"), "form", "naive", "A training step, by form and batch")
+    )
+    loader = found.group("overlap", "DataLoader")
+    tables.append(_against(loader, "host", "pageable", "A batch from a DataLoader to the device, by host memory"))
+    return [table for table in tables if table]
+
+
+def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
+    """One parameter down, sizes across: seconds, and how they compare with those of ``base``."""
+    sizes = sorted({cell.nbytes for cell in cells})
+    here = {(getattr(cell, name), cell.nbytes): cell for cell in cells}
+
+    def entry(value: str, nbytes: int) -> Entry:
+        cell, other = here.get((value, nbytes)), here.get((base, nbytes))
+        if cell is None:
+            return "n/a"
+        if other is None or cell is other:
+            return show.seconds(cell.seconds)
+        first, last = sorted((cell, other), key=lambda c: c.seconds)
+        how = (
+            f"tie with {base}" if tied(last, first) else f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}"
+        )
+        return [(show.seconds(cell.seconds),), (how,)]
+
+    values = dict.fromkeys(value for value, _ in here)
+    heads = [show.size(n) if n else "a batch" for n in sizes]
+    return Table((title,), (name, *heads), tuple((value, *(entry(value, n) for n in sizes)) for value in values))
+
+
+# One-time costs, the link
+
+ONCE = {
+    "allocate": "first pinned allocation in a process",
+    "pin_copy": "t.pin_memory(): a pinned copy of an existing tensor",
+    "register": "registering an existing tensor's memory in place",
+}
+
+
+def firsts(found: Transfers) -> list[Table]:
+    """What the first use costs, in seconds and in seconds a GiB."""
+    tables = []
+    context = found.group("firsts", "Context")
+    rows: list[tuple[Entry, ...]] = []
+    for cell in context:
+        rows.append(("the device's context, made by the first tensor on it", _range(cell)))
+    tables.append(Table(("The first tensor on the device",), ("what", "once a process"), tuple(rows)))
+    own = found.group("firsts", "PinnedMemory")
+    sizes = sorted({cell.nbytes for cell in own})
+    here = {(method(cell), cell.nbytes): cell for cell in own}
+    rows = []
+    for what in dict.fromkeys(method(cell) for cell in own):
+        cells = [here.get((what, n)) for n in sizes]
+        rows.append((ONCE.get(what, what), *(_once(cell) if cell else "n/a" for cell in cells)))
+    title = ("Pinned memory for the first time in a process, the context there already",)
+    tables.append(Table(title, ("what", *map(show.size, sizes)), tuple(rows)))
+    return [table for table in tables if table]
+
+
+def _range(cell: Cell) -> Entry:
+    low_high = show.interval(cell.low, cell.high)
+    return [(show.seconds(cell.seconds),), (low_high,)] if cell.processes > 1 else show.seconds(cell.seconds)
+
+
+def _once(cell: Cell) -> Entry:
+    per_gib = cell.seconds / cell.nbytes * 2**30
+    return [(show.seconds(cell.seconds),), (f"{show.significant(per_gib)} s/GiB",)]
+
+
+HARDWARE: Mapping[str, Callable[[float], str]] = {
+    "link generation": lambda value: f"Gen{value:.0f}",
+    "link width": lambda value: f"x{value:.0f}",
+    "graphics clock": lambda value: f"{value:.0f} MHz",
+    "memory clock": lambda value: f"{value:.0f} MHz",
+}
+
+
+def link(found: Transfers) -> list[Table]:
+    """The link as its driver describes it under load, what it carries, its measured limits, the floor of completion."""
+    hardware, capacity = found.link.hardware, found.link.capacity
+    rows: list[tuple[Entry, ...]] = []
+    for name, value in hardware.items():
+        rows.append((name, HARDWARE[name](value) if name in HARDWARE else f"{value:.0f}"))
+    if capacity is not None:
+        rows.append(("carried each way, after encoding", show.bandwidth(capacity)))
+    tables = [Table(("Read under load with nvidia-ml-py",), ("what", "value"), tuple(rows), numeric=False)]
+    limits = found.link.limits
+    sizes = sorted({n for by_size in limits.values() for n in by_size})
+    rows = []
+    for direction, by_size in limits.items():
+        moved = 2 if direction == BOTH else 1
+        entries: list[Entry] = []
+        for n in sizes:
+            cell = by_size.get(n)
+            entries.append(_limit(cell, moved, capacity) if cell else "n/a")
+        rows.append((direction, *entries))
+    notes: tuple[Line, ...] = ()
+    if BOTH in limits:
+        notes = (("Both at once: twice the size moves, and GB/s count both ways.",),)
+    title = ("The limit: a pinned copy into memory that exists, by the device's clock",)
+    tables.append(Table(title, ("direction", *map(show.size, sizes)), tuple(rows), notes))
+    if found.link.floor is not None:
+        rows = [("synchronize() of an idle device", _range(found.link.floor))]
+        tables.append(Table(("The floor of every completion time",), ("what", "a call"), tuple(rows)))
+    return [table for table in tables if table]
+
+
+def _limit(cell: Cell, moved: int, capacity: float | None) -> Entry:
+    rate = moved * cell.nbytes / cell.seconds
+    lines: list[Line] = [(show.bandwidth(rate),), (show.seconds(cell.seconds),)]
+    if capacity:
+        lines.append((f"{show.percent(rate / capacity / moved)} of what the link carries",))
+    return lines
+
+
+# Latency and bandwidth
+
+FITTED = (
+    "Time = α + bytes / bandwidth (decimal GB/s), fitted by relative error; n½: where half of the bandwidth is reached"
+)
+
+
+def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[Line]]:
+    """Hockney's model, a row a route, and a sentence on the routes that it does not fit; both empty at few sizes."""
+    series: dict[tuple[str, str, str], dict[int, float]] = {}
+    for cell in cells:
+        series.setdefault((cell.direction, cell.host, cell.route), {})[cell.nbytes] = cell.seconds
+    rows: list[tuple[Entry, ...]] = []
+    bent: list[str] = []
+    for (direction, host, route), seconds in series.items():
+        made = fit(seconds)
+        if made is not None and made.good:
+            rows.append(([(Code(route),), (f"{direction}, {host}" if host else direction,)], *_fitted(made)))
+        elif len(seconds) >= LEAST:
+            bent.append(route)
+    columns = ("route", "latency α", "bandwidth", "n½", "largest deviation")
+    table = Table((FITTED,), columns, tuple(rows))
+    lines: list[Line] = []
+    if bent:
+        why = "caches and page faults bend the line"
+        lines.append(
+            (f"No fit of time = α + bytes / bandwidth within {show.percent(GOOD)} ({why}): ", *named(bent), ".")
+        )
+    return [table] if table else [], lines
+
+
+def _fitted(made: Fit) -> tuple[str, ...]:
+    worst = show.percent(made.deviation)
+    return show.seconds(made.latency), show.bandwidth(made.bandwidth), show.size(round(made.half)), worst
