@@ -83,7 +83,10 @@ def latest(results: Results) -> tuple[Results, list[str]]:
     found: dict[str, str] = {}
     for table in every:
         found.update(zip(table["file"], table["toolchain"]))
-    recorded = [record["file"] for record in results.runs if record["file"] in found]
+    whole = [record for record in results.runs if record["file"] in found and not record.get("failed")]
+    # a history's last run is its first toolchain again: the page is about what was measured for its own sake
+    chosen = [record for record in whole if record.get("profile") != "tracking"] or whole
+    recorded = [record["file"] for record in chosen]
     file = recorded[-1] if recorded else list(found)[-1]
     processes, values, missing = (table[table["file"] == file] for table in every)
     runs = [record for record in results.runs if record["file"] == file]
