@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from analysis import answers, figures, questions, show, tables, transfer_tables, transfers
+from analysis import (
+    answers,
+    comparison,
+    comparison_figure,
+    figures,
+    questions,
+    show,
+    tables,
+    transfer_tables,
+    transfers,
+)
 from analysis.answers import ON_DEVICE, Advice, Answer, Cell
 from analysis.cli import Parser, UserError, run
 from analysis.figures import Figure
@@ -77,23 +87,39 @@ class Page:
     columns: dict[str, str]
 
 
-def latest(results: Results) -> tuple[Results, list[str]]:
-    """The results of the file that was run most recently, and the toolchains of the others."""
-    every = (results.processes, results.values, results.missing)
+def of_file(results: Results, file: str) -> Results:
+    """What one result file holds."""
+    tables = {name: getattr(results, name) for name in ("processes", "values", "missing")}
+    kept: dict[str, Any] = {name: table[table["file"] == file] for name, table in tables.items()}
+    kept["unknown"] = {key: figures for key, figures in results.unknown.items() if key[0] == file}
+    return replace(results, runs=[record for record in results.runs if record["file"] == file], **kept)
+
+
+def latest(results: Results) -> tuple[Results, Results | None, list[str]]:
+    """The results of the file that was run most recently, of the one before it, and the toolchains of all others."""
     found: dict[str, str] = {}
-    for table in every:
+    for table in (results.processes, results.values, results.missing):
         found.update(zip(table["file"], table["toolchain"]))
     whole = [record for record in results.runs if record["file"] in found and not record.get("failed")]
     # a history's last run is its first toolchain again: the page is about what was measured for its own sake
     chosen = [record for record in whole if record.get("profile") != "tracking"] or whole
-    recorded = [record["file"] for record in chosen]
-    file = recorded[-1] if recorded else list(found)[-1]
-    processes, values, missing = (table[table["file"] == file] for table in every)
-    runs = [record for record in results.runs if record["file"] == file]
-    others = [toolchain for name, toolchain in found.items() if name != file]
-    unknown = {key: figures for key, figures in results.unknown.items() if key[0] == file}
-    kept = {"processes": processes, "values": values, "missing": missing, "unknown": unknown}
-    return replace(results, runs=runs, **kept), others
+    recorded = list(dict.fromkeys(record["file"] for record in reversed(chosen))) or list(found)[::-1]
+    others = [toolchain for name, toolchain in found.items() if name != recorded[0]]
+    before = of_file(results, recorded[1]) if len(recorded) > 1 else None
+    return of_file(results, recorded[0]), before, others
+
+
+def comparison_section(base: Results | None, new: Results) -> Section:
+    """What got faster or slower against the run before on this machine; empty where there is none to compare with."""
+    title = "Against the run before"
+    if base is None or base.processes.empty or new.processes.empty:
+        return Section("comparison", title)
+    compared = comparison.compare(base, new)
+    intro, drawn, after = comparison_figure.section(compared)
+    counts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
+    return Section(
+        "comparison", title, intro, drawn, (tables.Table(("Verdicts",), ("verdict", "cells"), counts),), after
+    )
 
 
 def facts_of(results: Results) -> tuple[str, ...]:
@@ -150,7 +176,9 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], 
     return tuple(found)
 
 
-def sections_of(results: Results, cells: list[Cell], made: list[Answer], moved: Transfers) -> list[Section]:
+def sections_of(
+    results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
+) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
     missing = tables.Missing(results.missing)
     limit = answers.limit_of(cells)
@@ -259,6 +287,7 @@ def sections_of(results: Results, cells: list[Cell], made: list[Answer], moved: 
             ),
             tables=tuple(tables.contracts(results, semantics, shown)),
         ),
+        comparison_section(before, results),
         Section(
             "questions",
             "What users ask",
@@ -320,7 +349,7 @@ def _named(cells: dict[str, int], most: int = 12) -> str:
     return ", ".join(words) + (f" and {len(order) - most} more cells" if len(order) > most else "")
 
 
-def page_of(results: Results, machine: str, others: Sequence[str], csv: str) -> Page:
+def page_of(results: Results, before: Results | None, machine: str, others: Sequence[str], csv: str) -> Page:
     """Everything the page of a machine says."""
     cells = answers.cells_of(results)
     made = answers.answers(cells)
@@ -337,7 +366,7 @@ def page_of(results: Results, machine: str, others: Sequence[str], csv: str) -> 
         transfers=about_transfers,
         legend=LEGEND if about_transfers else (),
         warnings=warnings_of(results, others, cells, moved),
-        sections=sections_of(results, cells, made, moved),
+        sections=sections_of(results, before, cells, made, moved),
         command=record.get("command", "asv run --record-samples"),
         rebuild=f"python scripts/report.py --machine {machine}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
@@ -419,9 +448,9 @@ def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
 
 def build(results: Path, machine: str, output: Path) -> tuple[Page, Path]:
     """Build and write the page of one machine."""
-    loaded, others = latest(load(results, machine))
+    loaded, before, others = latest(load(results, machine))
     csv = csv_of(loaded)
-    page = page_of(loaded, machine, others, csv)
+    page = page_of(loaded, before, machine, others, csv)
     return page, write(output / machine, page, csv)
 
 

@@ -553,3 +553,28 @@ def test_sizes_are_powers_of_two(value, shown):
 @pytest.mark.parametrize("value, shown", [(1.234, "1.23×"), (41.2, "41×"), (526.3, "526×"), (1188.0, "1,190×")])
 def test_ratios_have_two_or_three_digits(value, shown):
     assert show.ratio(value) == shown
+
+
+def test_two_toolchains_are_compared(tmp_path):
+    """A route that became twice as slow, among others that did not, is named under a heading of its own."""
+    routes = [contract(f"route_{number}(a)", "alias") for number in range(12)]
+
+    def run_of(factor, tag, commit, started):
+        times = {(r["expression"], 8): [1e-6 * (1 + 0.004 * p) for p in (0, 1, 2, 3)] for r in routes}
+        times["route_3(a)", 8] = [seconds * factor for seconds in times["route_3(a)", 8]]
+        benches = [conversion(times, routes)]
+        made = {"tag": tag, "torch": tag.split("-")[1], "numpy": "1.26"}
+        resultfiles.write(
+            tmp_path / "results",
+            benches,
+            records=[resultfiles.record(benches, toolchain=made, started=started)],
+            commit=commit,
+        )
+
+    run_of(1.0, "torch-2.0-numpy-1.26", "a" * 40, "2026-01-01T00:00:00+00:00")
+    run_of(2.0, "torch-2.1-numpy-1.26", "b" * 40, "2026-01-02T00:00:00+00:00")
+    text = (build(tmp_path / "results", tmp_path / "out") / "README.md").read_text(encoding="utf-8")
+    section = text.split("Against the run before", 2)[-1].split("\n## ")[0]
+    assert "torch-2.0-numpy-1.26" in section and "torch-2.1-numpy-1.26" in section
+    assert re.search(r"1 slower of 12 cells", section)
+    assert "route\\_3" in section or "route_3(a)" in section
