@@ -80,8 +80,13 @@ ONE_EACH = (
     Rule(r"semantics\..*", dtype=["float32"]),
 )
 
-TRANSFER_SIZES = [4, 4 * KIB, MIB, 16 * MIB, 64 * MIB]
-NON_BLOCKING = r".*(non_blocking=True|copy_in_chunks).*"
+COMPLETION = r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion"
+DEVICE_COPY, HOST_COPY = "d.copy_(t, non_blocking=True)", "h.copy_(t, non_blocking=True)"
+EARLY = r".*(non_blocking=True|copy_in_chunks).*"
+CHOSEN = [
+    *("t.to(device)", "t.to(device, non_blocking=True)", "d.copy_(t)", DEVICE_COPY),
+    *("t.cpu()", "t.to('cpu', non_blocking=True)", "h.copy_(t)", HOST_COPY),
+]
 
 PROFILES = {
     "quick": Profile(
@@ -117,34 +122,22 @@ PROFILES = {
     ),
     # the cross product of everything on the CPU; transfers have a profile of their own
     "full": Profile(4, 40.0, (Rule(rf"(?!{NEEDS_DEVICE}).*"),)),
-    # what the accelerator's half of a page is made from
+    # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
+    # so every route at three sizes, and those that people choose between at all
     "transfers": Profile(
         2,
         8.0,
         (
-            Rule(r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion", dtype=["float32"], nbytes=TRANSFER_SIZES),
-            Rule(
-                r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion",
-                dtype=["float32"],
-                nbytes=[64 * KIB, 256 * MIB, 1024 * MIB],
-                route=r"'(t\.to\(device(, non_blocking=True)?\)|d\.copy_\(t(, non_blocking=True)?\)|t\.cpu\(\)"
-                r"|h\.copy_\(t(, non_blocking=True)?\))'|\"t\.to\('cpu', non_blocking=True\)\"",
-            ),
-            Rule(
-                r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion",
-                nbytes=[16 * MIB],
-                memory=["pinned"],
-                route=["d.copy_(t, non_blocking=True)", "h.copy_(t, non_blocking=True)"],
-            ),
-            Rule(
-                r"transfer\..*\.timeit_enqueue", dtype=["float32"], nbytes=[4 * KIB, MIB, 64 * MIB], route=NON_BLOCKING
-            ),
+            Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, MIB, 64 * MIB], memory=["pageable", "pinned"]),
+            Rule(COMPLETION, dtype=["float32"], route=CHOSEN),
+            Rule(COMPLETION, nbytes=[16 * MIB], memory=["pinned"], route=[DEVICE_COPY, HOST_COPY]),
+            Rule(r"transfer\..*\.timeit_enqueue", dtype=["float32"], nbytes=[4 * KIB, MIB, 64 * MIB], route=EARLY),
             Rule(
                 r"transfer\..*\.timeit_sustained",
                 dtype=["float32"],
                 nbytes=[4 * KIB, MIB, 64 * MIB],
                 memory=["pinned"],
-                route=NON_BLOCKING,
+                route=EARLY,
             ),
             Rule(r"transfer\.(Casting|Transposed)\..*", nbytes=[16 * MIB]),
             Rule(r"transfer\.(Scalar|TreeToNumpy|TreeToDevice)\..*", nbytes=[4, 4 * KIB, MIB]),
