@@ -45,22 +45,13 @@ LEGEND: tuple[Line, ...] = (
         "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
         "pinned copy into memory that exists, measured in the same run and direction. A condition is a hazard that "
         "completion heeds by waiting; “no condition” has none. ",
-        *(
-            Code("device"),
-            " is the accelerator, ",
-            Code("d"),
-            " an existing tensor on it, ",
-            Code("h"),
-            " an existing ",
-        ),
-        *(
-            "host tensor, ",
-            Code("s"),
-            " a persistent pinned staging tensor, ",
-            Code("stages"),
-            " two pinned chunks and a ",
-        ),
-        "side stream.",
+        *(Code("a"), " is a NumPy array, "),
+        *(Code("t"), " the tensor to move, "),
+        *(Code("device"), " the accelerator, "),
+        *(Code("d"), " an existing tensor on it, "),
+        *(Code("h"), " an existing host tensor, "),
+        *(Code("s"), " a persistent pinned staging tensor, "),
+        *(Code("stages"), " two pinned chunks and a side stream."),
     ),
 )
 TRANSFERS_VERIFIED: Line = (

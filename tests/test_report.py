@@ -3,6 +3,7 @@
 import builtins
 import csv
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -351,6 +352,33 @@ def test_the_csv_holds_every_process_and_count(rich_results, page):
     assert digest in (page / "index.html").read_text() and digest in (page / "README.md").read_text()
     documented = ", ".join(spreadsheet.COLUMNS).split(", ")
     assert set(rows[0]) == set(documented)
+
+
+def test_a_full_profile_makes_a_csv_below_two_megabytes(tmp_path):
+    routes = [contract(f"torch.from_numpy(a).way{i:02}()", "copy") for i in range(50)]  # as long as real ones
+    dtypes = ("float32", "float64", "complex128", "bfloat16", "uint8", "int64", "float16", "bool", "int8", "int16")
+    seconds = [1.234567891e-5, 1.3456789123e-5, 1.4567891234e-5, 1.5678912345e-5]
+    sizes = [2**i for i in range(20, 27)]
+    times = {(one["expression"], dtype, n): seconds for one in routes for dtype in dtypes for n in sizes}
+    loaded = load(resultfiles.write(tmp_path, [conversion(times, routes, dtypes=dtypes)]))
+    assert len(loaded.processes) == 14_000
+    assert len(spreadsheet.csv_of(loaded).encode()) < 2e6
+
+
+def test_figures_of_benchmarks_that_are_no_more_are_counted_and_named(rich_results, tmp_path):
+    path = rich_results / "benchmarks.json"
+    described = json.loads(path.read_text())
+    del described["novel.Family.timeit_anything"]
+    path.write_text(json.dumps(described))
+    made = build(rich_results, tmp_path / "out")
+    said = "6 figures are not shown, of benchmarks that benchmarks.json does not describe any more: "
+    assert f"{said}<code>novel.Family.timeit_anything</code>." in (made / "index.html").read_text()
+
+
+def test_questions_are_answered_as_far_as_the_cpu_goes(page):
+    markdown = (page / "README.md").read_text()
+    assert "`torch.from_numpy(a)` shares memory (measured: alias), 400 ns at 16 MiB." in markdown
+    assert "3, 7, 8, 9, 10 and 11: about accelerators | not measured here: needs the transfers profile." in markdown
 
 
 def test_failed_and_skipped_cells_are_counted_and_named(page):

@@ -178,6 +178,50 @@ def test_a_contract_of_another_kind_is_one_clear_line(tmp_path, name, value):
         load(tmp_path)
 
 
+def test_samples_per_process_of_zero_is_one_clear_line(results):
+    path = results / "benchmarks.json"
+    described = json.loads(path.read_text())
+    described["limits.Memcpy.timeit_copy"]["samples_per_process"] = [0]
+    path.write_text(json.dumps(described))
+    with pytest.raises(UserError, match="samples_per_process of limits.Memcpy.timeit_copy holds 0"):
+        load(results)
+
+
+@pytest.mark.parametrize("params", [[], {}, [["1"], ["2"]]])
+def test_other_parameters_than_their_names_are_one_clear_line(results, params):
+    path = results / "benchmarks.json"
+    described = json.loads(path.read_text())
+    described["limits.Memcpy.timeit_copy"]["params"] = params
+    path.write_text(json.dumps(described))
+    with pytest.raises(UserError, match="names other parameters of limits.Memcpy.timeit_copy"):
+        load(results)
+
+
+def test_results_without_parameters_that_their_benchmark_has_are_one_clear_line(results):
+    file = json.loads((results / RESULT).read_text())
+    file["results"]["limits.Memcpy.timeit_copy"][1] = []
+    (results / RESULT).write_text(json.dumps(file))
+    with pytest.raises(UserError, match="not a result file of this suite"):
+        load(results)
+
+
+@pytest.mark.parametrize("name, value", [("commit_hash", []), ("python", None), ("params", []), ("results", [])])
+def test_a_file_of_another_kind_is_one_clear_line(results, name, value):
+    file = json.loads((results / RESULT).read_text())
+    (results / RESULT).write_text(json.dumps(file | {name: value}))
+    with pytest.raises(UserError, match="not a result file of this suite"):
+        load(results)
+
+
+def test_figures_of_benchmarks_that_are_no_more_are_counted(results):
+    path = results / "benchmarks.json"
+    described = json.loads(path.read_text())
+    del described["conversion.NumpyToTorch.timeit_convert"]
+    path.write_text(json.dumps(described))
+    loaded = load(results)
+    assert loaded.unknown == {("c0ffee00-toolchain-py3.11", "conversion.NumpyToTorch.timeit_convert"): 2}
+
+
 @pytest.mark.parametrize("column, value", [(5, [float("inf")]), (5, ["x"]), (2, None), (6, [["x"]]), (6, [[-1.0]])])
 def test_a_result_of_another_kind_is_one_clear_line(results, column, value):
     path = results / RESULT

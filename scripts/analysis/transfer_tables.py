@@ -23,6 +23,8 @@ from .transfers import (
     non_blocking,
 )
 
+UNBROKEN = "\N{NO-BREAK SPACE}"
+
 
 def decision(found: Transfers) -> list[Table]:
     """One table a direction: memory state × size band, the figures at the band's largest size."""
@@ -41,7 +43,7 @@ def decision(found: Transfers) -> list[Table]:
                 rows.append(
                     (
                         [(f"{need.way[:1].upper()}{need.way[1:]}",), (need.fresh,)],
-                        sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}",
+                        (sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}").replace(" ", UNBROKEN),
                         lines,
                         show.seconds(choice.cell.seconds),
                         *_speed(choice.cell, found),
@@ -49,7 +51,8 @@ def decision(found: Transfers) -> list[Table]:
                         _condition(faster(segment), choice.cell, found),
                     )
                 )
-        columns = ("need", "size", "fastest without a condition", "completion", "GB/s", "% of the limit", "next")
+        take = "fastest, without a condition unless said"
+        columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next")
         title = (f"{direction}: completion, GB/s and % at the largest size of each row",)
         tables.append(Table(title, (*columns, "faster on a condition"), tuple(rows), numeric=False))
     return [table for table in tables if table]

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from profiles import NON_BLOCKING
-
 from . import show
 from .answers import BY_BYTES, INTO, Advice, Cell, Choice, Segment, choose, tied, usual_dtype
 from .results import Results
@@ -70,7 +68,8 @@ def method(cell: Cell) -> str:
 
 
 def non_blocking(route: str) -> bool:
-    return re.fullmatch(NON_BLOCKING, route) is not None
+    """Whether the call may return before the bytes have arrived, as the catalogue has it (Route.non_blocking)."""
+    return "non_blocking=True" in route or "copy_in_chunks" in route
 
 
 def need(cell: Cell) -> Need:

@@ -1,0 +1,359 @@
+"""The page of a machine with an accelerator: advice by completion, three clocks kept apart, what is missing said.
+
+Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts are the suite's own.
+"""
+
+import re
+
+import accelerator
+import pytest
+import report
+import resultfiles
+from accelerator import GIB, KIB, LINK, MIB, around
+from analysis import answers, hockney, show, transfer_tables, transfers
+from analysis.results import load
+from resultfiles import SKIPPED, Bench
+
+from benchmarks import routes
+
+HOST, DEVICE = "host→device", "device→host"
+
+
+def read(tmp_path, benches, **changes):
+    """The transfers of these benchmarks."""
+    loaded = load(accelerator.write(tmp_path, benches, **changes))
+    return transfers.transfers_of(loaded, answers.cells_of(loaded), answers.ON_DEVICE)
+
+
+def advice(found):
+    return {
+        one.title: "\n".join(show.to_plain(line) for line in (*one.lines, *one.notes))
+        for one in transfers.advice(found)
+    }
+
+
+def page(tmp_path, benches, **changes):
+    """HTML and Markdown of these benchmarks' page."""
+    root = accelerator.write(tmp_path / "results", benches, **changes)
+    assert report.main(["--results", str(root), "--output", str(tmp_path / "out")]) == 0
+    return [(tmp_path / "out" / "box" / name).read_text(encoding="utf-8") for name in ("index.html", "README.md")]
+
+
+def changed(benches, name, change):
+    """The benchmarks, the cells of one of them changed: key and seconds to seconds."""
+    for bench in benches:
+        if bench.name == name:
+            bench.cells = {key: change(key, value) for key, value in bench.cells.items()}
+    return benches
+
+
+@pytest.fixture(scope="module")
+def benches():
+    return accelerator.transfers()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, benches):
+    return page(tmp_path_factory.mktemp("page"), benches)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory, benches):
+    return read(tmp_path_factory.mktemp("found"), benches)
+
+
+# Advice
+
+
+def test_every_need_has_its_answer(found):
+    assert list(advice(found)) == [
+        "From a NumPy array of 64 MiB to the device",
+        "From a pageable host tensor of 64 MiB to the device",
+        "From a pinned host tensor of 64 MiB to the device",
+        "From a registered host tensor of 64 MiB to the device",
+        "From the device to a NumPy array of 64 MiB",
+        "From the device to a pageable host tensor of 64 MiB",
+        "From the device to a pinned host tensor of 64 MiB",
+        "From the device to a number: a scalar such as a loss",
+    ]
+
+
+def test_a_faster_route_with_a_condition_stands_beside_the_one_without(found):
+    said = advice(found)["From a pageable host tensor of 64 MiB to the device"]
+    assert "into a device tensor that exists, no condition: `d.copy_(t)`, 5.60 ms, 12 GB/s, 24 % of the limit" in said
+    assert "into a device tensor that exists, faster, on a condition: `copy_in_chunks(d, t, stages)`" in said
+    assert "the current stream waits for it, the host does not." in said
+    assert "`copy_in_chunks(d, t, stages)` needs streams." in said
+
+
+def test_where_every_route_has_a_condition_the_answer_says_so(found):
+    said = advice(found)["From the device to a pinned host tensor of 64 MiB"]
+    assert "a new tensor, on a condition: `t.to('cpu', non_blocking=True)`" in said
+    assert "reading the result before a synchronize gives garbage." in said
+
+
+def test_a_hazard_that_waiting_does_not_mend_is_no_condition(tmp_path, benches):
+    """t.cpu().numpy().copy() copies twice; however fast it reads, waiting does not make it right to take."""
+    slow = accelerator.transfers()
+
+    def change(key, value):
+        return around(1e-6) if key[0] == "t.cpu().numpy().copy()" and value != SKIPPED else value
+
+    found = read(tmp_path, changed(slow, "transfer.DeviceToHost.timeit_completion", change))
+    said = advice(found)["From the device to a NumPy array of 64 MiB"]
+    assert said.startswith("no condition: `t.cpu().numpy()`")
+    assert "on a condition" not in said
+    assert "`t.cpu().numpy().copy()` is faster, 1.00 µs, but: t.cpu() is a copy already" in said
+
+
+def test_the_time_of_an_answer_is_completion_and_never_enqueue(tmp_path):
+    def change(key, value):
+        return around(1e-9) if value != SKIPPED else value
+
+    for name in ("HostToDevice", "DeviceToHost"):
+        benches = changed(accelerator.transfers(), f"transfer.{name}.timeit_enqueue", change)
+    assert not [said for said in advice(read(tmp_path, benches)).values() if "1.00 ns" in said]
+
+
+def test_one_size_is_enough(tmp_path):
+    found = read(tmp_path, accelerator.transfers(chosen=lambda cell: f", {MIB})" in cell or "(" not in cell))
+    assert "From a pinned host tensor of 1 MiB to the device" in advice(found)
+    assert transfer_tables.fits(found.of("completion")) == ([], [])
+
+
+def test_without_a_limit_there_is_no_share_and_a_reason(tmp_path):
+    benches = [bench for bench in accelerator.transfers() if not bench.name.startswith("link.Limit")]
+    assert "the limit was not measured in this run" in "".join(advice(read(tmp_path / "a", benches)).values())
+    html, markdown = page(tmp_path, benches)
+    assert "of the limit" not in re.sub(r"% of the limit</th>", "", html).replace("fastest", "")
+    assert "No % of the link's limit: it was not measured." in markdown
+
+
+def test_a_device_without_pinned_memory(tmp_path):
+    benches = accelerator.transfers(skipped=("pinned", "registered"))
+    settings = accelerator.SETTINGS | {"device": "mps", "device_name": "mps"}
+    given = {"settings": settings, "skipped": "mps has no pinned memory: no"}
+    root = resultfiles.write(
+        tmp_path / "results",
+        benches,
+        records=[resultfiles.record(benches, settings=settings, skipped=given["skipped"])],
+    )
+    assert report.main(["--results", str(root), "--output", str(tmp_path / "out")]) == 0
+    markdown = (tmp_path / "out" / "box" / "README.md").read_text(encoding="utf-8")
+    assert "Nothing on pinned memory: mps has no pinned memory: no." in markdown
+    assert "No % of the link's limit: it was not measured (mps has no pinned memory: no)." in markdown
+    assert "From a pageable host tensor" in markdown and "From a pinned host tensor" not in markdown
+
+
+def test_what_is_non_blocking_is_what_the_catalogue_calls_so():
+    for route in routes.ROUTES:
+        assert transfers.non_blocking(route.expression) == route.non_blocking
+
+
+# Tables and figures
+
+
+def test_the_sections_of_an_accelerator(built):
+    sections = re.findall(r'<section id="([^"]+)">', built[0])
+    assert sections == [
+        *("transfers", "clocks", "more-transfers", "overlap", "firsts", "link"),
+        *("contracts", "questions", "method", "data"),
+    ]
+    assert "An Accelerator (cuda:0)" in built[0]
+
+
+def test_the_decision_table_covers_both_ways_and_every_memory(found):
+    to_device, to_host = transfer_tables.decision(found)
+    for table, hosts in ((to_device, ("pageable", "pinned", "registered")), (to_host, ("pageable", "pinned"))):
+        said = " ".join(show.to_plain(line) for row in table.rows for line in row[0])
+        assert all(host in said for host in hosts) and "NumPy array" in said
+    need = [("From a pinned host tensor to the device",), ("a new tensor",)]
+    row = [row for row in to_device.rows if row[0] == need][-1]  # the band of the largest sizes
+    assert row[1].replace("\N{NO-BREAK SPACE}", " ") == "16 MiB to 1 GiB" and row[2] == [("t.to(device)",)]
+    assert row[4:6] == ("48", "97 %")
+
+
+def test_bands_have_one_route_each_and_cover_every_size(found):
+    for cells in transfers.needs(found.of("completion")).values():
+        segments = transfers.bands(cells)
+        sizes = [choice.nbytes for segment in segments for choice in segment.choices]
+        assert sizes == sorted({cell.nbytes for cell in cells})
+
+
+def test_figures_name_their_clock(built):
+    captions = re.findall(r"<figure>\s*<h3>([^<]+)</h3>", built[0])
+    assert len(captions) == len(set(captions)) > 10
+    for caption in captions:
+        assert any(clock in caption for clock in ("completion", "enqueue", "sustained")), caption
+    assert "measured limit" in built[0]
+
+
+def test_three_clocks_side_by_side(found):
+    (table,) = transfer_tables.clocks(found)
+    assert table.columns[2:] == ("completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
+    row = next(r for r in table.rows if r[:2] == (("t.to(device, non_blocking=True)",), f"{HOST}, pinned"))
+    assert row[2].startswith("1.39 ms, 48 GB/s") and row[3].endswith("µs") and row[5].startswith("1.37 ms, 49 GB/s")
+
+
+def test_a_route_without_sustained_leaves_it_empty(tmp_path):
+    benches = [bench for bench in accelerator.transfers() if not bench.name.endswith("sustained")]
+    (table,) = transfer_tables.clocks(read(tmp_path, benches))
+    assert {row[5] for row in table.rows} == {""}
+    assert "Sustained is" not in page(tmp_path, benches)[1]
+
+
+# Overlap
+
+
+@pytest.mark.parametrize(
+    "product, moved, both, told",
+    [
+        (3e-3, 1e-3, 3e-3, "100 %"),
+        (3e-3, 1e-3, 4e-3, "0 %"),
+        (1e-3, 3e-3, 3.5e-3, "50 %"),
+        (3e-3, 1e-3, 2.96e-3, "all (104 % by noise)"),
+        (3e-3, 1e-3, 4.05e-3, "none (-5 % by noise)"),
+    ],
+)
+def test_the_share_that_hides(tmp_path, product, moved, both, told):
+    parts = {"product": product, "transfer": moved, "both": both}
+    cells = {(HOST, "pinned", part, MIB): around(seconds) for part, seconds in parts.items()}
+    params = {"direction": [HOST], "memory": ["pinned"], "part": list(parts), "nbytes": [MIB]}
+    (each,) = transfers.hidden(read(tmp_path, [Bench("overlap.Hidden.timeit_completion", params, cells)]))
+    assert each.told() == told
+    low, high = each.interval
+    assert low <= each.share <= high
+
+
+def test_a_part_that_is_missing_hides_nothing(tmp_path):
+    def change(key, value):
+        return SKIPPED if key[2] == "both" else value
+
+    benches = changed(accelerator.transfers(), "overlap.Hidden.timeit_completion", change)
+    assert transfers.hidden(read(tmp_path, benches)) == []
+
+
+def test_forms_of_a_step_stand_against_the_naive_one(found):
+    step, loader = transfer_tables.overlap(found)[1:]
+    assert [row[0] for row in step.rows] == ["naive", "pinned", "pinned non_blocking", "prefetch"]
+    assert step.rows[3][1][1] == ("1.43× as fast as naive",)
+    assert loader.rows[1][1][1] == ("1.25× as fast as pageable",)
+
+
+def test_one_time_costs_by_the_gib(found):
+    context, pinned = transfer_tables.firsts(found)
+    assert context.rows[0][1][0] == ("210 ms",)
+    assert pinned.rows[0][-1] == [("400 ms",), ("0.400 s/GiB",)]
+
+
+# The link
+
+
+def test_limits_take_the_best_size_and_both_ways_move_twice(found):
+    assert found.link.bandwidth(HOST) == pytest.approx(LINK, rel=0.01)
+    assert found.link.bandwidth(transfers.BOTH) == pytest.approx(1.8 * LINK, rel=0.01)
+    assert found.link.capacity == pytest.approx(63.0e9, rel=0.001)
+    assert transfers.impossible(found) == []
+
+
+@pytest.mark.parametrize("generation, loud", [(3, True), (4, True), (5, False)])
+def test_more_than_the_link_carries_is_said_loudly(tmp_path, monkeypatch, generation, loud):
+    monkeypatch.setitem(accelerator.HARDWARE, "link generation", generation)
+    html, markdown = page(tmp_path, accelerator.transfers())
+    assert ('<p class="warning">Not possible:' in html) == loud
+    assert ("> Not possible:" in markdown) == loud
+
+
+def test_enqueue_is_not_taken_for_more_than_the_link_carries(tmp_path):
+    def change(key, value):
+        return around(1e-8) if value != SKIPPED else value
+
+    benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_enqueue", change)
+    assert transfers.impossible(read(tmp_path, benches)) == []
+
+
+def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_path):
+    def change(key, value):
+        return around(1e-8) if key[1] == "pinned" and value != SKIPPED else value
+
+    benches = [bench for bench in accelerator.transfers() if "Hardware" not in bench.name]
+    warned = transfers.impossible(read(tmp_path, changed(benches, "transfer.HostToDevice.timeit_completion", change)))
+    assert len(warned) == 1 and warned[0][0].startswith("Doubtful: ")
+
+
+# Questions
+
+
+def answers_of(markdown):
+    rows = re.findall(r"^\| (\d+)\. [^|]*\| (.*) \| $", markdown, re.MULTILINE)
+    return {int(number): answer for number, answer in rows}
+
+
+def test_every_question_about_a_device_is_answered_from_its_figures(built):
+    said = answers_of(built[1])
+    assert sorted(said) == list(range(1, 13))
+    for number in (3, 5, 7, 8, 9, 10, 11):
+        assert "not measured here" not in said[number], number
+    assert "33.6 ms" in said[3] and "5.99× as fast" in said[3]
+    assert "the call holds its caller for 4.80 ms of that" in said[8]
+    assert "reading the result before a synchronize gives garbage" in said[9]
+    assert "210 ms" in said[11] and "0.400 s/GiB" in said[11]
+    assert said[1] == said[2] == said[6] == "not measured here."
+
+
+def test_questions_without_their_figures_say_so(tmp_path):
+    benches = [bench for bench in accelerator.transfers() if bench.name.startswith(("link.", "firsts.Context"))]
+    said = answers_of(page(tmp_path, benches)[1])
+    for number in (3, 7, 8, 9, 10):
+        assert said[number] == "not measured here: needs the transfers profile."
+    assert "210 ms" in said[11]
+
+
+# The page holds together
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path, benches):
+    pages = []
+    for name in ("one", "two"):
+        root = accelerator.write(tmp_path / name / "results", benches)
+        report.main(["--results", str(root), "--output", str(tmp_path / name / "out")])
+        pages.append({path.name: path.read_bytes() for path in (tmp_path / name / "out" / "box").iterdir()})
+    assert pages[0] == pages[1]
+
+
+def test_ids_are_unique_and_nothing_is_loaded(built):
+    ids = re.findall(r'\bid="([^"]+)"', built[0])
+    assert len(ids) == len(set(ids))
+    assert not re.search(r"<(script|link|img|iframe)\b|@import|url\((?!#)|src=", built[0])
+
+
+def test_the_terminal_says_transfers(tmp_path, capsys, benches):
+    page(tmp_path, benches)
+    assert "From a NumPy array of 64 MiB to the device" in capsys.readouterr().out
+
+
+# Hockney's model
+
+
+def test_exact_data_give_their_parameters():
+    made = hockney.fit({n: 5e-6 + n / 2e10 for n in (4, 4 * KIB, MIB, 64 * MIB, GIB)})
+    assert (made.latency, made.bandwidth) == (pytest.approx(5e-6), pytest.approx(2e10))
+    assert made.half == pytest.approx(1e5) and made.deviation < 1e-9 and made.good
+    assert made.seconds(MIB) == pytest.approx(5e-6 + MIB / 2e10)
+
+
+def test_too_few_sizes_and_lines_that_fall_have_no_fit():
+    assert hockney.fit({n: 1e-6 + n / 1e10 for n in (4, KIB, MIB)}) is None
+    assert hockney.fit({n: 1e-3 / n for n in (4, KIB, MIB, GIB)}) is None
+
+
+def test_a_bent_line_is_no_good_fit():
+    made = hockney.fit({4: 1e-6, KIB: 1e-6, MIB: 4e-5, 16 * MIB: 6e-4, 64 * MIB: 3e-2})
+    assert made is None or not made.good
+
+
+def test_fits_are_shown_with_their_deviation_and_misfits_named(found):
+    (table,), lines = transfer_tables.fits(found.of("completion"))
+    entry = next(r for r in table.rows if r[0] == [("d.copy_(t)",), (f"{HOST}, pinned",)])
+    assert entry[1] == "9.20 µs" and entry[2] in ("48 GB/s", "49 GB/s") and entry[4] == "0 %"
+    assert "t.cpu()" in show.to_plain(lines[0]) and "No fit" in show.to_plain(lines[0])
