@@ -49,7 +49,8 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
                     "of the source over seconds. "
                     + _limit_words(found)
                     + "Tie: the ranges of the processes overlap. A condition is the hazard in a contract, which "
-                    "completion heeds by waiting.",
+                    "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
+                    "curves below.",
                 ),
                 *_absent(found),
                 *_evidence(found),

@@ -88,7 +88,7 @@ def clocks(found: Transfers) -> list[Table]:
     for direction, host, route in dict.fromkeys(key[:3] for key in here):
         cells = [here.get((direction, host, route, clock)) for clock in (COMPLETION, ENQUEUE, SUSTAINED)]
         done, queued, several = cells
-        share = f"{show.percent(queued.seconds / done.seconds)}" if queued and done else ""
+        share = f"{show.significant(100 * queued.seconds / done.seconds, 2)} %" if queued and done else ""
         rows.append(
             (
                 (Code(route),),

@@ -8,6 +8,7 @@ route and its condition beside it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -206,10 +207,17 @@ def conditional(choice: Choice) -> Cell | None:
     return next((cell for cell in choice.hazardous if non_blocking(cell.route)), None)
 
 
+def comparable(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells at the sizes with the most routes: where some were not measured, the fastest may be among these."""
+    routes = Counter(cell.nbytes for cell in cells)
+    most = max(routes.values(), default=0)
+    return [cell for cell in cells if routes[cell.nbytes] == most]
+
+
 def bands(cells: Sequence[Cell]) -> list[Segment]:
     """Neighbouring sizes with one route, cut where the route that is faster under a condition changes."""
     found: list[Segment] = []
-    for segment in choose(cells):
+    for segment in choose(comparable(cells)):
         parts: list[list[Choice]] = []
         best: list[set[str]] = []
         for choice in segment.choices:
