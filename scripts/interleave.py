@@ -209,7 +209,7 @@ def serve(job: dict[str, Any]) -> Any:
     record.update(measure.summary(state.log))
     record["command"] = job["command"]
     record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
-    filed = commit or ledger.commit_hash(measure.ROOT / ".asv" / "ledger", toolchain)
+    filed = commit or toolchain.commit
     path = measure.file_record(record, filed)
     state.finish()
     return path.name

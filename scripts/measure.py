@@ -28,7 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
-def asv(*arguments: str, log: Path | None = None) -> list[str]:
+def asv(*arguments: str) -> list[str]:
     """Command line of an asv command in the checkout."""
     return [sys.executable, "-m", "asv", *arguments, "--config", str(ROOT / "asv.conf.json")]
 

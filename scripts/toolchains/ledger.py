@@ -204,8 +204,3 @@ def make(path: Path, outside: Iterable[Toolchain] = (), here: Toolchain | None =
                 raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-
-
-def commit_hash(path: Path, toolchain: Toolchain) -> str:
-    """Hash of a toolchain's commit, in the ledger at ``path`` and in every other."""
-    return toolchain.commit
