@@ -10,6 +10,7 @@ is saved when it is done, so an interruption costs a round at most.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.cli import Parser, UserError, run
-from measure import NAME, ROOT, State, cells_of, check_asv, discover, file_record, new_record, progress, take_rounds
+from measure import (
+    NAME,
+    RESULTS,
+    ROOT,
+    State,
+    cells_of,
+    check_asv,
+    discover,
+    file_record,
+    new_record,
+    progress,
+    take_rounds,
+)
 from profiles import PROFILES, Profile
 from toolchains import installed, ledger
 
@@ -55,10 +68,25 @@ def check_ready() -> ledger.Toolchain:
     return toolchain
 
 
+def check_machine(directory: Path) -> None:
+    """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
+    try:
+        known = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+        there = known["cpu"], int(known["num_cpu"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # asv writes the file anew
+    if there != (installed.cpu_model(), os.cpu_count()):
+        raise UserError(
+            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores): "
+            "give this one a name of its own by --machine"
+        )
+
+
 def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Toolchain, machine: str) -> Path:
     """Run the profile's rounds; the run record that lies beside asv's result file."""
     from toolchains import plugin  # imports asv, which check_ready has found
 
+    check_machine(RESULTS / machine)
     plugin.register(machine)
     benchmarks = discover(machine)
     rounds = chosen.rounds or profile.rounds

@@ -181,3 +181,17 @@ def test_resume_is_of_the_same_run(checkout, profile, rounds):
     state.write_text(json.dumps(record), encoding="utf-8")
     done = checkout.run("scripts/run.py", *FAST, "--profile", profile, "--resume")
     assert "the interrupted run was quick on torch-1-numpy-1" in one_line(done)
+
+
+@pytest.mark.parametrize("change", [{"cpu": "Another CPU"}, {"num_cpu": "1024"}])
+def test_results_of_another_machine_are_not_mixed_with(change, tmp_path):
+    """Two machines of one name would make a page of figures from both."""
+    mine = {"machine": "box", "cpu": verb.installed.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
+    known = tmp_path / "box" / "machine.json"
+    known.parent.mkdir()
+    verb.check_machine(known.parent)  # none yet
+    known.write_text(json.dumps(mine), encoding="utf-8")
+    verb.check_machine(known.parent)
+    known.write_text(json.dumps({**mine, **change}), encoding="utf-8")
+    with pytest.raises(verb.UserError, match="another machine .*--machine"):
+        verb.check_machine(known.parent)
