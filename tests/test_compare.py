@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import venv
@@ -626,3 +627,19 @@ def test_a_planted_slowdown_is_found_with_four_processes(tmp_path, home):
     print(told)
     assert set(slower["route"]) == {"torch.as_tensor(a)"}, told
     assert result.exit_code == 1
+
+
+def committed():
+    """Result files of the repository itself: every family and parameter that the suite has."""
+    return [path for path in sorted((ROOT / "reports" / "results").glob("*/*.json")) if path.name != "machine.json"]
+
+
+@pytest.mark.parametrize("file", committed(), ids=lambda path: path.parent.name)
+def test_every_cell_of_real_results_can_be_told_and_drawn(file, tmp_path):
+    copy = tmp_path / "results" / file.parent.name / file.name
+    shutil.copytree(file.parent.parent, tmp_path / "results")
+    compared = compare.compare_files(str(file), str(copy), None, Settings())
+    told = words.text(compared, True), words.markdown(compared, True, "compare"), words.as_json(compared, "compare")
+    assert all(len(text) > 1000 for text in told)
+    assert told[0].count("torch.from_numpy(a)") > 10 and "all threads" in told[0]
+    assert comparison_figure.forest(compared).file.count("<svg") == 1

@@ -101,7 +101,7 @@ def cell_line(row: Mapping[str, Any]) -> Line:
         if name == "nbytes":
             parts.append(show.size(float(value)))
         elif name == "threads":
-            parts.append(f"{int(float(value))} threads")
+            parts.append("one thread" if value == "one" else f"{value} threads")
         else:
             parts.append(str(value))
     method = str(row["method"]).removeprefix("timeit_")
