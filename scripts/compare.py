@@ -194,14 +194,10 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
     import interleave
     from analysis.comparison import to_measure_again
-    from measure import NAME, progress
-    from profiles import PROFILES
+    from measure import check_chosen, progress
     from toolchains import installed
 
-    if chosen.profile not in PROFILES:
-        raise UserError(f"there is no profile {chosen.profile!r}; there are: {', '.join(PROFILES)}")
-    if chosen.machine is not None and not NAME.fullmatch(chosen.machine):
-        raise UserError(f"--machine {chosen.machine!r}: use letters, digits, dot, dash and underscore")
+    check_chosen(chosen.profile, chosen.machine, chosen.only)
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
     targets = [interleave.target(spec) for spec in (chosen.base, chosen.new)]
     started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.cli import UserError
-from profiles import NEEDS_DEVICE, Profile, count, select
+from profiles import NEEDS_DEVICE, PROFILES, Profile, count, select
 from toolchains import installed, ledger
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +31,18 @@ LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 def asv(*arguments: str) -> list[str]:
     """Command line of an asv command in the checkout."""
     return [sys.executable, "-m", "asv", *arguments, "--config", str(ROOT / "asv.conf.json")]
+
+
+def check_chosen(profile: str | None, machine: str | None, only: str | None) -> None:
+    """UserError unless --profile, --machine and --only, where given, can be used: the same in every verb."""
+    if profile is not None and profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
+    if machine is not None and not NAME.fullmatch(machine):
+        raise UserError(f"--machine {machine!r}: use letters, digits, dot, dash and underscore")
+    try:
+        re.compile(only or "")
+    except re.error as error:
+        raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
 
 
 def check_asv() -> None:

@@ -12,19 +12,18 @@ is saved when it is done, so an interruption costs a round at most.
 import argparse
 import json
 import os
-import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.cli import Parser, UserError, run
 from measure import (
-    NAME,
     RESULTS,
     ROOT,
     State,
     cells_of,
     check_asv,
+    check_chosen,
     discover,
     file_record,
     new_record,
@@ -45,16 +44,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--report-with", metavar="PYTHON", help="Python that builds the page (default: this one)")
     parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")
     chosen = parser.parse_args(argv)
-    if chosen.profile not in PROFILES:
-        raise UserError(f"there is no profile {chosen.profile!r}; there are: {', '.join(PROFILES)}")
-    if chosen.machine is not None and not NAME.fullmatch(chosen.machine):
-        raise UserError(f"--machine {chosen.machine!r}: use letters, digits, dot, dash and underscore")
+    check_chosen(chosen.profile, chosen.machine, chosen.only)
     if chosen.rounds is not None and chosen.rounds < 1:
         raise UserError("--rounds takes a whole number from 1")
-    try:
-        re.compile(chosen.only or "")
-    except re.error as error:
-        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
     return chosen
 
 

@@ -46,19 +46,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
     parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
     chosen = parser.parse_args(argv)
-    if chosen.profile is not None and chosen.profile not in PROFILES:
-        raise UserError(f"there is no profile {chosen.profile!r}; there are: {', '.join(PROFILES)}")
-    if chosen.machine is not None and not measure.NAME.fullmatch(chosen.machine):
-        raise UserError(f"--machine {chosen.machine!r}: use letters, digits, dot, dash and underscore")
+    measure.check_chosen(chosen.profile, chosen.machine, chosen.only)
     for name in ("rounds", "keep"):
         if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
             raise UserError(f"--{name} takes a whole number from 1")
     if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
         raise UserError(f"--since {chosen.since!r} is no version")
-    try:
-        re.compile(chosen.only or "")
-    except re.error as error:
-        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
     return chosen
 
 
