@@ -7,9 +7,10 @@
     python scripts/track.py --resume                     go on where an interrupted run stopped
 
 Every release gets a virtual environment in .asv/env, about 5 GB and a minute and a half each where torch comes with
-CUDA; --keep says how many stay. The first toolchain is measured again at the end, into the same result file: what the
-machine itself did over the hours is in its samples, and summed up in its run record. Afterwards `asv compare`, `asv
-find` and `asv publish` work over releases; `git -C .asv/ledger tag` lists their names.
+CUDA; --keep says how many stay. A history is measured from coarse to fine, so what is there after an interruption spans
+all of it. The first toolchain is measured again at the end, into the same result file: what the machine itself did over
+the hours is in its samples, and summed up in its run record. Afterwards `asv compare`, `asv find` and `asv publish`
+work over releases; `git -C .asv/ledger tag` lists their names.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,16 @@ def toolchains(chosen: argparse.Namespace) -> list[Toolchain]:
     return found
 
 
+def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
+    """First, last or nearly so, middle, quarters: the order of the places' binary digits reversed (van der Corput).
+
+    In order of release, a drift of the machine over the hours would look like a trend of the releases.
+    """
+    width = len(line).bit_length()
+    order = sorted(range(len(line)), key=lambda place: f"{place:0{width}b}"[::-1])
+    return [line[place] for place in order]
+
+
 @dataclass
 class Plan:
     """What a run is to measure and what it has measured, kept on disk until it has measured all of it."""
@@ -114,8 +126,8 @@ class Plan:
 
     @property
     def reference(self) -> str:
-        """The toolchain that is measured first, and again at the end."""
-        return self.tags[0]
+        """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
+        return self.finished[0] if self.finished else self.tags[0]
 
     def state(self, name: str) -> measure.State:
         """Where the rounds of one toolchain are counted."""
@@ -126,9 +138,10 @@ def planned(chosen: argparse.Namespace, machine: str) -> Plan:
     """A new plan, or with --resume that of the interrupted run, which other options may repeat but not change."""
     directory = measure.ROOT / ".asv" / "runs" / machine / "track"
     profile = PROFILES[chosen.profile or "tracking"]
+    lines = groupby(toolchains(chosen), key=lambda toolchain: toolchain.history)
     fresh = Plan(
         directory,
-        [toolchain.tag for toolchain in toolchains(chosen)],
+        [toolchain.tag for _, line in lines for toolchain in coarse_to_fine(list(line))],
         chosen.profile or "tracking",
         chosen.only,
         chosen.rounds or profile.rounds,
@@ -171,7 +184,7 @@ class Tracker:
         left = [tag for tag in plan.tags if tag not in plan.finished]
         while left and not self.begin(left[0]):
             left.pop(0)
-        if not left and not self.begin(plan.tags[0]):
+        if not left and not self.begin(plan.reference):
             return
         each = self.cells().processes * plan.rounds
         again = len(plan.tags) > 1

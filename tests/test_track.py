@@ -91,7 +91,7 @@ def test_interrupted_run_goes_on(project):
     state = project.root / ".asv" / "runs"
     until = time.monotonic() + 60
     while time.monotonic() < until and running.poll() is None:
-        rounds = [json.loads(path.read_text() or "{}") for path in state.glob("*/track/torch-2.0.1/run.json")]
+        rounds = [json.loads(path.read_text() or "{}") for path in state.glob("*/track/torch-2.1.0/run.json")]
         if rounds and rounds[0].get("rounds") == 1:
             break
         time.sleep(0.02)
@@ -100,7 +100,7 @@ def test_interrupted_run_goes_on(project):
     assert running.returncode == 130, printed + complaint
     assert "1 toolchains are saved; python scripts/track.py --resume goes on" in printed
     assert set(records(project)) == {"torch-2.0.0"}
-    first = samples(project, "torch-2.0.1")
+    first = samples(project, "torch-2.1.0")
 
     wrong = project.verb("track", "--resume", "--history", "numpy", "--rounds", "3")
     assert wrong.returncode == 2
@@ -110,8 +110,8 @@ def test_interrupted_run_goes_on(project):
     done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
     assert done.returncode == 0, done.stdout + done.stderr
     found = records(project)
-    assert {tag: len(made) for tag, made in found.items()} == {"torch-2.0.0": 2, "torch-2.0.1": 1, "torch-2.1.0": 1}
-    resumed = samples(project, "torch-2.0.1")
+    assert {tag: len(made) for tag, made in found.items()} == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
+    resumed = samples(project, "torch-2.1.0")
     assert [cell[:10] for cell in resumed] == [cell[:10] for cell in first], "the first round was measured again"
     assert {len(cell) for cell in resumed} == {20}
 
@@ -170,6 +170,12 @@ def test_mistakes_are_one_line(arguments, line):
 )
 def test_releases_are_chosen(arguments, tags):
     assert [toolchain.tag for toolchain in track.toolchains(track.arguments(arguments))] == tags
+
+
+def test_coarse_to_fine():
+    assert track.coarse_to_fine(range(9)) == [0, 8, 4, 2, 6, 1, 5, 3, 7]
+    assert track.coarse_to_fine(range(6)) == [0, 4, 2, 1, 5, 3]
+    assert track.coarse_to_fine(["one"]) == ["one"]
 
 
 def test_default_is_both_histories():
