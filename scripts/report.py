@@ -15,31 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from analysis import (
-    answers,
-    comparison,
-    comparison_figure,
-    figures,
-    questions,
-    show,
-    tables,
-    transfer_tables,
-    transfers,
-)
+from analysis import answers, show, tables, transfers
 from analysis.answers import ON_DEVICE, Advice, Answer, Cell
-from analysis.cli import Parser, UserError, run
-from analysis.figures import Figure
+from analysis.cli import Parser, run
+from analysis.pages import Section, write
 from analysis.results import Results, load, machines
-from analysis.sections import Section, transfer_sections
+from analysis.sections import sections_of
 from analysis.show import Code, Line
 from analysis.spreadsheet import columns_of, csv_of
-from analysis.tables import Table
 from analysis.transfers import Transfers
-from markupsafe import Markup
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
-TEMPLATES = Path(__file__).resolve().parent / "analysis"
 LEGEND: tuple[Line, ...] = (
     (
         "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
@@ -53,9 +39,6 @@ LEGEND: tuple[Line, ...] = (
         *(Code("s"), " a persistent pinned staging tensor, "),
         *(Code("stages"), " two pinned chunks and a side stream."),
     ),
-)
-TRANSFERS_VERIFIED: Line = (
-    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
 )
 
 
@@ -98,19 +81,6 @@ def latest(results: Results) -> tuple[Results, Results | None, list[str]]:
     others = [toolchain for name, toolchain in found.items() if name != recorded[0]]
     before = of_file(results, recorded[1]) if len(recorded) > 1 else None
     return of_file(results, recorded[0]), before, others
-
-
-def comparison_section(base: Results | None, new: Results) -> Section:
-    """What got faster or slower against the run before on this machine; empty where there is none to compare with."""
-    title = "Against the run before"
-    if base is None or base.processes.empty or new.processes.empty:
-        return Section("comparison", title)
-    compared = comparison.compare(base, new)
-    intro, drawn, after = comparison_figure.section(compared)
-    counts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
-    return Section(
-        "comparison", title, intro, drawn, (tables.Table(("Verdicts",), ("verdict", "cells"), counts),), after
-    )
 
 
 def facts_of(results: Results) -> tuple[str, ...]:
@@ -167,179 +137,6 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], 
     return tuple(found)
 
 
-def sections_of(
-    results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
-) -> list[Section]:
-    """The sections that the results can fill, in the order of the page."""
-    missing = tables.Missing(results.missing)
-    limit = answers.limit_of(cells)
-
-    def data(figure: Figure) -> tuple[Figure, Table]:
-        return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
-
-    semantics = tables.Semantics(results)
-    measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
-    shown = [key for key in tables.catalogue(results) if key[0] in measured]
-    usual = answers.usual_dtype(answers.conversions(cells))
-    decisions = [answer for answer in made if answer in answers.decisions(cells)]
-    fitted, bent = transfer_tables.fits(
-        c for c in answers.conversions(cells) if c.memory in (answers.COPY, answers.INTO)
-    )
-    first, *more_transfers = transfer_sections(moved, missing)
-    sections = [
-        Section(
-            "decision",
-            "Decision table",
-            (
-                (
-                    f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
-                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                    f"is shown from where memmove takes {answers.BY_BYTES:g} times its call. Tie: the ranges of the "
-                    f"processes overlap, or the medians are within {show.percent(answers.TIE)}. Next: the fastest safe "
-                    "route that is slower, and by how much.",
-                ),
-            ),
-            tables=(tables.decision(decisions, limit),) if decisions else (),
-        ),
-        first,
-        Section(
-            "size",
-            "Time against size",
-            (("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),),
-            tuple(map(data, figures.times(cells, limit))),
-            tuple(fitted),
-            tuple(bent),
-        ),
-        Section(
-            "efficiency",
-            "Efficiency of copies",
-            (
-                (
-                    "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
-                    "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
-                ),
-            ),
-            tuple(map(data, figures.efficiency(cells, limit))),
-        ),
-        Section("dtype", "By dtype", tables=tuple(tables.dtypes(cells, missing))),
-        Section("casting", "Casting on the way", tables=tuple(tables.casting(cells, missing))),
-        Section(
-            "layout",
-            "Layout of the source",
-            (("Strided: every second element. 5-d: (n, 2, 3, 4, 5). A route that shares memory keeps the strides.",),),
-            tables=tuple(tables.layout(cells, missing)),
-        ),
-        Section(
-            "batches",
-            "Many small arrays",
-            figures=tuple(map(data, figures.batches(cells))),
-            tables=tuple(tables.batches(cells, missing)),
-        ),
-        Section("grad", "Tensors that require grad", tables=tuple(tables.requires_grad(cells, missing))),
-        Section(
-            "cold",
-            "Source not in the caches",
-            (
-                (
-                    "The sources are rotated through more memory than the caches hold. Taking the next one is part of "
-                    "the time; the harness's floor under Machine and method says how much.",
-                ),
-            ),
-            tables=tuple(tables.cold(cells, missing)),
-        ),
-        Section("threads", "More threads", tables=tuple(tables.threads(cells, missing))),
-        *more_transfers,
-        *(
-            Section(
-                family,
-                f"{family[:1].upper()}{family[1:]}",
-                (("The dtype with the most sizes; results.csv holds the others.",),),
-                figures=tuple(map(data, figures.others(own))),
-                tables=tuple(tables.others(own, missing)),
-            )
-            for family, own in answers.other_families(cells).items()
-        ),
-        Section("footprint", "Memory", tables=tuple(tables.footprint(results.values))),
-        Section(
-            "contracts",
-            "Contracts",
-            (
-                (
-                    "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
-                    "writing to one side and looking at the other. What a route does with awkward inputs is declared, "
-                    "and tested by tests/test_contracts.py.",
-                ),
-                (
-                    "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
-                    "is an old belief.",
-                ),
-                *([TRANSFERS_VERIFIED] if moved.main else []),
-                *semantics.broken(results.contracts.values()),
-            ),
-            tables=tuple(tables.contracts(results, semantics, shown)),
-        ),
-        comparison_section(before, results),
-        Section(
-            "questions",
-            "What users ask",
-            tables=(questions.Questions(results, cells, moved).table(questions.device_reason(results.runs)),),
-        ),
-        _method(results, cells, missing),
-    ]
-    return [section for section in sections if section]
-
-
-def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
-    record = results.runs[-1] if results.runs else {}
-    parts = [tables.runs(results.runs), tables.environment(record) if record else None]
-    parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
-    disturbed = record.get("disturbed_cells") or {}
-    lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
-    least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
-    after: list[Line] = []
-    if record:
-        after.append((f"Disturbed samples that were kept: {_named(disturbed)}.",))
-    counts = results.missing["status"].value_counts()
-    after += [
-        (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
-        (
-            f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
-            "its samples after warming up to steady state. Its seconds are the 25 % quantile of its samples: what the "
-            "machine does when left alone.",
-        ),
-        (
-            "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
-            "process. With few processes that range is not a confidence interval, and nothing here is a verdict on a "
-            "difference smaller than it.",
-        ),
-        (
-            "A sample is disturbed if its process did not get a processor for nearly all of its time (QUIET in "
-            "benchmarks/statement.py). It is taken again, within a limit a process (RETAKES); what is still disturbed "
-            "then is kept and counted.",
-        ),
-        (
-            "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
-            "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
-            "memory of the one before.",
-        ),
-        (
-            "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
-            "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
-            "bandwidth with neighbours that no record shows.",
-        ),
-    ]
-    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
-
-
-def _named(cells: dict[str, int], most: int = 12) -> str:
-    """Cells and their counts in words; the largest counts where they are many."""
-    if not cells:
-        return "none"
-    order = sorted(cells.items(), key=lambda item: (-item[1], item[0]))
-    words = [f"{count} of {cell}" for cell, count in order[:most]]
-    return ", ".join(words) + (f" and {len(order) - most} more cells" if len(order) > most else "")
-
-
 def page_of(results: Results, before: Results | None, machine: str, others: Sequence[str], csv: str) -> Page:
     """Everything the page of a machine says."""
     cells = answers.cells_of(results)
@@ -363,47 +160,6 @@ def page_of(results: Results, before: Results | None, machine: str, others: Sequ
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
         columns=columns_of(results),
     )
-
-
-def _templates() -> tuple[jinja2.Template, jinja2.Template]:
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    options: dict[str, Any] = {"loader": loader, "trim_blocks": True, "lstrip_blocks": True}
-    options |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
-    web = jinja2.Environment(autoescape=True, **options)
-    text = jinja2.Environment(autoescape=False, **options)  # Markdown: every value passes the filter `line`
-    for environment, convert in ((web, _html), (text, _markdown)):
-        environment.filters["line"] = convert
-        environment.filters["size"] = show.size
-    return web.get_template("page.html.jinja"), text.get_template("page.md.jinja")
-
-
-def _html(entry: tables.Entry) -> Markup:
-    if isinstance(entry, list):
-        return Markup("".join(f"<div>{show.to_html(line)}</div>" for line in entry))
-    return Markup(show.to_html(entry))
-
-
-def _markdown(entry: tables.Entry) -> str:
-    lines = entry if isinstance(entry, list) else [entry]
-    return "<br>".join(map(show.to_markdown, lines))
-
-
-def write(directory: Path, page: Page, csv: str) -> Path:
-    """Write a page's files; UserError where that is not possible. The figures of an older page are removed."""
-    web, text = _templates()
-    drawn = [figure for section in page.sections for figure, _ in section.figures]
-    files = {f"{figure.name}.svg": figure.file for figure in drawn}
-    files |= {"results.csv": csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob("*.svg"):
-            if old.name not in files:
-                old.unlink()
-        for name, content in files.items():
-            (directory / name).write_bytes(content.encode())
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or directory}: {error.strerror}") from None
-    return directory / "index.html"
 
 
 def tell(page: Page, path: Path) -> None:
@@ -442,7 +198,7 @@ def build(results: Path, machine: str, output: Path) -> tuple[Page, Path]:
     loaded, before, others = latest(load(results, machine))
     csv = csv_of(loaded)
     page = page_of(loaded, before, machine, others, csv)
-    return page, write(output / machine, page, csv)
+    return page, write(output / machine, "page", page, csv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

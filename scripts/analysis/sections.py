@@ -1,147 +1,203 @@
-"""A part of the page, and the parts about transfers."""
+"""The sections of a machine's page: what is said about conversions on its processor, and in which order."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from . import figures, transfer_tables
-from .answers import Cell
-from .figures import Figure, slug
+from . import answers, comparison, comparison_figure, figures, questions, show, tables, transfer_tables
+from .answers import Answer, Cell
+from .figures import Figure
+from .pages import Section
+from .results import Results
 from .show import Line
-from .tables import Missing, Table, curves
-from .transfers import (
-    COMPLETION,
-    DEVICE_TO_HOST,
-    ENQUEUE,
-    HOST_TO_DEVICE,
-    HOSTS,
-    MEANING,
-    SUSTAINED,
-    Transfers,
+from .tables import Table
+from .transfer_sections import transfer_sections
+from .transfers import Transfers
+
+TRANSFERS_VERIFIED: Line = (
+    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
 )
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: sentences, figures, tables."""
+def sections_of(
+    results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
+) -> list[Section]:
+    """The sections that the results can fill, in the order of the page."""
+    missing = tables.Missing(results.missing)
+    limit = answers.limit_of(cells)
 
-    key: str
-    title: str
-    intro: tuple[Line, ...] = ()
-    figures: tuple[tuple[Figure, Table], ...] = ()
-    tables: tuple[Table, ...] = ()
-    after: tuple[Line, ...] = ()
+    def data(figure: Figure) -> tuple[Figure, Table]:
+        return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
 
-    def __bool__(self) -> bool:
-        return bool(self.figures or self.tables)
-
-
-def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
-    """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
-    fitted, bent = transfer_tables.fits(found.of(COMPLETION))
-    own_dtype = found.main[0].dtype if found.main else ""
-    return [
+    semantics = tables.Semantics(results)
+    measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
+    shown = [key for key in tables.catalogue(results) if key[0] in measured]
+    usual = answers.usual_dtype(answers.conversions(cells))
+    decisions = [answer for answer in made if answer in answers.decisions(cells)]
+    fitted, bent = transfer_tables.fits(
+        c for c in answers.conversions(cells) if c.memory in (answers.COPY, answers.INTO)
+    )
+    first, *more_transfers = transfer_sections(moved, missing)
+    sections = [
         Section(
-            "transfers",
-            "Transfers: what to take",
+            "decision",
+            "Decision table",
             (
                 (
-                    f"Host memory and size, {own_dtype}, by completion: {MEANING[COMPLETION]}. GB/s are decimal, bytes "
-                    "of the source over seconds. "
-                    + _limit_words(found)
-                    + "Tie: the ranges of the processes overlap. A condition is the hazard in a contract, which "
-                    "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
-                    "curves below.",
-                ),
-                *_absent(found),
-                *_evidence(found),
-            ),
-            tables=tuple(transfer_tables.decision(found)),
-        ),
-        Section(
-            "clocks",
-            "Transfers: completion, enqueue, sustained",
-            (
-                tuple(
-                    f"{clock[:1].upper()}{clock[1:]} is {MEANING[clock]}. "
-                    for clock in (COMPLETION, ENQUEUE, SUSTAINED)
-                    if found.of(clock)
+                    f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
+                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
+                    f"is shown from where memmove takes {answers.BY_BYTES:g} times its call. Tie: the ranges of the "
+                    f"processes overlap, or the medians are within {show.percent(answers.TIE)}. Next: the fastest safe "
+                    "route that is slower, and by how much.",
                 ),
             ),
-            figures=tuple(_curves(found, missing)),
-            tables=(*transfer_tables.clocks(found), *fitted),
-            after=tuple(bent),
+            tables=(tables.decision(decisions, limit),) if decisions else (),
+        ),
+        first,
+        Section(
+            "size",
+            "Time against size",
+            (("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),),
+            tuple(map(data, figures.times(cells, limit))),
+            tuple(fitted),
+            tuple(bent),
         ),
         Section(
-            "more-transfers",
-            "Transfers: dtypes, casting, layout, containers",
-            tables=(*transfer_tables.dtypes(found, missing), *transfer_tables.special(found, missing)),
-        ),
-        Section(
-            "overlap",
-            "Transfers behind compute",
+            "efficiency",
+            "Efficiency of copies",
             (
                 (
-                    "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
-                    "the processes allow; more than 100 % or less than 0 % is noise.",
+                    "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
+                    "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
                 ),
             ),
-            tables=tuple(transfer_tables.overlap(found)),
+            tuple(map(data, figures.efficiency(cells, limit))),
+        ),
+        Section("dtype", "By dtype", tables=tuple(tables.dtypes(cells, missing))),
+        Section("casting", "Casting on the way", tables=tuple(tables.casting(cells, missing))),
+        Section(
+            "layout",
+            "Layout of the source",
+            (("Strided: every second element. 5-d: (n, 2, 3, 4, 5). A route that shares memory keeps the strides.",),),
+            tables=tuple(tables.layout(cells, missing)),
         ),
         Section(
-            "firsts",
-            "What the first use costs",
-            (("Once in a process: each figure is the median over processes that did it once.",),),
-            tables=tuple(transfer_tables.firsts(found)),
+            "batches",
+            "Many small arrays",
+            figures=tuple(map(data, figures.batches(cells))),
+            tables=tuple(tables.batches(cells, missing)),
         ),
-        Section("link", "The link", tables=tuple(transfer_tables.link(found))),
+        Section("grad", "Tensors that require grad", tables=tuple(tables.requires_grad(cells, missing))),
+        Section(
+            "cold",
+            "Source not in the caches",
+            (
+                (
+                    "The sources are rotated through more memory than the caches hold. Taking the next one is part of "
+                    "the time; the harness's floor under Machine and method says how much.",
+                ),
+            ),
+            tables=tuple(tables.cold(cells, missing)),
+        ),
+        Section("threads", "More threads", tables=tuple(tables.threads(cells, missing))),
+        *more_transfers,
+        *(
+            Section(
+                family,
+                f"{family[:1].upper()}{family[1:]}",
+                (("The dtype with the most sizes; results.csv holds the others.",),),
+                figures=tuple(map(data, figures.others(own))),
+                tables=tuple(tables.others(own, missing)),
+            )
+            for family, own in answers.other_families(cells).items()
+        ),
+        Section("footprint", "Memory", tables=tuple(tables.footprint(results.values))),
+        Section(
+            "contracts",
+            "Contracts",
+            (
+                (
+                    "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
+                    "writing to one side and looking at the other. What a route does with awkward inputs is declared, "
+                    "and tested by tests/test_contracts.py.",
+                ),
+                (
+                    "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
+                    "is an old belief.",
+                ),
+                *([TRANSFERS_VERIFIED] if moved.main else []),
+                *semantics.broken(results.contracts.values()),
+            ),
+            tables=tuple(tables.contracts(results, semantics, shown)),
+        ),
+        comparison_section(before, results),
+        Section(
+            "questions",
+            "What users ask",
+            tables=(questions.Questions(results, cells, moved).table(questions.device_reason(results.runs)),),
+        ),
+        _method(results, cells, missing),
     ]
+    return [section for section in sections if section]
 
 
-def _limit_words(found: Transfers) -> str:
-    if not any(found.link.bandwidth(direction) for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
-        why = found.why_not(family="link", group="Limit")
-        return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}. "
-    return (
-        "% compares with the fastest pinned copy into memory that exists, by the device's clock in the same run and "
-        "direction (below: The link). GB/s and % are shown from where the bytes and not the call take the time. "
+def comparison_section(base: Results | None, new: Results) -> Section:
+    """What got faster or slower against the run before on this machine; empty where there is none to compare with."""
+    title = "Against the run before"
+    if base is None or base.processes.empty or new.processes.empty:
+        return Section("comparison", title)
+    compared = comparison.compare(base, new)
+    intro, drawn, after = comparison_figure.section(compared)
+    counts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
+    return Section(
+        "comparison", title, intro, drawn, (tables.Table(("Verdicts",), ("verdict", "cells"), counts),), after
     )
 
 
-def _absent(found: Transfers) -> Iterator[Line]:
-    """Host memory that no figure is about, with the reason."""
-    have = {cell.host for cell in found.main}
-    for host in (host for host in HOSTS if found.main and host not in have):
-        if any(row.get("memory") == host for row in found.missing):
-            why = found.why_not(family="transfer", memory=host)
-            yield (f"Nothing on {host} memory: {why or 'see Cells without a figure'}.",)
+def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
+    record = results.runs[-1] if results.runs else {}
+    parts = [tables.runs(results.runs), tables.environment(record) if record else None]
+    parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
+    disturbed = record.get("disturbed_cells") or {}
+    lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
+    least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
+    after: list[Line] = []
+    if record:
+        after.append((f"Disturbed samples that were kept: {_named(disturbed)}.",))
+    counts = results.missing["status"].value_counts()
+    after += [
+        (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
+        (
+            f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
+            "its samples after warming up to steady state. Its seconds are the 25 % quantile of its samples: what the "
+            "machine does when left alone.",
+        ),
+        (
+            "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
+            "process. With few processes that range is not a confidence interval, and nothing here is a verdict on a "
+            "difference smaller than it.",
+        ),
+        (
+            "A sample is disturbed if its process did not get a processor for nearly all of its time (QUIET in "
+            "benchmarks/statement.py). It is taken again, within a limit a process (RETAKES); what is still disturbed "
+            "then is kept and counted.",
+        ),
+        (
+            "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
+            "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
+            "memory of the one before.",
+        ),
+        (
+            "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
+            "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
+            "bandwidth with neighbours that no record shows.",
+        ),
+    ]
+    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
 
 
-def _evidence(found: Transfers) -> Iterator[Line]:
-    counts = {cell.processes for cell in found.main}
-    if counts and max(counts) < 4:
-        low, high = min(counts), max(counts)
-        each = f"{low}" if low == high else f"{low} to {high}"
-        plural = "process" if high == 1 else "processes"
-        yield (f"{each} {plural} a cell: a quick look, too few for an interval or a verdict.",)
-
-
-def _curves(found: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
-    """For each direction and host memory: completion and enqueue time, then completion's and sustained's GB/s."""
-    for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
-        limit = found.link.bandwidth(direction)
-        for host in HOSTS:
-            for clock in (COMPLETION, ENQUEUE):
-                cells = found.of(clock, direction, host)
-                about = f"{direction}, {host} host memory: {clock} time"
-                for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
-                    yield figure, curves(figure.cells, missing)
-            for clock in (COMPLETION, SUSTAINED):
-                cells = [cell for cell in found.of(clock, direction, host) if found.by_bytes(cell)]
-                about = f"{direction}, {host} host memory: GB/s by {clock}"
-                name = slug("bandwidth", direction, host, clock)
-                for figure in figures.bandwidths(name, *_named(about, cells), limit):
-                    yield figure, transfer_tables.bandwidths(figure.cells, missing, found)
-
-
-def _named(about: str, cells: list[Cell]) -> tuple[str, Line, list[Cell]]:
-    return about, (f"{about} ({cells[0].dtype})" if cells else about,), cells
+def _named(cells: dict[str, int], most: int = 12) -> str:
+    """Cells and their counts in words; the largest counts where they are many."""
+    if not cells:
+        return "none"
+    order = sorted(cells.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{count} of {cell}" for cell, count in order[:most]]
+    return ", ".join(words) + (f" and {len(order) - most} more cells" if len(order) > most else "")

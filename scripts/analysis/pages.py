@@ -1,0 +1,76 @@
+"""How a page is laid out and written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from . import show
+from .cli import UserError
+from .figures import Figure
+from .show import Line
+from .tables import Entry, Table
+
+TEMPLATES = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: sentences, figures, tables."""
+
+    key: str
+    title: str
+    intro: tuple[Line, ...] = ()
+    figures: tuple[tuple[Figure, Table], ...] = ()
+    tables: tuple[Table, ...] = ()
+    after: tuple[Line, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.figures or self.tables)
+
+
+def write(directory: Path, template: str, page: Any, csv: str) -> Path:
+    """Write a page's files; UserError where that is not possible. The figures of an older page are removed.
+
+    ``template`` names the pair of templates of this kind of page. They extend base.*.jinja, which show machine, facts,
+    warnings, sections, command, rebuild, csv_sha256 and columns of every page.
+    """
+    web, text = _templates(template)
+    drawn = [figure for section in page.sections for figure, _ in section.figures]
+    files = {f"{figure.name}.svg": figure.file for figure in drawn}
+    files |= {"results.csv": csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for old in directory.glob("*.svg"):
+            if old.name not in files:
+                old.unlink()
+        for name, content in files.items():
+            (directory / name).write_bytes(content.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or directory}: {error.strerror}") from None
+    return directory / "index.html"
+
+
+def _templates(name: str) -> tuple[jinja2.Template, jinja2.Template]:
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    options: dict[str, Any] = {"loader": loader, "trim_blocks": True, "lstrip_blocks": True}
+    options |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
+    web = jinja2.Environment(autoescape=True, **options)
+    text = jinja2.Environment(autoescape=False, **options)  # Markdown: every value passes the filter `line`
+    for environment, convert in ((web, _html), (text, _markdown)):
+        environment.filters["line"] = convert
+        environment.filters["size"] = show.size
+    return web.get_template(f"{name}.html.jinja"), text.get_template(f"{name}.md.jinja")
+
+
+def _html(entry: Entry) -> Markup:
+    if isinstance(entry, list):
+        return Markup("".join(f"<div>{show.to_html(line)}</div>" for line in entry))
+    return Markup(show.to_html(entry))
+
+
+def _markdown(entry: Entry) -> str:
+    lines = entry if isinstance(entry, list) else [entry]
+    return "<br>".join(map(show.to_markdown, lines))

@@ -1,0 +1,132 @@
+"""The sections about transfers of a machine's page."""
+
+from collections.abc import Iterator
+
+from . import figures, transfer_tables
+from .answers import Cell
+from .figures import Figure, slug
+from .pages import Section
+from .show import Line
+from .tables import Missing, Table, curves
+from .transfers import (
+    COMPLETION,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    HOST_TO_DEVICE,
+    HOSTS,
+    MEANING,
+    SUSTAINED,
+    Transfers,
+)
+
+
+def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
+    """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
+    fitted, bent = transfer_tables.fits(found.of(COMPLETION))
+    own_dtype = found.main[0].dtype if found.main else ""
+    return [
+        Section(
+            "transfers",
+            "Transfers: what to take",
+            (
+                (
+                    f"Host memory and size, {own_dtype}, by completion: {MEANING[COMPLETION]}. GB/s are decimal, bytes "
+                    "of the source over seconds. "
+                    + _limit_words(found)
+                    + "Tie: the ranges of the processes overlap. A condition is the hazard in a contract, which "
+                    "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
+                    "curves below.",
+                ),
+                *_absent(found),
+                *_evidence(found),
+            ),
+            tables=tuple(transfer_tables.decision(found)),
+        ),
+        Section(
+            "clocks",
+            "Transfers: completion, enqueue, sustained",
+            (
+                tuple(
+                    f"{clock[:1].upper()}{clock[1:]} is {MEANING[clock]}. "
+                    for clock in (COMPLETION, ENQUEUE, SUSTAINED)
+                    if found.of(clock)
+                ),
+            ),
+            figures=tuple(_curves(found, missing)),
+            tables=(*transfer_tables.clocks(found), *fitted),
+            after=tuple(bent),
+        ),
+        Section(
+            "more-transfers",
+            "Transfers: dtypes, casting, layout, containers",
+            tables=(*transfer_tables.dtypes(found, missing), *transfer_tables.special(found, missing)),
+        ),
+        Section(
+            "overlap",
+            "Transfers behind compute",
+            (
+                (
+                    "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
+                    "the processes allow; more than 100 % or less than 0 % is noise.",
+                ),
+            ),
+            tables=tuple(transfer_tables.overlap(found)),
+        ),
+        Section(
+            "firsts",
+            "What the first use costs",
+            (("Once in a process: each figure is the median over processes that did it once.",),),
+            tables=tuple(transfer_tables.firsts(found)),
+        ),
+        Section("link", "The link", tables=tuple(transfer_tables.link(found))),
+    ]
+
+
+def _limit_words(found: Transfers) -> str:
+    if not any(found.link.bandwidth(direction) for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
+        why = found.why_not(family="link", group="Limit")
+        return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}. "
+    return (
+        "% compares with the fastest pinned copy into memory that exists, by the device's clock in the same run and "
+        "direction (below: The link). GB/s and % are shown from where the bytes and not the call take the time. "
+    )
+
+
+def _absent(found: Transfers) -> Iterator[Line]:
+    """Host memory that no figure is about, with the reason."""
+    have = {cell.host for cell in found.main}
+    for host in (host for host in HOSTS if found.main and host not in have):
+        if any(row.get("memory") == host for row in found.missing):
+            why = found.why_not(family="transfer", memory=host)
+            yield (f"Nothing on {host} memory: {why or 'see Cells without a figure'}.",)
+
+
+def _evidence(found: Transfers) -> Iterator[Line]:
+    counts = {cell.processes for cell in found.main}
+    if counts and max(counts) < 4:
+        low, high = min(counts), max(counts)
+        each = f"{low}" if low == high else f"{low} to {high}"
+        plural = "process" if high == 1 else "processes"
+        yield (f"{each} {plural} a cell: a quick look, too few for an interval or a verdict.",)
+
+
+def _curves(found: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
+    """For each direction and host memory: completion and enqueue time, then completion's and sustained's GB/s."""
+    for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
+        limit = found.link.bandwidth(direction)
+        for host in HOSTS:
+            for clock in (COMPLETION, ENQUEUE):
+                cells = found.of(clock, direction, host)
+                about = f"{direction}, {host} host memory: {clock} time"
+                for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
+                    yield figure, curves(figure.cells, missing)
+            for clock in (COMPLETION, SUSTAINED):
+                cells = [cell for cell in found.of(clock, direction, host) if found.by_bytes(cell)]
+                about = f"{direction}, {host} host memory: GB/s by {clock}"
+                name = slug("bandwidth", direction, host, clock)
+                for figure in figures.bandwidths(name, *_named(about, cells), limit):
+                    yield figure, transfer_tables.bandwidths(figure.cells, missing, found)
+
+
+def _named(about: str, cells: list[Cell]) -> tuple[str, Line, list[Cell]]:
+    return about, (f"{about} ({cells[0].dtype})" if cells else about,), cells
