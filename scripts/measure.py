@@ -24,6 +24,7 @@ from toolchains import installed, ledger
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
+TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 
@@ -39,6 +40,8 @@ def check_chosen(profile: str | None, machine: str | None, only: str | None) -> 
         raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
     if machine is not None and not NAME.fullmatch(machine):
         raise UserError(f"--machine {machine!r}: use letters, digits, dot, dash and underscore")
+    if machine in TAKEN:
+        raise UserError(f"--machine {machine!r}: reports/{machine} is taken, choose another name")
     try:
         re.compile(only or "")
     except re.error as error:

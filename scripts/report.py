@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
-"""Build the page of a machine from its results, and print its answers.
+"""Build the pages of a machine from its results, and print its answers.
 
-    python scripts/report.py                   the page of every machine that has results
-    python scripts/report.py --machine NAME    the page of one machine
+    python scripts/report.py                   the pages of every machine that has results
+    python scripts/report.py --machine NAME    the pages of one machine
 
 Writes index.html (one file that loads nothing), README.md, the figures as SVG and results.csv (every figure) into
-reports/NAME/. The same results give the same bytes.
+reports/NAME/, and where releases of torch or numpy were measured (scripts/track.py) the same of their history into
+reports/history/NAME/. The same results give the same bytes.
 """
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis import answers, show, tables, transfers
+from analysis import answers, history, history_page, show, tables, transfers
 from analysis.answers import ON_DEVICE, Advice, Answer, Cell
 from analysis.cli import Parser, run
+from analysis.history_page import HistoryPage
 from analysis.pages import Section, write
 from analysis.results import Results, load, machines
 from analysis.sections import sections_of
@@ -26,6 +28,7 @@ from analysis.spreadsheet import columns_of, csv_of
 from analysis.transfers import Transfers
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
+HISTORY = "history"  # beside the directories of machines
 LEGEND: tuple[Line, ...] = (
     (
         "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
@@ -55,6 +58,7 @@ class Page:
     legend: tuple[Line, ...]  # what the answers about transfers mean
     warnings: tuple[Line, ...]
     sections: list[Section]
+    links: tuple[tuple[str, str], ...]  # words, and the directory of another page
     command: str
     rebuild: str
     csv_sha256: str
@@ -69,8 +73,9 @@ def of_file(results: Results, file: str) -> Results:
     return replace(results, runs=[record for record in results.runs if record["file"] == file], **kept)
 
 
-def latest(results: Results) -> tuple[Results, Results | None, list[str]]:
-    """The results of the file that was run most recently, of the one before it, and the toolchains of all others."""
+def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
+    """The results of the file that was run most recently, of the one before it, and the toolchains of all others but
+    those of the files ``elsewhere``, which have a page of their own."""
     found: dict[str, str] = {}
     for table in (results.processes, results.values, results.missing):
         found.update(zip(table["file"], table["toolchain"]))
@@ -78,7 +83,7 @@ def latest(results: Results) -> tuple[Results, Results | None, list[str]]:
     # a history's last run is its first toolchain again: the page is about what was measured for its own sake
     chosen = [record for record in whole if record.get("profile") != "tracking"] or whole
     recorded = list(dict.fromkeys(record["file"] for record in reversed(chosen))) or list(found)[::-1]
-    others = [toolchain for name, toolchain in found.items() if name != recorded[0]]
+    others = [toolchain for name, toolchain in found.items() if name != recorded[0] and name not in elsewhere]
     before = of_file(results, recorded[1]) if len(recorded) > 1 else None
     return of_file(results, recorded[0]), before, others
 
@@ -137,7 +142,14 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], 
     return tuple(found)
 
 
-def page_of(results: Results, before: Results | None, machine: str, others: Sequence[str], csv: str) -> Page:
+def page_of(
+    results: Results,
+    before: Results | None,
+    machine: str,
+    others: Sequence[str],
+    csv: str,
+    links: Sequence[tuple[str, str]] = (),
+) -> Page:
     """Everything the page of a machine says."""
     cells = answers.cells_of(results)
     made = answers.answers(cells)
@@ -155,6 +167,7 @@ def page_of(results: Results, before: Results | None, machine: str, others: Sequ
         legend=LEGEND if about_transfers else (),
         warnings=warnings_of(results, others, cells, moved),
         sections=sections_of(results, before, cells, made, moved),
+        links=tuple(links),
         command=record.get("command", "asv run --record-samples"),
         rebuild=f"python scripts/report.py --machine {machine}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
@@ -162,8 +175,8 @@ def page_of(results: Results, before: Results | None, machine: str, others: Sequ
     )
 
 
-def tell(page: Page, path: Path) -> None:
-    """Print the answers and where the page is; with colours where rich can be imported."""
+def tell(page: Page | HistoryPage, path: Path) -> None:
+    """Print what a page's boxes say and where the page is; with colours where rich can be imported."""
     try:
         from rich.console import Console
         from rich.text import Text
@@ -178,12 +191,13 @@ def tell(page: Page, path: Path) -> None:
     console.print(Text(str(path), style="underline"))
 
 
-def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
+def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
     """Lines of the terminal, as (text, style of rich)."""
     yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
     for warning in page.warnings:
         yield [(show.to_plain(warning), "yellow")]
-    for answer in [*page.answers, *page.transfers]:
+    boxes = page.boxes if isinstance(page, HistoryPage) else [*page.answers, *page.transfers]
+    for answer in boxes:
         yield [("", "")]
         yield [(answer.title, "bold")]
         for line in answer.lines:
@@ -193,12 +207,28 @@ def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
     yield [("", "")]
 
 
-def build(results: Path, machine: str, output: Path) -> tuple[Page, Path]:
-    """Build and write the page of one machine."""
-    loaded, before, others = latest(load(results, machine))
+def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | HistoryPage, Path]]:
+    """Build and write the page of one machine, and that of its histories where it has any."""
+    everything = load(results, machine)
+    histories = history_page.histories_of(everything)
+    loaded, before, others = latest(everything, history.files(everything) if histories else ())
     csv = csv_of(loaded)
-    page = page_of(loaded, before, machine, others, csv)
-    return page, write(output / machine, "page", page, csv)
+    links = [(history_page.link(histories), f"../{HISTORY}/{machine}/")] if histories else []
+    page = page_of(loaded, before, machine, others, csv, links)
+    yield page, write(output / machine, "page", page, csv)
+    if histories:
+        csv = history_page.csv_of(histories)
+        own = history_page.page_of(everything, histories, csv)
+        yield own, write(output / HISTORY / machine, "history", own, csv)
+
+
+def index(output: Path) -> None:
+    """Name the machines that have a page of their histories, for whoever opens the directory."""
+    names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
+    lines = [f"- [{name}]({name}/README.md), [one file of HTML]({name}/index.html)" for name in names]
+    if names:
+        title = "# What releases of torch and numpy cost, by machine"
+        (output / HISTORY / "README.md").write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -208,8 +238,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=REPORTS, help="directory of the pages")
     chosen = parser.parse_args(argv)
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
-        page, path = build(chosen.results, machine, chosen.output)
-        tell(page, Path(os.path.relpath(path)))
+        for page, path in build(chosen.results, machine, chosen.output):
+            tell(page, Path(os.path.relpath(path)))
+    index(chosen.output)
     return 0
 
 

@@ -1,7 +1,11 @@
 """asv's own commands over releases: what is not there is installed, in an environment each, under one name."""
 
 import json
+import socket
+import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project, torch_wheel
@@ -111,6 +115,30 @@ def test_publish(project):
     graphs = project.root / ".asv" / "html" / "graphs"
     (graph,) = graphs.glob("**/branch-torch/**/conversion.Figures.track_cost.json")
     assert [value for _, value in json.loads(graph.read_text(encoding="utf-8"))] == [1, 1, 2, None, 2]
+
+
+def test_preview(project):
+    said(project.asv("publish"))
+    with socket.socket() as chosen:
+        chosen.bind(("", 0))
+        port = chosen.getsockname()[1]
+    command = [sys.executable, "-m", "asv", "preview", "--port", str(port)]
+    with (project.root / "preview.log").open("w") as log:
+        server = subprocess.Popen(command, cwd=project.root, env=project.environment, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + 30
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/index.json", timeout=5) as answer:
+                    index = json.load(answer)
+                break
+            except OSError:
+                assert time.monotonic() < until and server.poll() is None, (project.root / "preview.log").read_text()
+                time.sleep(0.1)
+    finally:
+        server.terminate()
+        server.wait(10)
+    assert index["project"] == "numpy-torch-conversion" and "torch-2.0.1" in index["tags"]
 
 
 def test_numpy_s_history_holds_torch(project):

@@ -151,6 +151,7 @@ def test_torch_that_does_not_import_stops_no_other(project):
         (("--keep", "0"), "--keep takes a whole number from 1"),
         (("--profile", "none"), "there is no profile 'none'; there are: quick, standard, full, transfers, tracking"),
         (("--machine", "../x"), "--machine '../x': use letters, digits, dot, dash and underscore"),
+        (("--machine", "history"), "--machine 'history': reports/history is taken, choose another name"),
         (("--only", "("), "--only '(' is not a regular expression: missing ), unterminated subpattern at position 0"),
     ],
 )

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 from . import show
 from .comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
 from .comparison_words import cell_line, counts_line, headline, number, percentage, rows, sentence, title, trust
-from .figures import GRID, INK, MONO, MUTED, STYLE, Figure, _finish
+from .figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish
 from .show import Line
 from .tables import Table
 
@@ -103,7 +103,7 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
             look: dict[str, Any] = {"fontsize": 7, "va": "center_baseline", "transform": ax.get_yaxis_transform()}
             ax.text(-0.03, place, text, ha="right", color=INK, family=MONO, **look)
             ax.text(1.03, place, word, ha="left", color=INK, **look)
-        return _finish(figure, name, title(comparison), described(comparison), (), caption(comparison))
+        return finish(figure, name, title(comparison), described(comparison), (), caption(comparison))
 
 
 def _word(row: Mapping[str, Any]) -> str:

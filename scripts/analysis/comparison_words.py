@@ -52,6 +52,13 @@ def verdict_name(verdict: str, comparison: Comparison) -> str:
     return verdict
 
 
+def change(verdict: str, ratio: float, low: float, high: float, q: float) -> tuple[str, str]:
+    """A change that was found, and its evidence: ("1.08× slower", "95 % CI 1.05–1.11; q = .003")."""
+    if verdict == FASTER:
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    return f"{number(ratio)}× {verdict}", f"95 % CI {number(low)}–{number(high)}; q {probability(q)}"
+
+
 def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
     """A cell's verdict with its evidence."""
     verdict = row["verdict"]
@@ -61,11 +68,8 @@ def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
     if row["fresh"]:
         processes = processes.replace("processes", "fresh processes", 1)
     if verdict in (SLOWER, FASTER):
-        ratio, low, high = row["ratio"], row["low95"], row["high95"]
-        if verdict == FASTER:
-            ratio, low, high = 1 / ratio, 1 / high, 1 / low
-        evidence = f"95 % CI {number(low)}–{number(high)}; q {probability(row['q'])}; {processes}"
-        return f"{number(ratio)}× {verdict} ({evidence})"
+        effect, evidence = change(verdict, row["ratio"], row["low95"], row["high95"], row["q"])
+        return f"{effect} ({evidence}; {processes})"
     if verdict == NO_CHANGE:
         name = verdict_name(verdict, comparison)
         return f"{name} (90 % CI {number(row['low90'])}–{number(row['high90'])})"

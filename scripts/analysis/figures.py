@@ -180,7 +180,7 @@ def bandwidths(name: str, title: str, caption: Line, cells: Sequence[Cell], limi
         figure, ax = _panel([*_series(cells), *([LIMIT_LABEL] if limit else [])])
         draw_bandwidth(ax, cells, limit)
         told = _told(cells) + (f" The measured limit is {show.bandwidth(limit)}." if limit else "")
-        return [_finish(figure, name, title, told, cells, caption)]
+        return [finish(figure, name, title, told, cells, caption)]
 
 
 def slug(*words: str) -> str:
@@ -200,7 +200,7 @@ def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
     return figure, figure.add_axes((left / width, bottom / total, plot / width, height / total))
 
 
-def _finish(
+def finish(
     figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: Line, limited: bool = False
 ) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
@@ -275,7 +275,7 @@ def times_figure(
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *([MEMCPY_LABEL] if limit else [])])
         draw_times(ax, cells, limit)
-        return [_finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
+        return [finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
 
 
 def others(cells: Sequence[Cell]) -> list[Figure]:
@@ -300,5 +300,5 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             figure, ax = _panel(list(_series(own)))
             draw_efficiency(ax, own, limit)
             name = slug("efficiency", direction)
-            made.append(_finish(figure, name, title, _told(own, limit), own, (f"{direction} ({own[0].dtype})",)))
+            made.append(finish(figure, name, title, _told(own, limit), own, (f"{direction} ({own[0].dtype})",)))
     return made

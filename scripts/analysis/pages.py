@@ -26,6 +26,7 @@ class Section:
     figures: tuple[tuple[Figure, Table], ...] = ()
     tables: tuple[Table, ...] = ()
     after: tuple[Line, ...] = ()
+    wide: bool = False  # its figures take the page's whole width
 
     def __bool__(self) -> bool:
         return bool(self.figures or self.tables)
@@ -35,7 +36,7 @@ def write(directory: Path, template: str, page: Any, csv: str) -> Path:
     """Write a page's files; UserError where that is not possible. The figures of an older page are removed.
 
     ``template`` names the pair of templates of this kind of page. They extend base.*.jinja, which show machine, facts,
-    warnings, sections, command, rebuild, csv_sha256 and columns of every page.
+    warnings, links, sections, command, rebuild, csv_sha256 and columns of every page.
     """
     web, text = _templates(template)
     drawn = [figure for section in page.sections for figure, _ in section.figures]

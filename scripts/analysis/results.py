@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from toolchains import ledger
 
 from .cli import UserError
 
@@ -211,7 +212,7 @@ def _load_file(
         if file["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {file['version']}, this reads {ASV_RESULT_VERSION}: asv update")
         check(file, FILE, list(FILE))
-        made = records[-1]["toolchain"] if records else {}
+        made = records[-1]["toolchain"] if records else _of_history(file["commit_hash"])
         common = {
             "machine": file["params"]["machine"],
             "file": path.stem,
@@ -237,6 +238,12 @@ def _load_file(
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
+
+
+def _of_history(commit: str) -> dict[str, str]:
+    """What a run record would say of a commit that asv was run for by hand; nothing of one outside the histories."""
+    found = ledger.find(commit)
+    return {"tag": found.tag, "torch": found.torch, "numpy": found.numpy} if found else {}
 
 
 def _load_benchmark(

@@ -1,0 +1,536 @@
+"""Histories: what each release of torch or numpy did to the cost of every cell, from what scripts/track.py measured.
+
+A point is a release, measured in one visit of four processes. It has the error that its processes show and the
+variance that sessions differ by, which is learnt from what was measured twice. Where the level of a series changes is
+found by exact optimal partitioning; each break is then tested as a comparison is, and over all series at once.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from toolchains import ledger
+from toolchains.ledger import Toolchain
+
+from . import statistics
+from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
+from .results import PARAMETERS, Results
+from .statistics import Estimate, Floats
+
+CHANGED = (SLOWER, FASTER)
+DEFAULT = Settings()
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release that was measured. ``torch`` and ``numpy`` are what was really imported, the build variant included."""
+
+    toolchain: Toolchain
+    file: str
+    torch: str
+    numpy: str
+    started: str
+
+    @property
+    def version(self) -> str:
+        return self.toolchain.version
+
+    @property
+    def date(self) -> str:
+        """Day of the release."""
+        return self.toolchain.date
+
+    @property
+    def name(self) -> str:
+        """torch 2.6.0"""
+        return f"{self.toolchain.history} {self.version}"
+
+
+@dataclass(frozen=True)
+class Break:
+    """A change of level: from ``before``, the last release at the old level, to ``at``, the first at the new one.
+
+    ratio is new / old with its 95 % interval; q is over all series of the history; verdict as in a comparison.
+    """
+
+    before: Release
+    at: Release
+    ratio: float
+    low: float
+    high: float
+    q: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """One cell along a history: arrays are over the releases that measured it, in log seconds.
+
+    names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...)
+    values   mean over processes, the machine's drift taken out; raw is without that
+    noise    standard deviation of each point, sessions included
+    processes  (releases,) how many there were
+    starts   index of the first release of each level, the first 0
+    levels   (releases,) the level that each point belongs to
+    """
+
+    names: Mapping[str, Any]
+    releases: tuple[Release, ...]
+    raw: Floats
+    values: Floats
+    noise: Floats
+    processes: Floats
+    starts: tuple[int, ...]
+    levels: Floats
+    breaks: tuple[Break, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Benchmark and route: what one panel or one row is about."""
+        return str(self.names["benchmark"]), str(self.names["route"])
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A toolchain that was measured twice: later over sooner, over ``cells`` cells.
+
+    median, quarter and three_quarters are ratios; hours lie in between. controls is the median ratio of the cells that
+    no toolchain can change.
+    """
+
+    sooner: Release
+    later: Release
+    hours: float
+    cells: int
+    median: float
+    quarter: float
+    three_quarters: float
+    controls: float
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """A route that means another thing from a release on: ``what`` (alias, dtype, grad) became ``new``."""
+
+    at: Release
+    before: Release
+    direction: str
+    route: str
+    what: str
+    old: str
+    new: str
+    dtypes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """Cells that have a figure from a release on and had none before (``gained``), or the other way round.
+
+    routes (all of them) with these dtypes; dtypes is empty where it is the route as a whole. reason: why there is no
+    figure on the other side.
+    """
+
+    at: Release
+    before: Release
+    gained: bool
+    direction: str
+    routes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class History:
+    """All that is known of one package's releases on one machine."""
+
+    package: str
+    machine: str
+    python: str
+    held: str
+    releases: tuple[Release, ...]
+    series: tuple[Series, ...]
+    controls: tuple[Series, ...]
+    repeats: tuple[Repeat, ...]
+    session_sd: Mapping[str, float]
+    appearances: tuple[Appearance, ...]
+    semantics: tuple[Semantic, ...]
+    failed: Mapping[str, str]
+    settings: Settings
+    notes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def breaks(self) -> list[tuple[Series, Break]]:
+        """Every break whose verdict is faster or slower, the largest change first."""
+        found = [(series, one) for series in self.series for one in series.breaks if one.verdict in CHANGED]
+        return sorted(found, key=lambda pair: -abs(math.log(pair[1].ratio)))
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """Processes of one toolchain that were measured one after the other: (cells, processes) log seconds."""
+
+    release: Release
+    logs: Floats
+    middle: float  # seconds since the epoch; NaN where no run record says when
+
+
+def packages(results: Results) -> list[str]:
+    """The packages of which two releases and more were measured."""
+    measured = set(results.processes["file"])
+    histories = [package for file, package in files(results).items() if file in measured]
+    return [package for package in ledger.PACKAGES if histories.count(package) > 1]
+
+
+def files(results: Results) -> dict[str, str]:
+    """The result files of releases, those that failed, too -> the package whose history it is."""
+    tags = {toolchain.commit: toolchain.history for name in ledger.PACKAGES for toolchain in ledger.history(name)}
+    found: dict[str, str] = {}
+    for table in (results.processes, results.missing):
+        for file, commit in table[["file", "commit"]].drop_duplicates().itertuples(index=False):
+            if commit in tags:
+                found[file] = tags[commit]
+    return found
+
+
+def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> History:
+    """The history of one package in the results of one machine; see ``packages``.
+
+    Where releases were measured on several Pythons, that of the most releases.
+    """
+    releases, others = _releases(results, package)
+    machine, python = str(results.processes["machine"].iloc[0]), others.pop(0)
+    table = _cells(results, releases)
+    visits = [visit for release in releases for visit in _visits(results, release, table)]
+    first = {visit.release.file: visit for visit in reversed(visits)}
+    noise = families(table, results.benchmarks)
+    everywhere = visits + _crossing(results, releases, table)
+    pairs = [(one, other) for one, other in _pairs(everywhere) if len(table)]
+    controls = (table["family"] == CONTROLS).to_numpy(dtype=bool)
+    repeats, variances, slopes = [], [], []
+    for one, other in pairs:
+        estimated = statistics.estimate(one.logs, other.logs, noise, np.zeros(len(table), dtype=bool))
+        repeats.append(_repeat(one, other, estimated.effect, controls))
+        variances.append(statistics.session_variance(estimated.effect, estimated.error**2, noise))
+        slopes.append(_drift(estimated.effect, noise))
+    # an effect is the difference of two visits, a point is one
+    floor = np.full(len(table), statistics.SESSION_SD**2)
+    session = (np.mean(variances, axis=0) if variances else floor) / 2
+    points = [first[release.file] for release in releases]
+    drifts = [_drift_at(visit, pairs, slopes, len(table)) for visit in points]
+    series = _series(table, points, drifts, noise, session, settings)
+    known = {
+        str(name): float(np.sqrt(session[noise == name].mean())) for name in dict.fromkeys(noise) if name != CONTROLS
+    }
+    return History(
+        package=package,
+        machine=machine,
+        python=python,
+        held=_held(package, releases),
+        releases=tuple(releases),
+        series=tuple(one for one in series if one.names["family"] != CONTROLS),
+        controls=tuple(one for one in series if one.names["family"] == CONTROLS),
+        repeats=tuple(repeats),
+        session_sd=known,
+        appearances=tuple(_appearances(results, releases)),
+        semantics=tuple(_semantics(results, releases)),
+        failed=_failed(results, package),
+        settings=settings,
+        notes=tuple(others),
+    )
+
+
+# --- what was measured ---------------------------------------------------------------------------------------------
+
+
+def _releases(results: Results, package: str) -> tuple[list[Release], list[str]]:
+    """The measured releases in order of version; then the Python they ran on, and a note of what is left out."""
+    known = {toolchain.commit: toolchain for toolchain in ledger.history(package)}
+    started = {record["file"]: str(record.get("started", "")) for record in reversed(results.runs)}
+    found: dict[str, dict[str, Release]] = {}
+    columns = ["file", "commit", "torch", "numpy", "python"]
+    for row in results.processes.drop_duplicates("file")[columns].to_dict("records"):
+        if row["commit"] in known:
+            toolchain = known[row["commit"]]
+            torch, numpy = row["torch"] or toolchain.torch, row["numpy"] or toolchain.numpy
+            release = Release(toolchain, row["file"], torch, numpy, started.get(row["file"], ""))
+            found.setdefault(str(row["python"]), {})[toolchain.version] = release
+    python, chosen = max(found.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
+    notes = [
+        f"{len(own)} releases were measured on Python {other}, too" for other, own in found.items() if other != python
+    ]
+    return sorted(chosen.values(), key=lambda release: ledger.parts(release.version)), [python, *notes]
+
+
+def _held(package: str, releases: Sequence[Release]) -> str:
+    """The other package and the version it was held at."""
+    other = next(name for name in ledger.PACKAGES if name != package)
+    return f"{other} {show_versions(getattr(release, other).split('+')[0] for release in releases)}"
+
+
+def show_versions(versions: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(versions))
+
+
+def _failed(results: Results, package: str) -> dict[str, str]:
+    """Releases that could not be measured at all, with the reason."""
+    measured = set(results.processes["file"])
+    tags = {toolchain.tag: toolchain.version for toolchain in ledger.history(package)}
+    return {
+        tags[record["toolchain"]["tag"]]: str(record["failed"])
+        for record in results.runs
+        if record.get("failed") and record["toolchain"]["tag"] in tags and record["file"] not in measured
+    }
+
+
+def _of(table: pd.DataFrame, files: Iterable[str]) -> pd.DataFrame:
+    return table[table["file"].isin(set(files))]
+
+
+def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
+    """One row a timed cell, indexed by cell, of the version that the newest release has."""
+    own = _of(results.processes, (release.file for release in releases))
+    order = {release.file: place for place, release in enumerate(releases)}
+    newest = (
+        own.assign(place=own["file"].map(order))
+        .sort_values("place", kind="stable")
+        .drop_duplicates("cell", keep="last")
+    )
+    names = ["cell", "benchmark", "family", "group", "method", *PARAMETERS, "version"]
+    kinds = {name: place for place, name in enumerate(results.benchmarks)}
+    rank = [(kinds[row.benchmark], row.Index) for row in newest.itertuples()]
+    return newest.iloc[sorted(range(len(newest)), key=lambda k: rank[k])][names].set_index("cell")
+
+
+def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator[_Visit]:
+    """The visits of one release, the oldest first: a run that was appended to the one before is a visit of its own."""
+    rows = results.processes[results.processes["file"] == release.file]
+    rows = rows[rows["cell"].isin(table.index)]
+    rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
+    logs = np.full((len(table), int(rows["process"].max()) + 1 if len(rows) else 1), np.nan)
+    logs[table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)] = np.log(rows["seconds"])
+    records = [record for record in results.runs if record["file"] == release.file]
+    records = records[max((k for k, record in enumerate(records) if "drift" not in record), default=0) :]
+    sizes = [int(record.get("rounds") or 0) for record in records]
+    if sum(sizes) != logs.shape[1]:
+        yield _Visit(release, logs, _middle(records[0]) if records else math.nan)
+        return
+    for record, end, size in zip(records, np.cumsum(sizes), sizes):
+        yield _Visit(release, logs[:, end - size : end], _middle(record))
+
+
+def _middle(record: Mapping[str, Any]) -> float:
+    """When half of a run was done, in seconds since the epoch."""
+    try:
+        return datetime.fromisoformat(str(record["started"])).timestamp() + float(record.get("seconds", 0.0)) / 2
+    except (KeyError, ValueError):
+        return math.nan
+
+
+def _crossing(results: Results, releases: Sequence[Release], table: pd.DataFrame) -> list[_Visit]:
+    """Visits of the same toolchain as one of ``releases`` in the other history: the two cross in one."""
+    own = releases[0].toolchain.history
+    found = []
+    for package in packages(results):
+        if package != own:
+            pairs = {(release.torch, release.numpy) for release in releases}
+            for release in _releases(results, package)[0]:
+                if (release.torch, release.numpy) in pairs:
+                    found += list(_visits(results, release, table))[:1]
+    return found
+
+
+# --- the machine ---------------------------------------------------------------------------------------------------
+
+
+def _pairs(visits: Sequence[_Visit]) -> list[tuple[_Visit, _Visit]]:
+    """Visits of one toolchain, each with the next in time."""
+    found = []
+    dated = sorted((visit for visit in visits if math.isfinite(visit.middle)), key=lambda visit: visit.middle)
+    for toolchain in dict.fromkeys((visit.release.torch, visit.release.numpy) for visit in dated):
+        same = [visit for visit in dated if (visit.release.torch, visit.release.numpy) == toolchain]
+        found += list(zip(same, same[1:]))
+    return found
+
+
+def _repeat(one: _Visit, other: _Visit, effect: Floats, controls: Any) -> Repeat:
+    own = effect[~controls & np.isfinite(effect)]
+    fixed = effect[controls & np.isfinite(effect)]
+    quarter, middle, rest = np.exp(np.quantile(own, (0.25, 0.5, 0.75))) if len(own) else (math.nan,) * 3
+    return Repeat(
+        sooner=one.release,
+        later=other.release,
+        hours=(other.middle - one.middle) / 3600,
+        cells=len(own),
+        median=float(middle),
+        quarter=float(quarter),
+        three_quarters=float(rest),
+        controls=float(np.exp(np.median(fixed))) if len(fixed) else math.nan,
+    )
+
+
+def _drift(effect: Floats, noise: Any) -> Floats:
+    """What the cells of each family moved by alike: its median effect, (cells,); of a small family that of all."""
+    known = np.isfinite(effect)
+    everything = float(np.median(effect[known])) if known.any() else 0.0
+    moved = np.full(len(effect), everything)
+    for family in np.unique(noise):
+        own = (noise == family) & known
+        if own.sum() >= statistics.MIN_FAMILY:
+            moved[noise == family] = np.median(effect[own])
+    return moved
+
+
+def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequence[Floats], cells: int) -> Floats:
+    """What the machine had drifted by at a visit, (cells,): in proportion to the time between the two visits of one
+    release that lie around it, the tightest such; nothing where there are none."""
+    around = [
+        (other.middle - one.middle, place)
+        for place, (one, other) in enumerate(pairs)
+        if one.release is other.release and one.middle <= visit.middle <= other.middle
+    ]
+    if not around:
+        return np.zeros(cells)
+    length, place = min(around)
+    return moved[place] * ((visit.middle - pairs[place][0].middle) / length)
+
+
+# --- levels and breaks -----------------------------------------------------------------------------------------------
+
+
+def _series(
+    table: pd.DataFrame,
+    visits: Sequence[_Visit],
+    drifts: Sequence[Floats],
+    noise: Any,
+    session: Floats,
+    settings: Settings,
+) -> list[Series]:
+    """Every cell's series with its levels, and each break judged."""
+    raw, errors = (np.full((len(table), len(visits)), np.nan) for _ in range(2))
+    for place, visit in enumerate(visits):
+        level = statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, np.ones(len(table), dtype=bool))
+        raw[:, place], errors[:, place] = level.effect, level.error
+    corrected = raw - np.stack(drifts, axis=1)
+    found, tests = [], []
+    for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
+        there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
+        own = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
+        values = corrected[place, there]
+        deviation = statistics.history_noise(values, own)
+        starts = statistics.optimal_partition(values, deviation)
+        levels, tested = _levels(values, deviation, starts)
+        tests.append(tested)
+        releases = tuple(visits[k].release for k in there)
+        counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
+        points = (raw[place, there], values, deviation, counts)
+        found.append(Series({"cell": cell, **names}, releases, *points, tuple(starts), levels))
+    return _judged(found, tests, settings)
+
+
+def _levels(values: Floats, noise: Floats, starts: Sequence[int]) -> tuple[Floats, list[tuple[float, float, float]]]:
+    """The level of each point, and of each break its effect, standard error and degrees of freedom.
+
+    Levels are means weighted by the noise. The degrees of freedom are those that the levels leave: noise that is learnt
+    from a short history is not well known.
+    """
+    levels, spans = np.empty(len(values)), []
+    for first, last in zip(starts, [*starts[1:], len(values)]):
+        weight = noise[first:last] ** -2.0
+        mean = float(np.sum(weight * values[first:last]) / np.sum(weight))
+        levels[first:last] = mean
+        spans.append((mean, 1.0 / float(np.sum(weight))))
+    free = float(len(values) - len(starts))
+    pairs = zip(spans, spans[1:])
+    return levels, [(new - old, math.sqrt(one + other), free) for (old, one), (new, other) in pairs]
+
+
+def _judged(
+    series: Sequence[Series], tests: Sequence[list[tuple[float, float, float]]], settings: Settings
+) -> list[Series]:
+    """The series with a verdict on each break: all breaks are judged together, and series without one count, too."""
+    every = np.array([test for tested in tests for test in tested], dtype=float).reshape(-1, 3)
+    effect, error, df = every.T
+    estimated = Estimate(effect, np.where(df > 0, error, np.nan), np.where(df > 0, df, np.nan), error)
+    silent = sum(1 for tested in tests if not tested)
+    rows = iter(judge(estimated, df > 0, settings, silent).to_dict("records"))
+    found = []
+    for one in series:
+        breaks = []
+        for start, row in zip(one.starts[1:], rows):
+            ends = (row["ratio"], row["low95"], row["high95"], row["q"], row["verdict"])
+            breaks.append(Break(one.releases[start - 1], one.releases[start], *ends))
+        found.append(replace(one, breaks=tuple(breaks)))
+    return found
+
+
+# --- what appeared, and what it means --------------------------------------------------------------------------------
+
+
+def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appearance]:
+    """What has a figure from a release on and had none before, or the other way round; of what has a route."""
+    about: dict[str, tuple[str, str, str]] = {}
+    measured: dict[str, set[str]] = {release.file: set() for release in releases}
+    absent: dict[tuple[str, str], str] = {}
+    for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
+        rows = table[table["file"].isin(measured) & table["method"].str.startswith("timeit_") & table["route"].notna()]
+        for row in rows.to_dict("records"):
+            contract = results.benchmarks[row["benchmark"]].get("contracts", {}).get(row["route"], {})
+            about[row["cell"]] = (contract.get("direction", ""), row["route"], str(row["dtype"] or ""))
+            if "status" in row:
+                absent[row["file"], row["cell"]] = _general(row["reason"] or row["status"], str(row["dtype"]))
+            else:
+                measured[row["file"]].add(row["cell"])
+    for before, at in zip(releases, releases[1:]):
+        for gained, one, other in ((True, at, before), (False, before, at)):
+            there = {about[cell][:2] for cell in measured[other.file]}
+            found: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
+            for cell in sorted(measured[one.file] - measured[other.file], key=list(about).index):
+                reason = absent.get((other.file, cell))
+                if reason is not None:  # else it was not part of that run
+                    direction, route, dtype = about[cell]
+                    found.setdefault((direction, route, reason), []).append(dtype)
+            alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+            for (direction, route, reason), dtypes in found.items():
+                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in there else ()
+                alike.setdefault((direction, reason, some), []).append(route)
+            for (direction, reason, some), routes in alike.items():
+                yield Appearance(at, before, gained, direction, tuple(routes), some, reason)
+
+
+def _general(reason: str, dtype: str) -> str:
+    """A reason without the dtype that it begins with, so that it can be said once of many."""
+    return reason.removeprefix(f"{dtype}: ")
+
+
+def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
+    """Where alias, dtype or grad of a route differ from the release before."""
+    own = _of(results.values, (release.file for release in releases))
+    own = own[own["family"] == "semantics"]
+    seen = {(row["file"], row["cell"]): row for row in own.to_dict("records")}
+    cells = own.drop_duplicates("cell").to_dict("records")
+    for before, at in zip(releases, releases[1:]):
+        found: dict[tuple[str, str, str, str, str], list[str]] = {}
+        for row in cells:
+            old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
+            if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
+                what, words = _meaning(row["method"], row["unit"])
+                direction = "numpy→torch" if row["group"] == "NumpyToTorch" else "torch→numpy"
+                key = (direction, row["route"], what, words(old["value"]), words(new["value"]))
+                found.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
+        for (direction, route, what, before_it, after), dtypes in found.items():
+            yield Semantic(at, before, direction, route, what, before_it, after, tuple(filter(None, dtypes)))
+
+
+def _meaning(method: str, unit: str) -> tuple[str, Any]:
+    """What a track_* method of benchmarks/semantics.py is about, and its figures in words."""
+    if method == "track_alias":
+        return "memory", lambda value: "alias" if value else "copy"
+    if method == "track_dtype":
+        dtypes = unit.removeprefix("place in ").split()
+        return "dtype of the result", lambda value: dtypes[int(value)]
+    return "tensor that requires grad", lambda value: "taken" if value else "refused"

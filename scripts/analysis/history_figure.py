@@ -1,0 +1,150 @@
+"""Small multiples of a history: a panel a route, cost against the day of release, levels and where they change."""
+
+import math
+from collections.abc import Sequence
+from datetime import date
+
+import matplotlib
+
+matplotlib.use("svg")  # draws into files, needs no display
+import matplotlib.dates as mdates
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
+from . import show
+from .figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish
+from .history import CHANGED, History, Series
+from .show import Line
+
+ACROSS = 3  # panels in a row
+PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
+LEFT, RIGHT, HEAD, FOOT, TOP, BOTTOM = 0.42, 0.12, 0.42, 0.3, 0.05, 0.05  # inches around each, and around all
+LETTERS = 42  # of a route, that fit above a panel
+HALF = 1.96  # standard deviations of a 95 % interval
+LEAST = math.log(1.12)  # a panel shows at least this much up and down: noise is not to look like news
+TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+
+
+def panels(
+    history: History, name: str, title: str, caption: Line, groups: Sequence[tuple[str, list[Series]]]
+) -> Figure:
+    """One figure of a panel for each of ``groups``: what it is called, and its series.
+
+    Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes.
+    """
+    rows = math.ceil(len(groups) / ACROSS)
+    columns = min(ACROSS, len(groups))
+    width = columns * (LEFT + PANEL + RIGHT)
+    height = rows * (HEAD + HEIGHT + FOOT) + TOP + BOTTOM
+    with plt.style.context(str(STYLE)):
+        figure = plt.figure(figsize=(width, height))
+        for place, (label, own) in enumerate(groups):
+            row, column = divmod(place, ACROSS)
+            left = column * (LEFT + PANEL + RIGHT) + LEFT
+            bottom = height - TOP - row * (HEAD + HEIGHT + FOOT) - HEAD - HEIGHT
+            ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
+            draw_history(ax, own, history)
+            short = label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
+            ax.set_title(short, fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
+        return finish(figure, name, title, described(history, groups), (), caption)
+
+
+def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
+    """Each series' cost over its last level: points with 95 % intervals, levels as lines, breaks by name."""
+    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    first, last = (_day(release.date) for release in (history.releases[0], history.releases[-1]))
+    breaks: dict[str, float] = {}
+    spread = [LEAST]
+    across = 0.0
+    for index, one in enumerate(series):
+        colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
+        days = np.array([_day(release.date) for release in one.releases])
+        now = one.levels[-1]
+        values, levels, half = one.values - now, one.levels - now, HALF * one.noise
+        ax.vlines(days, np.exp(values - half), np.exp(values + half), color=colour, linewidth=0.9, alpha=0.35)
+        ax.plot(days, np.exp(values), linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6)
+        ax.step(days, np.exp(levels), where="post", color=colour, linewidth=1.1)
+        spread += [*np.abs(values), *np.abs(levels)]
+        for found in one.breaks:
+            if found.verdict in CHANGED:
+                breaks[found.at.version] = _day(found.at.date)
+        text = f"{size_of(one)} {show.seconds(math.exp(now))}".strip()
+        ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
+        across += 0.0235 * len(text) + 0.05
+    for day in breaks.values():
+        ax.axvline(day, color=MUTED, linewidth=0.6, linestyle=(0, (2, 2)))
+    _break_labels(ax, breaks, first, last)
+    margin = 0.03 * max(1.0, last - first)
+    ax.set_xlim(first - margin, last + margin)
+    ax.xaxis.set_major_locator(mdates.YearLocator())
+    ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
+    ax.set_yscale("log")
+    most = min(max(spread) * 1.12, math.log(60))
+    low, high = min(-LEAST, -_reach(series, -1)), max(LEAST, _reach(series, 1))
+    ax.set_ylim(math.exp(max(low * 1.15, -most)), math.exp(min(high * 1.15, most)))
+    _ratio_axis(ax)
+
+
+def _reach(series: Sequence[Series], sign: int) -> float:
+    """How far points lie above (1) or below (-1) their last level, in log units."""
+    return max((float(np.max(sign * (one.values - one.levels[-1]))) for one in series), default=0.0)
+
+
+def _ratio_axis(ax: Axes) -> None:
+    low, high = ax.get_ylim()
+    apart = 0.17 / HEIGHT * math.log(high / low)  # inches between two labels
+    ticks = [1.0]
+    for tick in sorted((tick for tick in TICKS if low <= tick <= high), key=lambda tick: abs(math.log(tick))):
+        if all(abs(math.log(tick / other)) >= apart for other in ticks):
+            ticks.append(tick)
+    ax.yaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}×"))
+    ax.yaxis.set_minor_locator(FixedLocator([]))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float) -> None:
+    """The releases that changed something, inside the panel at the top; those that would overlap one row lower."""
+    width = max(1.0, last - first)
+    ends = [-math.inf] * 3
+    for version, day in sorted(breaks.items(), key=lambda item: item[1]):
+        need = 0.026 * len(version) * width
+        row = next((row for row, end in enumerate(ends) if day > end), 0)
+        right = day + need > last
+        ends[row] = day + (0 if right else need)
+        ax.annotate(
+            version,
+            (day, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(-1.5 if right else 1.5, -1 - 7 * row),
+            textcoords="offset points",
+            fontsize=5.8,
+            color=INK,
+            ha="right" if right else "left",
+            va="top",
+        )
+
+
+def _day(text: str) -> float:
+    return float(mdates.date2num(date.fromisoformat(text)))
+
+
+def size_of(one: Series) -> str:
+    """What tells a series from its neighbours in a panel."""
+    nbytes = one.names.get("nbytes")
+    return show.size(float(nbytes)) if nbytes == nbytes and nbytes is not None else ""
+
+
+def described(history: History, groups: Sequence[tuple[str, list[Series]]]) -> str:
+    """What a figure shows, in words computed from its series."""
+    first, last = history.releases[0], history.releases[-1]
+    words = [f"{label} changed at {show.join(_changed(own))}" for label, own in groups if _changed(own)]
+    told = "; ".join(words) if words else "no change of level was found"
+    return f"{len(groups)} panels, {first.name} to {last.version}. Of {history.package}: {told}."
+
+
+def _changed(series: Sequence[Series]) -> list[str]:
+    found = [one.at for own in series for one in own.breaks if one.verdict in CHANGED]
+    return list(dict.fromkeys(release.version for release in sorted(found, key=lambda release: release.date)))

@@ -1,0 +1,332 @@
+"""The page of a machine's histories: one part for each package, then how it was measured and how far to trust it."""
+
+import hashlib
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import history_words as words
+from . import show
+from .comparison import INCONCLUSIVE
+from .figures import Figure, slug
+from .history import History, Series, history_of, packages
+from .history_figure import HALF, panels
+from .history_words import Change
+from .pages import Section
+from .results import PARAMETERS, Results
+from .show import Code, Line
+from .statistics import MIN_PROCESSES
+from .tables import Table, named
+
+MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
+COLUMNS = {
+    "history, release, released": "the package, its version and the day of its release",
+    "torch, numpy": "what was imported, with the build variant",
+    "measured": "when the run began",
+    "benchmark, route, dtype, nbytes, statement": "the cell",
+    "processes": "that measured it in that visit",
+    "seconds": "geometric mean over the processes of their 25 % quantile, in seconds a call",
+    "corrected, low95, high95": "the same with the machine's drift taken out, and its 95 % interval, sessions included",
+    "level": "seconds at the level that the release belongs to",
+    "verdict, ratio, ratio_low95, ratio_high95, q": "of a release that begins a new level: the verdict on the break, "
+    "new level over old, its 95 % interval, and q over all series of the history",
+}
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box in the head of the page."""
+
+    title: str
+    lines: tuple[Line, ...]
+    notes: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class HistoryPage:
+    """All that the templates show."""
+
+    machine: str
+    facts: tuple[str, ...]
+    warnings: tuple[Line, ...]
+    boxes: tuple[Box, ...]
+    sections: list[Section]
+    links: tuple[tuple[str, str], ...]
+    command: str
+    rebuild: str
+    csv_sha256: str
+    columns: Mapping[str, str]
+
+
+def histories_of(results: Results) -> list[History]:
+    """The histories that the results of one machine hold; see ``packages``."""
+    return [history_of(results, package) for package in packages(results)]
+
+
+def link(histories: Sequence[History]) -> str:
+    """What another page calls this one."""
+    spans = [f"{one.releases[0].name} to {one.releases[-1].version}" for one in histories]
+    return f"What releases changed: {show.join(spans)}"
+
+
+def page_of(results: Results, histories: Sequence[History], csv: str) -> HistoryPage:
+    """Everything the page of a machine's histories says."""
+    machine = histories[0].machine
+    found = {history.package: words.changes(history) for history in histories}
+    return HistoryPage(
+        machine=machine,
+        facts=_facts(results, histories),
+        warnings=tuple(_warnings(results, histories)),
+        boxes=tuple(_box(history, found[history.package]) for history in histories),
+        sections=[
+            *(section for history in histories for section in _sections(results, history, found[history.package])),
+            _method(results, histories),
+        ],
+        links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{machine}/"),),
+        command=_command(results, histories),
+        rebuild=f"python scripts/report.py --machine {machine}",
+        csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+        columns=COLUMNS,
+    )
+
+
+def _records(results: Results, histories: Sequence[History]) -> list[dict[str, Any]]:
+    files = {release.file for history in histories for release in history.releases}
+    return [record for record in results.runs if record["file"] in files]
+
+
+def _command(results: Results, histories: Sequence[History]) -> str:
+    """The command that measured the releases; the commonest where there were several."""
+    commands = [record["command"] for record in _records(results, histories) if record.get("command")]
+    return max(dict.fromkeys(commands), key=commands.count) if commands else "python scripts/track.py"
+
+
+def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
+    facts = []
+    for history in histories:
+        first, last = history.releases[0], history.releases[-1]
+        facts.append(f"{len(history.releases)} releases of {first.name} to {last.version} with {history.held}")
+    facts.append(f"Python {histories[0].python}")
+    records = _records(results, histories)
+    if records:
+        conditions = records[-1].get("conditions") or {}
+        if conditions.get("cpu"):
+            facts.append(f"{conditions['cpu']}, {conditions.get('cores_allowed')} cores")
+        days = sorted({str(record["started"])[:10] for record in records if record.get("started")})
+        facts.append(f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else "")
+    facts.append(f"{sum(len(history.series) for history in histories)} series")
+    return tuple(filter(None, facts))
+
+
+def _warnings(results: Results, histories: Sequence[History]) -> Iterator[Line]:
+    for history in histories:
+        for version, reason in history.failed.items():
+            yield (f"{history.package} {version} was not measured: {reason}.",)
+        for note in history.notes:
+            yield (f"{note}; they are not shown.",)
+    files = {release.file for history in histories for release in history.releases}
+    counts = results.processes[results.processes["file"].isin(files)].groupby(["file", "cell"]).size()
+    if len(counts) and counts.median() < MIN_PROCESSES:
+        yield (f"A quick look: {counts.median():.0f} processes a cell where {MIN_PROCESSES} are needed for a verdict.",)
+    if not any(history.repeats for history in histories):
+        yield ("No toolchain was measured twice: how far the machine drifted is not known, and not corrected for.",)
+
+
+def _box(history: History, found: Sequence[Change]) -> Box:
+    first, last = history.releases[0], history.releases[-1]
+    notes: list[Line] = []
+    new = [one for one in history.appearances if one.gained]
+    routes = [route for one in new if not one.dtypes for route in one.routes]
+    if routes:
+        notes.append(("New since then: ", *named(routes), "."))
+    if history.semantics:
+        one = history.semantics[0]
+        more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
+        notes.append(
+            (f"Means something else: {one.at.name}, ", Code(one.route), f", {one.what}: {one.old} → {one.new}{more}.")
+        )
+    return Box(
+        f"{first.name} to {last.version} ({first.date} to {last.date})",
+        (words.overall(history), *words.head(history, found)),
+        tuple(notes),
+    )
+
+
+# --- the parts -----------------------------------------------------------------------------------------------------
+
+
+def _sections(results: Results, history: History, found: Sequence[Change]) -> Iterator[Section]:
+    package = history.package
+    undecided = sum(1 for series in history.series for one in series.breaks if one.verdict == INCONCLUSIVE)
+    settings = history.settings
+    yield Section(
+        f"{package}-changes",
+        f"{package}: what changed",
+        (
+            (
+                "A change is a level that begins at a release and was confirmed by the test of a comparison: more "
+                f"than {100 * settings.min_effect:g} % either way, false discoveries bounded at "
+                f"{100 * settings.fdr:g} % over all {len(history.series)} series. A ratio compares levels: all "
+                f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed.",
+            ),
+            (
+                "A release stands for all patches since the release before it in the table; which patch it was, ",
+                Code(f"asv find {package}-A..{package}-B NAME"),
+                " tells.",
+            ),
+        ),
+        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found)))),
+    )
+    yield Section(
+        f"{package}-curves",
+        f"{package}: cost against release date",
+        (
+            (
+                "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
+                f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
+                "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one.",
+            ),
+        ),
+        tuple(_figures(results, history)),
+        wide=True,
+    )
+    yield Section(f"{package}-new", f"{package}: what appeared", tables=tuple(filter(None, (words.appeared(history),))))
+    yield Section(
+        f"{package}-meaning",
+        f"{package}: what means something else",
+        (("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),),
+        tables=tuple(filter(None, (words.meaning(history),))),
+    )
+
+
+def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table]]:
+    """For each direction and kind of memory the panels of its routes."""
+    grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
+    for series in history.series:
+        if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
+            continue
+        contracts = results.benchmarks[series.names["benchmark"]].get("contracts", {})
+        memory = str(contracts.get(series.names["route"], {}).get("memory", ""))
+        own = grouped.setdefault((words.direction(series), memory), {})
+        own.setdefault(str(series.names["route"]), []).append(series)
+    for (direction, memory), routes in grouped.items():
+        title = f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
+        name = slug("history", history.package, direction, memory)
+        about = f"Cost against release date of {history.package}: {title}"
+        groups = [(route, sorted(own, key=_nbytes)) for route, own in routes.items()]
+        every = [series for _, own in groups for series in own]
+        yield panels(history, name, about, (title,), groups), words.curves(every, history)
+
+
+def _nbytes(series: Series) -> float:
+    nbytes = series.names["nbytes"]
+    return float(nbytes) if nbytes == nbytes else 0.0
+
+
+def _method(results: Results, histories: Sequence[History]) -> Section:
+    figures = []
+    for history in histories:
+        groups: dict[str, list[Series]] = {}
+        for series in history.controls:
+            name = str(series.names["statement"]) if isinstance(series.names["statement"], str) else "memcpy"
+            if name != "memcpy" or _nbytes(series) in (4096, 2**20, 2**24):
+                groups.setdefault(name, []).append(series)
+        if groups:
+            about = f"What no release of {history.package} can change"
+            name = slug("history", history.package, "controls")
+            made = panels(history, name, about, (about,), list(groups.items()))
+            figures.append((made, words.curves([one for own in groups.values() for one in own], history)))
+    twice = [words.repeats(history) for history in histories if history.repeats]
+    sessions = [f"{history.package}: {words.sessions(history)}" for history in histories]
+    records = _records(results, histories)
+    disturbed = sum(record.get("disturbed", 0) for record in records)
+    samples = sum(record.get("samples", 0) for record in records)
+    return Section(
+        "method",
+        "Machine and method",
+        (
+            (
+                "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
+                "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
+                "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
+                "large that was, and the panels show what no release can change: memcpy, and the harness itself.",
+            ),
+        ),
+        tuple(figures),
+        tuple(twice),
+        (
+            (f"{samples:,} samples; {disturbed} were still disturbed when their limit was reached, and are kept.",),
+            (
+                "A point is the mean over processes of the log of each process's 25 % quantile. Its standard deviation "
+                "is the moderated error of its processes and what sessions differ by beyond that, learnt from the "
+                f"toolchains that were measured twice ({show.join(sessions, 'and')}), or what neighbouring releases "
+                "differ by, whichever is more.",
+            ),
+            (
+                "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
+                "one release (Jackson et al. 2005). Each break is tested by the functions of scripts/compare.py, with "
+                "as many degrees of freedom as releases less levels; false discoveries by Benjamini and Hochberg over "
+                "all series, those without a break included.",
+            ),
+            (
+                f"Intervals in the panels are ±{HALF} standard deviations. A verdict between any two releases: ",
+                Code(f"python scripts/compare.py {_example(histories)}"),
+                "; with --run they are measured side by side.",
+            ),
+            (
+                "Limitations: one machine, the package index's builds (on Linux those with CUDA, "
+                "here run on the CPU), one visit a release. What changed in a patch release between two that were "
+                "measured is put down to the later one.",
+            ),
+        ),
+        wide=True,
+    )
+
+
+def _example(histories: Sequence[History]) -> str:
+    releases = histories[0].releases
+    return f"{releases[-2].toolchain.tag} {releases[-1].toolchain.tag}"
+
+
+# --- the data --------------------------------------------------------------------------------------------------------
+
+
+def csv_of(histories: Sequence[History]) -> str:
+    """A row a series and release."""
+    rows = []
+    for history in histories:
+        for series in (*history.series, *history.controls):
+            begins = {one.at.version: one for one in series.breaks}
+            low, high = series.values - HALF * series.noise, series.values + HALF * series.noise
+            for place, release in enumerate(series.releases):
+                one = begins.get(release.version)
+                rows.append(
+                    {
+                        **dict(
+                            zip(("history", "release", "released"), (history.package, release.version, release.date))
+                        ),
+                        **{"torch": release.torch, "numpy": release.numpy, "measured": release.started},
+                        **{name: series.names[name] for name in ("benchmark", *PARAMETERS)},
+                        "processes": int(series.processes[place]),
+                        "seconds": math.exp(series.raw[place]),
+                        "corrected": math.exp(series.values[place]),
+                        "low95": math.exp(low[place]),
+                        "high95": math.exp(high[place]),
+                        "level": math.exp(series.levels[place]),
+                        "verdict": one.verdict if one else "",
+                        "ratio": one.ratio if one else np.nan,
+                        "ratio_low95": one.low if one else np.nan,
+                        "ratio_high95": one.high if one else np.nan,
+                        "q": one.q if one else np.nan,
+                    }
+                )
+    table = pd.DataFrame(rows)[[name for names in COLUMNS for name in names.split(", ")]]
+    table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
+    buffer = io.StringIO()
+    table.to_csv(buffer, index=False, lineterminator="\n", float_format="%.5g")
+    return buffer.getvalue()

@@ -1,0 +1,270 @@
+"""A history in words and tables: what changed, at which release, by how much; what is new; what has another meaning."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import show
+from .comparison import FASTER, SLOWER
+from .comparison_words import change, number
+from .history import Break, History, Release, Series
+from .show import Code, Line
+from .tables import Entry, Table, named
+
+AT_MOST = 30  # rows of the largest changes; results.csv holds all
+TOLD = 4  # changes that the head of the page names
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a release did to a route: the breaks of its cells in one direction, the largest first."""
+
+    at: Release
+    verdict: str
+    breaks: tuple[tuple[Series, Break], ...]
+
+    @property
+    def largest(self) -> tuple[Series, Break]:
+        return self.breaks[0]
+
+    @property
+    def size(self) -> float:
+        return abs(math.log(self.largest[1].ratio))
+
+
+def changes(history: History) -> list[Change]:
+    """Everything that was found slower or faster, a row a release and route, the largest first."""
+    found: dict[tuple[str, str, str, str], list[tuple[Series, Break]]] = {}
+    for series, one in history.breaks:
+        found.setdefault((one.at.version, *series.key, one.verdict), []).append((series, one))
+    made = [Change(own[0][1].at, key[3], tuple(own)) for key, own in found.items()]
+    return sorted(made, key=lambda one: -one.size)
+
+
+def direction(series: Series) -> str:
+    """What a series is about beside its route."""
+    group = str(series.names["group"])
+    words = {"NumpyToTorch": "numpy→torch", "TorchToNumpy": "torch→numpy"}
+    return words.get(group, "torch→numpy, requires grad" if group == "RequiresGradToNumpy" else group)
+
+
+def route_of(series: Series) -> Line:
+    code = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
+    return (Code(code),) if isinstance(code, str) else (str(series.names["benchmark"]),)
+
+
+def place_of(series: Series) -> str:
+    """Size and dtype of a cell: "4 KiB, float32"."""
+    parts = [show.size(float(series.names["nbytes"]))] if series.names["nbytes"] == series.names["nbytes"] else []
+    parts += [series.names["dtype"]] if isinstance(series.names["dtype"], str) else []
+    return ", ".join(parts)
+
+
+def around(series: Series, one: Break) -> tuple[float, float]:
+    """Seconds at the levels before and after a break, the machine's drift taken out."""
+    place = series.releases.index(one.at)
+    return math.exp(series.levels[place - 1]), math.exp(series.levels[place])
+
+
+def largest(history: History, found: Sequence[Change]) -> Table:
+    rows: list[tuple[Entry, ...]] = []
+    for one in found[:AT_MOST]:
+        series, broken = one.largest
+        effect, evidence = change(broken.verdict, broken.ratio, broken.low, broken.high, broken.q)
+        old, new = (show.seconds(value) for value in around(series, broken))
+        rows.append(
+            (
+                [(one.at.name,), (one.at.date,)],
+                [route_of(series), (direction(series),)],
+                [(effect,), (evidence,)],
+                [(place_of(series),), (f"{old} → {new}",)],
+                [(text,) for text in also(one)] or "",
+            )
+        )
+    rest = len(found) - len(rows)
+    notes: list[Line] = [(f"{rest} smaller changes are in results.csv.",)] if rest > 0 else []
+    return Table(
+        (f"The largest changes, a row a route and release of {history.package}",),
+        ("release", "route", "change", "at", "and at"),
+        tuple(rows),
+        tuple(notes),
+        numeric=False,
+    )
+
+
+def also(found: Change) -> list[str]:
+    """The other cells of a change, sizes first; dtypes of one size together."""
+    by_size: dict[str, list[tuple[str, float]]] = {}
+    for series, one in found.breaks[1:]:
+        ratio = 1 / one.ratio if one.verdict == FASTER else one.ratio
+        size, _, dtype = place_of(series).partition(", ")
+        by_size.setdefault(size, []).append((dtype, ratio))
+    words = []
+    for size, own in sorted(by_size.items()):
+        ratios = [ratio for _, ratio in own]
+        span = f"{number(min(ratios))}–{number(max(ratios))}×" if len(own) > 1 else f"{number(ratios[0])}×"
+        dtypes = show.join([dtype for dtype, _ in own]) if len(own) < 4 else f"{len(own)} dtypes"
+        words.append(f"{size}, {dtypes}: {span}")
+    return words
+
+
+def releases(history: History, found: Sequence[Change]) -> Table:
+    """A row a release: how many cells it changed, what is new, and its largest change."""
+    rows: list[tuple[Entry, ...]] = []
+    for release in history.releases:
+        own = [one for one in found if one.at is release]
+        counts = [
+            str(sum(len(one.breaks) for one in own if one.verdict == verdict) or "") for verdict in (SLOWER, FASTER)
+        ]
+        new = [one for one in history.appearances if one.at is release]
+        meaning = [one for one in history.semantics if one.at is release]
+        first = release is history.releases[0]
+        rows.append(
+            (
+                release.version,
+                release.date,
+                *(("", "") if first else counts),
+                (f"{len(new)}" if new else ""),
+                (f"{len(meaning)}" if meaning else ""),
+                "where it begins" if first else (_short(own[0]) if own else ""),
+            )
+        )
+    for version, reason in history.failed.items():
+        rows.append((version, "", "", "", "", "", f"not measured: {reason}"))
+    return Table(
+        (f"Releases of {history.package}, {history.held} held",),
+        (history.package, "released", "cells slower", "cells faster", "new or gone", "meaning", "largest change"),
+        tuple(rows),
+        numeric=False,
+    )
+
+
+def _short(found: Change) -> Line:
+    series, one = found.largest
+    effect, _ = change(one.verdict, one.ratio, one.low, one.high, one.q)
+    return (*route_of(series), f" {effect} at {place_of(series)}, {direction(series)}")
+
+
+def appeared(history: History) -> Table:
+    rows: list[tuple[Entry, ...]] = []
+    for one in history.appearances:
+        what: Line = named(one.routes)
+        dtypes = show.join(one.dtypes) if one.dtypes else "as a whole"
+        word = "new" if one.gained else "gone"
+        rows.append(([(one.at.name,), (one.at.date,)], word, what, f"{one.direction}, {dtypes}", one.reason))
+    return Table(
+        ("What has a figure from a release on and had none before, or the other way round",),
+        ("release", "", "routes", "of", "otherwise"),
+        tuple(rows),
+        numeric=False,
+    )
+
+
+def meaning(history: History) -> Table:
+    rows: list[tuple[Entry, ...]] = []
+    for one in history.semantics:
+        dtypes = show.join(one.dtypes) if one.dtypes else "float32"
+        rows.append(
+            (
+                [(one.at.name,), (one.at.date,)],
+                [(Code(one.route),), (one.direction,)],
+                one.what,
+                f"{one.old} → {one.new}",
+                dtypes,
+            )
+        )
+    return Table(
+        ("Where a route means something else from a release on",),
+        ("release", "route", "what", "change", "of"),
+        tuple(rows),
+        numeric=False,
+    )
+
+
+def repeats(history: History) -> Table:
+    """How far the machine was the same when it measured a toolchain again."""
+    rows: list[tuple[Entry, ...]] = []
+    for one in history.repeats:
+        name = one.sooner.name if one.sooner is one.later else f"{one.sooner.name} is {one.later.name}"
+        half = f"{number(one.quarter, 3)} to {number(one.three_quarters, 3)}"
+        rows.append((name, f"{one.hours:.1f} h", str(one.cells), number(one.median, 3), half, number(one.controls, 3)))
+    return Table(
+        ("The same toolchain again: later time over sooner time",),
+        ("toolchain", "apart", "cells", "median", "half of them within", "memcpy and floor"),
+        tuple(rows),
+    )
+
+
+def sessions(history: History) -> str:
+    """What one visit differs from another by, in words."""
+    words = [f"{100 * sd:.1f} % for {family}" for family, sd in history.session_sd.items()]
+    return show.join(words)
+
+
+def curves(own: Iterable[Series], history: History) -> Table:
+    """The points of a figure: seconds as measured, a row a series."""
+    rows: list[tuple[Entry, ...]] = []
+    for series in own:
+        found = dict(zip((release.version for release in series.releases), np.exp(series.raw)))
+        entries = [
+            show.seconds(found[release.version]) if release.version in found else "n/a" for release in history.releases
+        ]
+        rows.append(((*route_of(series), f", {place_of(series)}"), *entries))
+    versions = tuple(release.version for release in history.releases)
+    return Table(("Seconds as measured, before the drift is taken out",), ("route", *versions), tuple(rows))
+
+
+def head(history: History, found: Sequence[Change]) -> tuple[Line, ...]:
+    """What a history comes to, for the head of the page: how much changed, then the releases that changed the most."""
+    cells, touched = len(history.series), {id(series) for series, _ in history.breaks}
+    if not found:
+        return ((f"No change of level was found in {cells} cells.",),)
+    told = [_release_line(own) for own in by_release(found)[:TOLD]]
+    return ((f"{len(touched)} of {cells} cells changed level at least once, most of all at:",), *told)
+
+
+def by_release(found: Sequence[Change]) -> list[list[Change]]:
+    """Changes of the same release and verdict together: first those whose cells changed the most in sum."""
+    groups: dict[tuple[str, str], list[Change]] = {}
+    for one in found:
+        groups.setdefault((one.at.version, one.verdict), []).append(one)
+    return sorted(groups.values(), key=lambda own: -sum(abs(math.log(b.ratio)) for one in own for _, b in one.breaks))
+
+
+def _release_line(own: Sequence[Change]) -> Line:
+    """torch 2.11.0: 21 routes faster (156 cells, median 1.24×), most of all `t.detach().numpy()`, 1.39× at 1 MiB (…)"""
+    series, one = own[0].largest
+    effect, evidence = change(one.verdict, one.ratio, one.low, one.high, one.q)
+    old, new = (show.seconds(value) for value in around(series, one))
+    where = f"{place_of(series)}, {direction(series)} ({old} → {new}; {evidence})"
+    cells = [abs(math.log(b.ratio)) for each in own for _, b in each.breaks]
+    if len(cells) == 1:
+        return (f"{one.at.name}: ", *route_of(series), f" {effect} at {where}")
+    routes = len(own)
+    middle = number(math.exp(float(np.median(cells))))
+    return (
+        f"{one.at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
+        f"median {middle}×), most of all ",
+        *route_of(series),
+        f", {effect.split()[0]} at {where}",
+    )
+
+
+def overall(history: History) -> Line:
+    """What the newest release takes of what the oldest took, in the cells that both measured."""
+    first, last = history.releases[0], history.releases[-1]
+    ratios = [
+        float(one.levels[-1] - one.levels[0])
+        for one in history.series
+        if one.releases[0] is first and one.releases[-1] is last
+    ]
+    slower, faster = (sum(1 for ratio in ratios if sign * ratio > math.log(1.05)) for sign in (1, -1))
+    if not ratios:
+        return (f"No cell was measured at both {first.name} and {last.version}.",)
+    return (
+        f"From {first.name} to {last.version}: of {len(ratios)} cells that both measure, {faster} ended on a level "
+        f"more than 5 % lower, {slower} more than 5 % higher; the median cell takes "
+        f"{number(math.exp(float(np.median(ratios))))}× the time.",
+    )

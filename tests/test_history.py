@@ -1,0 +1,281 @@
+"""Histories: which release changed what, by how much, and that noise, drift and repeats do not look like releases."""
+
+import json
+import math
+import re
+
+import noise
+import numpy as np
+import pytest
+import report
+import resultfiles
+from analysis import history, history_page, history_words, show
+from analysis.results import load
+from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from toolchains import ledger
+
+KIB = 1024
+ROUTES = [f"route{number}(a)" for number in range(12)]
+SERIES = ledger.series("torch")[:12]
+HOUR = 3600
+
+
+def logs_of(seed, releases, cells=12, **options):
+    """Log seconds of (releases, cells, processes): quiet noise around one microsecond."""
+    rng = np.random.default_rng(seed)
+    return math.log(1e-6) + np.stack([noise.processes(rng, cells, 0.01, 0.01, **options) for _ in range(releases)])
+
+
+def started(seconds):
+    return f"2026-11-01T{int(seconds // HOUR):02d}:{int(seconds % HOUR // 60):02d}:00+00:00"
+
+
+def record_of(toolchain, benches, at, **changes):
+    made = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
+    changes = {"rounds": 4, "started": started(at), "seconds": 120.0, "command": "python scripts/track.py", **changes}
+    return resultfiles.record(benches, toolchain=made, **changes)
+
+
+def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), order=None, skipped=(), changes=None):
+    """Results of ``toolchains``: logs is (releases, cells, processes).
+
+    again    (cells, processes) of the first toolchain's second visit, an hour after the last
+    order    places of the releases in the order they were measured, ten minutes apart
+    extra    a function of the release's place that gives more benchmarks
+    skipped  (place, route): cells that a release has not
+    """
+    contracts = [contract(route, "copy") for route in routes]
+    for place, toolchain in enumerate(toolchains):
+        at = 600 * (list(order).index(place) if order is not None else place)
+        values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(routes)}
+        if again is not None and place == 0:
+            values = {key: value + list(np.exp(again[k])) for k, (key, value) in enumerate(values.items())}
+        values |= {(route, 4 * KIB): SKIPPED for where, route in skipped if where == place}
+        visits = 2 if again is not None and place == 0 else 1
+        benches = [conversion(values, contracts), memcpy({4 * KIB: [1e-7] * 4 * visits})]
+        benches += list(extra(place)) if extra else []
+        records = [record_of(toolchain, benches, at)]
+        if again is not None and place == 0:
+            records.append(record_of(toolchain, benches, 600 * len(toolchains) + HOUR, drift={"cells": 1}))
+        resultfiles.write(root, benches, records=records, commit=toolchain.commit)
+    return root
+
+
+def history_in(root, package="torch"):
+    return history.history_of(load(root, "box"), package)
+
+
+def found(made):
+    """Route -> its confirmed breaks, (version, verdict, ratio)."""
+    breaks = {}
+    for series, one in made.breaks:
+        breaks.setdefault(series.names["route"], []).append((one.at.version, one.verdict, one.ratio))
+    return {route: sorted(own, key=lambda item: ledger.parts(item[0])) for route, own in breaks.items()}
+
+
+def test_steps_and_dips_are_found_at_their_release(tmp_path):
+    logs = logs_of(1, len(SERIES))
+    logs[5:, 2] += math.log(1.25)
+    logs[3:, 4] -= math.log(2)
+    logs[8:, 4] += math.log(1.5)
+    logs[6, 7] += math.log(1.4)
+    breaks = found(history_in(write(tmp_path, logs)))
+    assert set(breaks) == {ROUTES[2], ROUTES[4], ROUTES[7]}
+    versions = [toolchain.version for toolchain in SERIES]
+    assert [one[:2] for one in breaks[ROUTES[2]]] == [(versions[5], "slower")]
+    assert breaks[ROUTES[2]][0][2] == pytest.approx(1.25, rel=0.02)
+    assert [one[:2] for one in breaks[ROUTES[4]]] == [(versions[3], "faster"), (versions[8], "slower")]
+    assert [one[2] for one in breaks[ROUTES[4]]] == pytest.approx([0.5, 1.5], rel=0.02)
+    assert [one[:2] for one in breaks[ROUTES[7]]] == [(versions[6], "slower"), (versions[7], "faster")]
+
+
+def test_intervals_hold_the_planted_change(tmp_path):
+    routes = [f"route{number}(a)" for number in range(200)]
+    logs = logs_of(2, len(SERIES), len(routes))
+    logs[6:] += math.log(1.3)
+    made = history_in(write(tmp_path, logs, routes=routes))
+    own = [one for _, one in made.breaks if one.at.version == SERIES[6].version]
+    assert len(own) >= 195
+    held = np.mean([one.low <= 1.3 <= one.high for one in own])
+    assert held >= 0.93, held
+
+
+def test_noise_is_no_news(tmp_path):
+    """Series that do not change, with the heavy tails of a small virtual machine and releases that share 2 %."""
+    routes = [f"route{number}(a)" for number in range(400)]
+    rng = np.random.default_rng(3)
+    logs = logs_of(3, len(SERIES), len(routes)) + rng.normal(0, 0.02, (len(SERIES), 1, 1))
+    made = history_in(write(tmp_path, logs, routes=routes))
+    assert len(made.series) == 400
+    assert len(made.breaks) <= 2
+
+
+def test_drift_is_taken_out(tmp_path):
+    """A machine that gets 12 % slower over the hours: measured in order of release, it would look like a release."""
+    logs = logs_of(4, len(SERIES))
+    hours = np.arange(len(SERIES)) * 600 / HOUR
+    end = (600 * len(SERIES) + HOUR) / HOUR
+    slope = math.log(1.12) / end
+    drifted = logs + (slope * hours)[:, None, None]
+    again = logs_of(5, 1)[0] + slope * end
+    made = history_in(write(tmp_path / "with", drifted, again=again))
+    (repeat,) = made.repeats
+    assert repeat.median == pytest.approx(1.12, rel=0.01) and repeat.hours == pytest.approx(end)
+    assert repeat.cells == len(ROUTES) and repeat.controls == 1.0
+    levels = np.array([series.values for series in made.series])
+    assert np.abs(levels.mean(axis=0) - math.log(1e-6)).max() < 0.02
+    assert not made.breaks
+    without = history_in(write(tmp_path / "without", drifted))
+    assert np.ptp(np.array([series.values for series in without.series]).mean(axis=0)) > 0.05 and not without.repeats
+
+
+def test_what_sessions_differ_by_is_learnt_from_repeats(tmp_path):
+    logs = logs_of(6, len(SERIES))
+    again = logs_of(7, 1)[0] + np.random.default_rng(8).normal(0, 0.12, len(ROUTES))[:, None]
+    quiet = history_in(write(tmp_path / "quiet", logs, again=logs_of(7, 1)[0]))
+    loud = history_in(write(tmp_path / "loud", logs, again=again))
+    assert quiet.session_sd["copy"] == pytest.approx(0.02 / math.sqrt(2))
+    assert loud.session_sd["copy"] > 0.05
+    assert np.mean([s.noise for s in loud.series]) > 2 * np.mean([s.noise for s in quiet.series])
+
+
+def test_the_second_visit_is_no_part_of_the_first(tmp_path):
+    logs = logs_of(9, len(SERIES))
+    made = history_in(write(tmp_path, logs, again=logs_of(9, 1)[0] + math.log(3)))
+    assert {float(series.processes[0]) for series in made.series} == {4.0}
+    assert made.series[0].raw[0] == pytest.approx(logs[0, 0].mean())
+
+
+def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
+    cross = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.13.0")
+    torch = [ledger.history("torch")[0], cross]
+    same = next(toolchain for toolchain in ledger.history("numpy") if toolchain.version == cross.numpy)
+    numpy = [same, ledger.history("numpy")[-1]]
+    logs = logs_of(10, 2)
+    root = write(tmp_path, logs, torch)
+    write(root, logs + math.log(1.1), numpy)
+    for package in ("torch", "numpy"):
+        (repeat,) = history_in(root, package).repeats
+        assert {repeat.sooner.name, repeat.later.name} == {"torch 2.13.0", f"numpy {cross.numpy}"}
+    assert history.packages(load(root, "box")) == ["torch", "numpy"]
+
+
+def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
+    root = write(tmp_path, logs_of(11, len(SERIES)))
+    (path,) = (root / "box").glob(f"{SERIES[0].commit[:8]}*.json")
+    file = json.loads(path.read_text())
+    file["results"]["conversion.NumpyToTorch.timeit_convert"][2] = "v0"
+    path.write_text(json.dumps(file))
+    assert {len(series.releases) for series in history_in(root).series} == {len(SERIES) - 1}
+
+
+def test_what_appeared_and_what_went(tmp_path):
+    skipped = [(k, ROUTES[1]) for k in range(4)] + [(k, ROUTES[3]) for k in range(9, len(SERIES))]
+    made = history_in(write(tmp_path, logs_of(12, len(SERIES)), skipped=skipped))
+    new, gone = made.appearances
+    assert (new.at.version, new.gained, new.routes, new.dtypes) == (SERIES[4].version, True, (ROUTES[1],), ())
+    assert (gone.at.version, gone.gained, gone.routes) == (SERIES[9].version, False, (ROUTES[3],))
+    assert new.reason == "the reason" and new.direction == "numpy→torch"
+    series = {one.names["route"]: one for one in made.series}
+    assert series[ROUTES[1]].releases[0].version == SERIES[4].version
+
+
+def meanings(place):
+    """Memory, dtype and grad that one release each changes."""
+    params = {"route": ROUTES[:2], "dtype": ["float16"]}
+    cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
+    dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
+    yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
+    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="place in float16 float32")
+    taken = {("t.numpy()",): int(place >= 7)}
+    yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
+
+
+def test_what_a_route_means(tmp_path):
+    made = history_in(write(tmp_path, logs_of(13, len(SERIES)), extra=meanings))
+    seen = [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in made.semantics]
+    assert seen == [
+        (SERIES[3].version, ROUTES[0], "memory", "alias", "copy", ("float16",)),
+        (SERIES[5].version, ROUTES[1], "dtype of the result", "float32", "float16", ("float16",)),
+        (SERIES[7].version, "t.numpy()", "tensor that requires grad", "refused", "taken", ()),
+    ]
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def results(tmp_path):
+    logs = logs_of(14, len(SERIES))
+    logs[5:, 2] += math.log(1.4)
+    root = write(tmp_path / "results", logs, again=logs_of(15, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
+    failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
+    benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
+    record = record_of(failed, benches, 0, failed="No matching <distribution>")
+    described = (root / "benchmarks.json").read_text()
+    resultfiles.write(root, benches, records=[record], commit=failed.commit)
+    (root / "benchmarks.json").write_text(described)
+    return root
+
+
+def build(results, output):
+    assert report.main(["--results", str(results), "--output", str(output)]) == 0
+    return output / "history" / "box"
+
+
+def test_page(results, tmp_path, capsys):
+    made = build(results, tmp_path / "reports")
+    text = (made / "README.md").read_text(encoding="utf-8")
+    version = SERIES[5].version
+    assert f"torch {version}: `route2(a)` 1.4" in text and "slower at 4 KiB, float32, numpy→torch" in text
+    assert "torch 2.15.0 was not measured: No matching &lt;distribution&gt;." in text
+    assert "alias → copy" in text and "later time over sooner time" in text
+    page = (made / "index.html").read_text(encoding="utf-8")
+    assert "<code>route2(<wbr>a)</code>" in page and "No matching &lt;distribution&gt;" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert (made / "history-torch-numpy-to-torch-copy.svg").is_file()
+    told = capsys.readouterr().out
+    assert f"torch {version}: route2(a) 1.4" in told.replace("`", "") and str(made.name) in told
+
+
+def test_same_results_same_bytes(results, tmp_path):
+    one, other = build(results, tmp_path / "one"), build(results, tmp_path / "other")
+    names = sorted(path.name for path in one.iterdir())
+    assert names == sorted(path.name for path in other.iterdir())
+    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def test_csv_holds_every_point(results, tmp_path):
+    import pandas as pd
+
+    table = pd.read_csv(build(results, tmp_path / "reports") / "results.csv")
+    assert list(table) == [name for names in history_page.COLUMNS for name in names.split(", ")]
+    own = table[table["route"] == ROUTES[2]]
+    assert list(own["release"].astype(str)) == [toolchain.version for toolchain in SERIES]
+    (broken,) = own[own["verdict"].notna()].to_dict("records")
+    assert broken["verdict"] == "slower" and broken["ratio"] == pytest.approx(1.4, rel=0.03)
+    assert broken["ratio_low95"] < broken["ratio"] < broken["ratio_high95"] and broken["q"] < 0.05
+    assert len(table[table["route"] == ROUTES[1]]) == len(SERIES) - 1
+
+
+def test_no_history_no_page(tmp_path):
+    resultfiles.write(tmp_path / "results", [memcpy({8: [1e-7] * 4})])
+    assert report.main(["--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")]) == 0
+    assert not (tmp_path / "out" / "history").exists()
+
+
+def test_head_names_the_releases_that_changed_the_most(tmp_path):
+    logs = logs_of(16, len(SERIES))
+    logs[9:, 7] += math.log(1.8)
+    logs[5:, :4] += math.log(1.5)
+    made = history_in(write(tmp_path, logs))
+    rows = history_words.changes(made)
+    sizes = [row.size for row in rows]
+    assert sizes == sorted(sizes, reverse=True) and len(rows) == 5
+    first, many, one = [show.to_plain(line) for line in history_words.head(made, rows)]
+    assert first == "5 of 12 cells changed level at least once, most of all at:"
+    begins = (
+        rf"torch {re.escape(SERIES[5].version)}: 4 routes slower \(4 cells, median 1\.(49|50|51)×\), most of all `route"
+    )
+    assert re.match(begins, many)
+    assert one.startswith(f"torch {SERIES[9].version}: `route7(a)` 1.8") and "× slower at 4 KiB, float32" in one
