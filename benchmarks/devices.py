@@ -4,14 +4,27 @@ torch.cuda stands for CUDA and ROCm alike. Other accelerators (xpu, mps, a priva
 module of their name under torch, as far as that goes: what one cannot do is asked, not assumed.
 """
 
+import contextlib
 import os
 
 import torch
 
-from .statement import first_line
+from .statement import first_line, is_out_of_memory
 
 VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory
 NONE_FOUND = "needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device"
+
+
+@contextlib.contextmanager
+def out_of_memory_skips():
+    """Skip the cell, with its reason, where host or device run out of memory inside; also decorates a ``setup``."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NotImplementedError(f"out of memory: {first_line(error)}") from None
 
 
 class Device:
@@ -30,11 +43,30 @@ class Device:
         name = getattr(self.module, "get_device_name", None)
         return name(self.device) if name else self.device.type
 
+    def use(self):
+        """Make the device the current one, which streams and events belong to and pinned memory is made for; itself."""
+        choose = getattr(self.module, "set_device", None)
+        if choose is not None and self.device.index is not None:
+            choose(self.device)
+        return self
+
     def synchronize(self):
         """Wait until all work queued on the device is done. A backend that has no such call does nothing late."""
         wait = getattr(self.module, "synchronize", None)
-        if wait is not None:
+        if wait is None:
+            return
+        if self.device.index is None or self.device.type == "mps":  # torch.mps has one device, and takes no name of it
             wait()
+        else:
+            wait(self.device)
+
+    @property
+    def is_there(self):
+        """Whether torch finds the device, as far as its kind can say. Makes no context."""
+        if self.device.type in ("cpu", "meta") or not _is_available(self.device.type):
+            return False
+        count = getattr(self.module, "device_count", None)
+        return count is None or (self.device.index or 0) < count()
 
     @property
     def is_cuda(self):
@@ -53,6 +85,8 @@ class Device:
         try:
             copy = torch.empty_like(tensor, pin_memory=True)
         except (RuntimeError, NotImplementedError, AssertionError) as error:
+            if is_out_of_memory(error) or any(f"{kind} error" in str(error) for kind in ("CUDA", "HIP")):
+                raise  # there is pinned memory; this much of it could not be had, or the device is broken
             raise NotImplementedError(f"{self.device.type} has no pinned memory: {first_line(error)}") from None
         return copy.copy_(tensor)
 
@@ -65,7 +99,8 @@ class Device:
         code = runtime.cudaHostRegister(address, nbytes, 0)
         if int(code):
             # refused under confidential computing, and where the limit of locked memory is low (ulimit -l)
-            raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {code}")
+            why = "out of memory" if int(code) == OUT_OF_MEMORY else code
+            raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {why}")
         return lambda: runtime.cudaHostUnregister(address)
 
     def clock(self):
@@ -88,15 +123,31 @@ class Device:
 
 def find():
     """The accelerator to measure; NotImplementedError where there is none."""
-    name = os.environ.get(VARIABLE)
-    if name:
-        return Device(name)
     # asks the driver without making a context, after which a process could not fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    name = os.environ.get(VARIABLE)
+    if name:
+        return _named(name)
     if torch.cuda.is_available():
         return Device("cuda:0")
     for kind in ("xpu", "mps"):
-        module = getattr(torch, kind, None) or getattr(torch.backends, kind, None)
-        if module is not None and getattr(module, "is_available", lambda: False)():
+        if _is_available(kind):
             return Device(kind)
     raise NotImplementedError(NONE_FOUND)
+
+
+def _named(name):
+    try:
+        device = Device(name)
+    except RuntimeError:  # a kind that torch does not know
+        device = None
+    if device is None or not device.is_there:
+        raise NotImplementedError(f"{VARIABLE}={name}: torch finds no such accelerator")
+    return device
+
+
+def _is_available(kind):
+    """Whether torch finds a device of this kind. torch.mps of torch 2.0 and 2.1 cannot say, torch.backends.mps can."""
+    places = [place for place in (getattr(torch, kind, None), getattr(torch.backends, kind, None)) if place is not None]
+    asked = [place.is_available for place in places if hasattr(place, "is_available")]
+    return asked[0]() if asked else bool(places)

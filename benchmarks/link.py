@@ -2,6 +2,7 @@
 
 import os as _os
 import time as _time
+from pathlib import Path as _Path
 
 import torch as _torch
 
@@ -12,6 +13,8 @@ from . import statement as _statement
 
 BOTH = "both at once"
 LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
+
+PCI_DEVICES = _Path("/sys/bus/pci/devices")
 
 
 class Limit:
@@ -26,8 +29,9 @@ class Limit:
     def samples_for(self, direction, nbytes):
         return _statement.samples_per_process(nbytes)
 
+    @_devices.out_of_memory_skips()
     def setup(self, direction, nbytes):
-        self.device = device = _devices.find()
+        self.device = device = _devices.find().use()
         device.require_streams()
         find = _routes.find
         there = find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
@@ -66,8 +70,9 @@ class Floor:
     single_threaded = False
     measured_by = (_devices.__file__,)
 
+    @_devices.out_of_memory_skips()
     def setup(self):
-        self.device = _devices.find()
+        self.device = _devices.find().use()
         _torch.empty(1, device=self.device.device)
 
     def timeit_synchronize(self):
@@ -82,6 +87,7 @@ class Hardware:
     version = _statement.measurement_version(__file__, _devices.__file__)
     timeout = 120
 
+    @_devices.out_of_memory_skips()
     def setup(self, quantity):
         device = _devices.find()
         try:
@@ -90,27 +96,30 @@ class Hardware:
             raise NotImplementedError("needs nvidia-ml-py") from None
         if not device.is_cuda or _torch.version.hip:
             raise NotImplementedError("nvidia-ml-py reads NVIDIA's devices alone")
-        route = _routes.find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
-        move = _moving.Move(route, _routes.PINNED, "uint8", 64 * 2**20, device)
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid(device))
-        until = _time.monotonic() + LOAD_SECONDS
-        while _time.monotonic() < until:
-            move.run()
-        for _ in range(16):  # still copying while the link is asked
-            move.names["d"].copy_(move.names["t"], non_blocking=True)
+        try:
+            handle = handle_of(pynvml, device)
+        except (pynvml.NVMLError, AttributeError, OSError) as error:
+            raise NotImplementedError(f"NVML does not find {device}: {error}") from None
         ask = {
             "link generation": lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
             "link width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
             "graphics clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_GRAPHICS),
             "memory clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "NUMA node": lambda: pynvml.nvmlDeviceGetNumaNodeId(handle),
+            "NUMA node": lambda: numa_node(pynvml, handle),
             "near cores": lambda: near_cores(pynvml, handle),
         }
+        route = _routes.find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
+        move = _moving.Move(route, _routes.PINNED, "uint8", 64 * 2**20, device)
         try:
-            self.value = ask[quantity]()
-        except (pynvml.NVMLError, AttributeError) as error:
-            raise NotImplementedError(f"the driver does not say: {error}") from None
+            until = _time.monotonic() + LOAD_SECONDS
+            while _time.monotonic() < until:
+                move.run()
+            for _ in range(16):  # still copying while the link is asked
+                move.names["d"].copy_(move.names["t"], non_blocking=True)
+            try:
+                self.value = ask[quantity]()
+            except (pynvml.NVMLError, AttributeError, OSError) as error:
+                raise NotImplementedError(f"the driver does not say: {error}") from None
         finally:
             device.synchronize()
             move.close()
@@ -121,14 +130,40 @@ class Hardware:
     track_value.unit = "as named"
 
 
+def handle_of(pynvml, device):
+    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order."""
+    pynvml.nvmlInit()
+    properties = _torch.cuda.get_device_properties(device.device)
+    if hasattr(properties, "uuid"):
+        uuid = str(properties.uuid)
+        named = uuid.startswith(("GPU-", "MIG-"))
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid if named else f"GPU-{uuid}")
+    # before torch 2.5 a device has no name that NVML knows: its place among all, where none is hidden
+    if "CUDA_VISIBLE_DEVICES" in _os.environ:
+        raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")
+    handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
+    name = text(pynvml.nvmlDeviceGetName(handle))
+    if name != properties.name:  # CUDA counts the fastest first, NVML by the bus
+        raise OSError(f"in its place is {name}")
+    return handle
+
+
+def text(value):
+    """A string of NVML's: bytes in older releases of nvidia-ml-py."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def numa_node(pynvml, handle):
+    """The NUMA node that the device is attached to, by Linux: NVML knows only of devices that are a node themselves."""
+    address = text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[-12:]  # Linux writes fewer digits of the domain
+    node = int((PCI_DEVICES / address / "numa_node").read_text())
+    if node < 0:
+        raise OSError("the system has no NUMA nodes, or does not say which")
+    return node
+
+
 def near_cores(pynvml, handle):
     """How many of the cores that this process may use the driver calls near the device."""
     words = pynvml.nvmlDeviceGetCpuAffinity(handle, (_os.cpu_count() + 63) // 64)
     near = {64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1}
     return len(near & _os.sched_getaffinity(0))
-
-
-def _uuid(device):
-    """NVML's name of a torch device: visible devices may be a part of the machine's, in another order."""
-    uuid = str(_torch.cuda.get_device_properties(device.device).uuid)
-    return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"

@@ -36,8 +36,9 @@ class Hidden:
     def samples_for(self, direction, memory, part, nbytes):
         return _statement.samples_per_process(nbytes)
 
+    @_devices.out_of_memory_skips()
     def setup(self, direction, memory, part, nbytes):
-        device = _devices.find()
+        device = _devices.find().use()
         device.require_streams()
         route = _routes.find(self.expressions[direction], direction)
         self.move = _moving.Move(route, memory, "float32", nbytes, device)
@@ -50,6 +51,8 @@ class Hidden:
             with device.module.stream(stream):
                 _torch.mm(matrix, matrix, out=result)
 
+        product()  # the first one makes the handles and the workspace of the library that multiplies
+        device.synchronize()
         self.move.names["product"] = product
 
     def teardown(self, *cell):
@@ -97,8 +100,9 @@ class TrainingStep:
     batches = 8
     timeout = 120
 
+    @_devices.out_of_memory_skips()
     def setup(self, form, nbytes):
-        device = _devices.find()
+        device = _devices.find().use()
         rows = nbytes // 4 // self.features
         arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
         step = _Step(device, self.features)
@@ -167,9 +171,10 @@ class DataLoader:
     rows, features, batch = 4096, 1024, 256
     timeout = 120
 
+    @_devices.out_of_memory_skips()
     def setup(self, memory):
         pin_memory = memory == _routes.PINNED
-        device = _devices.find()
+        device = _devices.find().use()
         data = _torch.utils.data.TensorDataset(
             _sources.tensor("float32", 4 * self.rows * self.features).view(self.rows, -1)
         )
