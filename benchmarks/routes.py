@@ -162,6 +162,7 @@ def _to_host(expression, memory=COPY, host_memory=(PAGEABLE,), families=(TRANSFE
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
 _PINS_EACH_CALL = "pins on the calling thread, at every call: can be slower than a plain .to(device)"
 _WAIT_BEFORE_REFILL = "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
+_TEMPORARY = "not contiguous: goes through a pageable temporary even when pinned"
 _READ_TOO_EARLY = "reading the result before a synchronize gives garbage"
 
 _TENSOR_CLASS = (
@@ -367,15 +368,14 @@ ROUTES = (
         "t.to(device, torch.float32, non_blocking=True)",
         casts_to="float32",
         families=(TRANSFER_CASTING,),
-        hazard="converts on the device, so the wider bytes cross the link",
+        hazard=f"converts on the device, so the wider bytes cross the link; {_SOURCE_IN_FLIGHT}",
     ),
     _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING,)),
+    # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
-    _to_device(
-        "m.to(device, non_blocking=True)",
-        families=(TRANSFER_LAYOUT,),
-        hazard="not contiguous: goes through a pageable temporary even when pinned",
-    ),
+    _to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,), hazard=_SOURCE_IN_FLIGHT),
+    _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
+    _to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
     # Device to host
     _to_host("t.cpu()"),

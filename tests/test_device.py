@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from moves import renew
 
 from benchmarks import devices, moving, overlap, routes
 
@@ -35,7 +36,8 @@ def test_the_bytes_arrive(route, memory, nbytes):
         move = moving.Move(route, memory, dtype, nbytes, DEVICE)
     except NotImplementedError as reason:
         pytest.skip(str(reason))
-    for _ in range(3):  # staging buffers are refilled
+    for number in range(3):  # staging buffers are refilled
+        renew(move, number)
         move.verify()
     move.close()
 

@@ -4,12 +4,14 @@ The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest r
 copy function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, transfer
+from benchmarks import devices, moving, routes, statement, transfer
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of every copy the device made
@@ -97,14 +99,38 @@ def test_a_wrong_byte_is_seen(device):
         move.verify()
 
 
-def test_large_transfers_are_checked_at_both_ends_and_between(monkeypatch):
-    monkeypatch.setattr(moving, "VERIFY_ALL", 0)
-    sent = torch.arange(20_000)
-    for place in (0, 4096 * 2, 19_999):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_transfers_are_checked_at_both_ends_and_in_the_middle_by_slices(monkeypatch, transposed):
+    monkeypatch.setattr(moving, "VERIFY_ALL", 2**20)
+    count = 2**22
+    sent = torch.arange(count)
+    sent = sent.view(-1, 512).t() if transposed else sent
+    for place in ((0, 0), (len(sent) // 2 - 1, 0), (-1, -1)) if transposed else (0, count // 2, count - 1):
         arrived = sent.clone()
         arrived[place] += 1
         assert not moving.same(arrived, sent)
     assert moving.same(sent.clone(), sent)
+    assert moving.same(sent.int(), sent)  # smaller than the source: a cast
+    parts = moving.parts_of(sent)
+    assert len(parts) == moving.SLICES and sum(sent[part].numel() for part in parts) < count / 20
+    assert moving.parts_of(torch.arange(9)) == [...]
+
+
+@pytest.mark.parametrize("expression", ["d.copy_(m)", "d.copy_(m, non_blocking=True)"])
+def test_a_transpose_goes_into_a_row_major_destination(device, expression):
+    """Only then do the bytes cross in another order than they lie in."""
+    move = moving.Move(routes.find(expression, routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", 4096, device)
+    assert move.names["d"].is_contiguous() and not move.names["m"].is_contiguous()
+    assert "pageable temporary" in move.route.hazard
+    assert "pageable temporary" not in routes.find("m.to(device, non_blocking=True)", routes.HOST_TO_DEVICE).hazard
+
+
+def test_every_route_that_reads_a_pinned_source_late_says_so():
+    waits = ("pin_memory()", "s.copy_", "copy_in_chunks", "d.copy_(m")  # these read a copy of the source
+    for route in routes.ROUTES:
+        if route.direction == routes.HOST_TO_DEVICE and route.non_blocking:
+            late = not any(part in route.expression for part in waits)
+            assert ("changing the source before a synchronize" in route.hazard) == late, route.expression
 
 
 @pytest.mark.parametrize("expression", ["s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)"])
@@ -136,6 +162,10 @@ def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch):
     monkeypatch.setattr(moving.Move, "run", none_left)
     with pytest.raises(NotImplementedError, match=r"^out of memory: CUDA out of memory\. Tried to allocate 1\.00 GiB$"):
         move.verify()
+    monkeypatch.undo()
+    monkeypatch.setattr(moving, "same", none_left)  # on the way back, where it is compared
+    with pytest.raises(NotImplementedError, match="^out of memory: CUDA"):
+        move.verify()
     monkeypatch.setattr(moving, "host_tensor", none_left)
     with pytest.raises(NotImplementedError, match="out of memory"):
         moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
@@ -157,8 +187,8 @@ def test_benchmarks_measure_what_is_moved(device, monkeypatch):
     cell = ("d.copy_(t, non_blocking=True)", routes.PAGEABLE, "float32", 4096)
     benchmark.setup(*cell)
     for method in (benchmark.timeit_completion, benchmark.timeit_enqueue):
-        COPIES.clear()
         statement, namespace = method(*cell)
+        COPIES.clear()
         exec(statement, dict(namespace))
         assert COPIES == [(routes.HOST_TO_DEVICE, True)]
     with pytest.raises(NotImplementedError, match="not asynchronous"):
@@ -169,21 +199,97 @@ def test_benchmarks_measure_what_is_moved(device, monkeypatch):
         benchmark.timeit_enqueue("t.to(device)", *cell[1:])
 
 
-def test_without_an_accelerator_every_cell_says_why(monkeypatch):
+@pytest.fixture
+def none_found(monkeypatch):
+    """A machine without an accelerator."""
     monkeypatch.delenv(devices.VARIABLE, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for kind in ("xpu", "mps"):
         module = getattr(torch, kind, None)
         if module is not None and hasattr(module, "is_available"):
             monkeypatch.setattr(module, "is_available", lambda: False)
+
+
+def test_without_an_accelerator_every_cell_says_why(none_found):
     with pytest.raises(NotImplementedError, match="^needs an accelerator"):
         transfer.HostToDevice().setup("t.to(device)", routes.PAGEABLE, "float32", 4096)
 
 
+def test_mps_is_found_by_a_torch_whose_module_cannot_say(none_found, monkeypatch):
+    monkeypatch.setattr(torch, "mps", SimpleNamespace(), raising=False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert str(devices.find()) == "mps"
+
+
+@pytest.mark.parametrize("name", ["cuda:1", "cuda", "cpu", "meta", "nosuch:0"])
+def test_a_named_device_that_is_not_there_is_one_reason(none_found, monkeypatch, name):
+    monkeypatch.setenv(devices.VARIABLE, name)
+    with pytest.raises(NotImplementedError, match=f"^CONVERSION_DEVICE={name}: torch finds no such accelerator$"):
+        devices.find()
+
+
+def test_a_named_device_is_counted(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv(devices.VARIABLE, "cuda:1")
+    assert str(devices.find()) == "cuda:1"
+    monkeypatch.setenv(devices.VARIABLE, "cuda:2")
+    with pytest.raises(NotImplementedError, match="no such accelerator"):
+        devices.find()
+
+
+@pytest.mark.parametrize("name, chosen, waited", [("cuda:1", 1, 1), ("cuda:0", 0, 0), ("mps", None, None)])
+def test_a_device_is_chosen_and_waited_for_by_its_number(name, chosen, waited):
+    called = []
+    device = devices.Device(name)
+    device.module = SimpleNamespace(
+        set_device=lambda device: called.append(("set_device", device.index)),
+        synchronize=lambda device=None: called.append(("synchronize", device and device.index)),
+    )
+    assert device.use() is device
+    device.synchronize()
+    assert called == ([("set_device", chosen)] if chosen is not None else []) + [("synchronize", waited)]
+
+
+@pytest.mark.parametrize("name", ["mps", "mps:0"])
+def test_a_backend_of_one_device_takes_no_name_of_it(name):
+    device, called = devices.Device(name), []
+    device.module = SimpleNamespace(synchronize=lambda: called.append("waited"))
+    device.use().synchronize()
+    assert called == ["waited"]
+
+
+@pytest.mark.parametrize(
+    "text, skips",
+    [
+        ("CUDA error: out of memory\nadvice", False),
+        ("CUDA error: an illegal memory access was encountered", False),
+        ("Cannot access accelerator device when none is available.", True),
+    ],
+)
+def test_no_pinned_memory_is_not_to_be_confused_with_none_left(monkeypatch, text, skips):
+    def raises(*arguments, **options):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(torch, "empty_like", raises)
+    with pytest.raises(RuntimeError) as raised:
+        devices.Device("cuda:0").pinned(torch.ones(1))
+    assert (raised.type is NotImplementedError) == skips
+
+
+def test_registration_refused_for_want_of_memory_is_out_of_memory(monkeypatch):
+    codes = iter([2, 1])
+    monkeypatch.setattr(
+        torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=lambda *arguments: next(codes)), raising=False
+    )
+    for expected in (True, False):
+        with pytest.raises(NotImplementedError, match="cudaHostRegister refused 4 bytes") as raised:
+            devices.Device("cuda:0").registered(torch.ones(1))
+        assert statement.is_out_of_memory(raised.value) == expected
+
+
 def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):
     from asv_runner.benchmarks.mark import SkipNotImplemented
-
-    from benchmarks import statement
 
     class Hungry:
         def timeit_all(self):

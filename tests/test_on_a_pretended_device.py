@@ -6,13 +6,15 @@ accelerator is not the first to run this code.
 """
 
 import contextlib
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 import torch
+from moves import renew
 
-from benchmarks import devices, firsts, link, moving, overlap, routes, transfer
+from benchmarks import devices, firsts, link, moving, overlap, routes, sources, statement, transfer
 
 
 class Stream:
@@ -42,6 +44,7 @@ class Pretended(devices.Device):
 
     def __init__(self):
         super().__init__("cpu")
+        self.current = False
         self.undone = 0
         self.module = SimpleNamespace(
             Stream=Stream,
@@ -51,7 +54,12 @@ class Pretended(devices.Device):
             synchronize=lambda: None,
         )
 
+    def use(self):
+        self.current = True
+        return self
+
     def pinned(self, tensor):
+        assert self.current, "pinned memory is made for the current device"
         return tensor.clone()
 
     def registered(self, tensor):
@@ -116,7 +124,164 @@ def test_the_other_transfers(device, benchmark):
             run(benchmark(), "timeit_completion", cell)
 
 
+@pytest.mark.parametrize(
+    "benchmark, cell",
+    [
+        (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4)),
+        (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4)),
+        (overlap.TrainingStep, ("naive", 4096)),
+        (overlap.DataLoader, (routes.PAGEABLE,)),
+        (firsts.PinnedMemory, (2**20,)),
+        (link.Limit, (link.BOTH, 4)),
+        (link.Floor, ()),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_setups_make_the_device_current(device, monkeypatch, benchmark, cell):
+    monkeypatch.setattr(overlap, "MATRIX", 32)
+    benchmark().setup(*cell)
+    assert device.current
+
+
+@pytest.mark.parametrize(
+    "benchmark, cell, where, name",
+    [
+        (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4), moving, "host_tensor"),
+        (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4), moving, "same"),
+        (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4), torch, "randn"),
+        (overlap.TrainingStep, ("naive", 4096), overlap, "_Step"),
+        (overlap.TrainingStep, ("naive", 4096), sources, "array"),
+        (overlap.DataLoader, (routes.PAGEABLE,), sources, "tensor"),
+        (firsts.PinnedMemory, (2**20,), sources, "tensor"),
+        (firsts.PinnedMemory, (2**20,), Pretended, "pinned"),
+        (link.Limit, (link.BOTH, 4), moving.Move, "verify"),
+        (link.Floor, (), torch, "empty"),
+    ],
+    ids=lambda value: value.__name__.rpartition(".")[2] if hasattr(value, "__name__") else "",
+)
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory. Tried\nand advice"), MemoryError("Unable to")])
+def test_out_of_memory_in_a_setup_skips_the_cell(device, monkeypatch, benchmark, cell, where, name, error):
+    def none_left(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(overlap, "MATRIX", 32)
+    monkeypatch.setattr(where, name, none_left)
+    with pytest.raises(NotImplementedError, match="^out of memory: (CUDA out of memory. Tried|Unable to)$"):
+        benchmark().setup(*cell)
+
+
+def test_another_failure_of_a_setup_stays_one(device, monkeypatch):
+    monkeypatch.setattr(torch, "randn", lambda *arguments, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        overlap.Hidden().setup(routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4)
+
+
+def test_registered_memory_is_given_up_when_nothing_moves_any_more(device, monkeypatch):
+    order = []
+    monkeypatch.setattr(device.module, "synchronize", lambda: order.append("waited"))
+    monkeypatch.setattr(Pretended, "registered", lambda device, tensor: lambda: order.append("unregistered"))
+    route = routes.find("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE)
+    moving.Move(route, routes.REGISTERED, "float32", 4096, device).close()
+    assert order == ["waited", "unregistered"]
+
+
+@pytest.mark.parametrize(
+    "benchmark, cell",
+    [
+        (transfer.HostToDevice, ("d.copy_(t, non_blocking=True)", routes.PINNED, "float32", 4096)),
+        (transfer.Casting, ("t.to(device, torch.float32, non_blocking=True)", routes.PINNED, 2**20)),
+        (transfer.Transposed, ("d.copy_(m, non_blocking=True)", routes.PINNED, 2**20)),
+        (transfer.TreeToDevice, ("map_tree(lambda x: x.to(device, non_blocking=True), tree)", routes.PINNED, 2**20)),
+    ],
+)
+def test_enqueue_finds_the_queue_empty_from_its_warm_up_on(device, monkeypatch, benchmark, cell):
+    order = []
+    monkeypatch.setattr(device.module, "synchronize", lambda: order.append("waited"))
+    made = benchmark()
+    method = made.timeit_enqueue
+    timed = statement.StatementBenchmark("transfer.timeit_enqueue", method, [method, made])
+    timed._current_params = cell
+    assert not timed.do_setup()
+    made.move.names["called"] = lambda: order.append("called")
+    run = made.move.run
+    monkeypatch.setattr(made.move, "run", lambda: (order.append("called"), run()))
+    monkeypatch.setattr(
+        made, "timeit_enqueue", lambda *cell: (f"called(); {method(*cell)[0]}", method(*cell)[1]), raising=False
+    )
+    timed.func = made.timeit_enqueue
+    assert len(timed.run(*cell)["samples"]) == transfer.ENQUEUED
+    assert order.count("called") > transfer.ENQUEUED + transfer.ENQUEUE_WARMUP
+    assert ("called", "called") not in list(zip(order, order[1:]))
+
+
+@pytest.mark.parametrize("benchmark", [transfer.Casting, transfer.Transposed, transfer.TreeToDevice])
+def test_non_blocking_routes_that_change_something_are_timed_until_they_return_too(device, benchmark):
+    for cell in cells(benchmark(), 4096):
+        early = routes.find(cell[0], routes.HOST_TO_DEVICE).non_blocking
+        with contextlib.nullcontext() if early else pytest.raises(NotImplementedError, match="^blocking"):
+            run(benchmark(), "timeit_enqueue", cell)
+
+
+class Late:
+    """A queue of non-blocking copies: each is made when an event recorded after it, or the device, is waited for."""
+
+    def __init__(self, device, monkeypatch, events_wait=True):
+        copy, self.queue, self.done = torch.Tensor.copy_, [], 0
+        late = self
+
+        def copy_(target, source, non_blocking=False):
+            if not non_blocking:
+                return copy(target, source)
+            late.queue.append(lambda: copy(target, source))
+            return target
+
+        class Event:
+            place = 0
+
+            def record(self, stream=None):
+                self.place = len(late.queue)
+
+            def synchronize(self):
+                late.wait(self.place if events_wait else 0)
+
+        monkeypatch.setattr(torch.Tensor, "copy_", copy_)
+        monkeypatch.setattr(device.module, "Event", Event)
+        monkeypatch.setattr(device.module, "synchronize", lambda: late.wait(len(late.queue)))
+
+    def wait(self, place):
+        while self.done < place:
+            self.queue[self.done]()
+            self.done += 1
+
+
+@pytest.mark.parametrize("events_wait", [True, False])
+def test_a_staging_buffer_refilled_too_early_is_seen(device, monkeypatch, events_wait):
+    """By what test_device.py does before every look; the sources of benchmarks alone would not show it."""
+    Late(device, monkeypatch, events_wait)
+    route = routes.find("copy_in_chunks(d, t, stages)", routes.HOST_TO_DEVICE)
+    move = moving.Move(route, routes.PAGEABLE, "float32", 9 * 2**20, device)
+    move.verify()  # chunks of a benchmark's source are all alike
+    for number in range(3):
+        renew(move, number)
+        with contextlib.nullcontext() if events_wait else pytest.raises(RuntimeError, match="not what was sent"):
+            move.verify()
+
+
+def test_a_route_that_moves_nothing_the_second_time_is_seen(device, monkeypatch):
+    route = routes.find("d.copy_(t)", routes.HOST_TO_DEVICE)
+    move = moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
+    move.verify()
+    renew(move, 1)
+    move.route = routes.find("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE)
+    move.verify()
+    renew(move, 2)
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda target, source, non_blocking=False: target)
+    with pytest.raises(RuntimeError, match="not what was sent"):
+        move.verify()
+
+
 def test_chunks_arrive_in_order(device):
+    device.use()
     count = 3 * moving.CHUNK // 4 + 5
     sent, arrived = torch.arange(count, dtype=torch.float32), torch.empty(count)
     assert moving.copy_in_chunks(arrived, sent, moving.Stages(device, torch.float32)) is arrived
@@ -127,6 +292,16 @@ def test_overlap(device, monkeypatch):
     monkeypatch.setattr(overlap, "MATRIX", 32)
     for cell in cells(overlap.Hidden(), 4096):
         run(overlap.Hidden(), "timeit_completion", cell)
+
+
+def test_the_product_was_made_once_before_it_is_timed(device, monkeypatch):
+    """The first one makes the library's handles and workspace."""
+    monkeypatch.setattr(overlap, "MATRIX", 32)
+    order, multiply = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *matrices, out: (order.append("product"), multiply(*matrices, out=out)))
+    monkeypatch.setattr(device.module, "synchronize", lambda: order.append("waited"))
+    overlap.Hidden().setup(routes.HOST_TO_DEVICE, routes.PINNED, "both", 4096)
+    assert order[-2:] == ["product", "waited"]
 
 
 @pytest.mark.parametrize("form", overlap.TrainingStep.params[0])
@@ -155,7 +330,19 @@ def test_first_uses(device):
     run(firsts.Context(), "timeit_first_tensor", ())
     for method in ("timeit_register", "timeit_pin_copy"):  # timeit_allocate asks torch itself, which takes a device
         run(firsts.PinnedMemory(), method, (2**20,))
-    assert device.undone == 1
+    assert device.undone == 2  # what was timed, and the trial before it
+
+
+def test_memory_that_cannot_be_registered_skips_that_alone(device, monkeypatch):
+    def refused(device, tensor):
+        raise NotImplementedError("cudaHostRegister refused")
+
+    monkeypatch.setattr(Pretended, "registered", refused)
+    pinned = firsts.PinnedMemory()
+    pinned.setup(2**20)
+    with pytest.raises(NotImplementedError, match="refused"):
+        pinned.timeit_register(2**20)
+    assert pinned.timeit_allocate(2**20) and pinned.timeit_pin_copy(2**20)
 
 
 @pytest.mark.parametrize("direction", link.Limit.params[0])
@@ -171,38 +358,97 @@ def test_link_limits_are_timed_by_the_devices_clock(device, direction):
 
 
 def test_hardware_without_nvml_is_skipped(device, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NotImplementedError, match="nvidia-ml-py"):
         link.Hardware().setup("link width")
 
 
-def test_hardware_is_read_under_load(monkeypatch, device):
-    import sys
+class NVMLError(Exception):
+    pass
 
-    asked = []
+
+@pytest.fixture
+def nvml(monkeypatch, device, tmp_path):
+    """nvidia-ml-py on a machine with one device, of which torch tells the name."""
     fake = SimpleNamespace(
-        NVMLError=RuntimeError,
+        NVMLError=NVMLError,
         NVML_CLOCK_GRAPHICS=0,
         NVML_CLOCK_MEM=1,
         nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=asked.append,
+        nvmlDeviceGetHandleByUUID=lambda uuid: f"by uuid {uuid}",
+        nvmlDeviceGetHandleByIndex=lambda index: f"by index {index}",
+        nvmlDeviceGetName=lambda handle: b"A Device",
         nvmlDeviceGetCurrPcieLinkGeneration=lambda handle: 5,
         nvmlDeviceGetCurrPcieLinkWidth=lambda handle: 16,
         nvmlDeviceGetClockInfo=lambda handle, which: 1000 + which,
-        nvmlDeviceGetNumaNodeId=lambda handle: 0,
+        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=b"00000000:1A:00.0"),
         nvmlDeviceGetCpuAffinity=lambda handle, words: [1] + [0] * (words - 1),
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr(Pretended, "is_cuda", True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
+    properties = SimpleNamespace(uuid="abc", name="A Device")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setattr(link, "LOAD_SECONDS", 0.01)
-    values = {}
-    for quantity in link.Hardware.params[0]:
-        hardware = link.Hardware()
-        hardware.setup(quantity)
-        values[quantity] = hardware.track_value(quantity)
-    assert asked[0] == "GPU-abc"
+    monkeypatch.setattr(link, "PCI_DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    fake.numa_node, fake.properties = tmp_path / "0000:1a:00.0" / "numa_node", properties
+    fake.numa_node.parent.mkdir()
+    fake.numa_node.write_text("1\n")
+    return fake
+
+
+def asked(quantity):
+    hardware = link.Hardware()
+    hardware.setup(quantity)
+    return hardware.track_value(quantity)
+
+
+def test_hardware_is_read_under_load(nvml):
+    values = {quantity: asked(quantity) for quantity in link.Hardware.params[0]}
     assert values["link generation"] == 5 and values["link width"] == 16 and values["memory clock"] == 1001
-    assert values["near cores"] in (0, 1)
+    assert values["near cores"] in (0, 1) and values["NUMA node"] == 1
+
+
+@pytest.mark.parametrize("text", ["-1\n", None])
+def test_a_numa_node_that_the_system_does_not_say_is_skipped(nvml, text):
+    nvml.numa_node.unlink() if text is None else nvml.numa_node.write_text(text)
+    with pytest.raises(NotImplementedError, match="does not say"):
+        asked("NUMA node")
+
+
+@pytest.mark.parametrize("uuid, handle", [("abc", "by uuid GPU-abc"), ("MIG-1", "by uuid MIG-1"), (None, "by index 0")])
+def test_the_device_is_found_by_its_name_or_where_it_has_none_by_its_place(nvml, device, uuid, handle):
+    nvml.properties.uuid = uuid
+    if uuid is None:
+        del nvml.properties.uuid
+    assert link.handle_of(nvml, device) == handle
+
+
+def raising(error):
+    def call(*arguments):
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda nvml, patch: patch.setattr(nvml, "nvmlInit", raising(NVMLError("no library"))),
+        lambda nvml, patch: patch.setattr(nvml, "nvmlInit", raising(OSError("no library"))),
+        lambda nvml, patch: patch.setattr(nvml, "nvmlDeviceGetHandleByUUID", raising(NVMLError("not found"))),
+        lambda nvml, patch: patch.delattr(nvml, "nvmlDeviceGetHandleByUUID"),
+        lambda nvml, patch: (patch.delattr(nvml.properties, "uuid"), patch.setenv("CUDA_VISIBLE_DEVICES", "1")),
+        lambda nvml, patch: (patch.delattr(nvml.properties, "uuid"), patch.setattr(nvml.properties, "name", "Other")),
+    ],
+)
+def test_a_device_that_nvml_does_not_find_is_skipped_with_one_reason(nvml, monkeypatch, change):
+    change(nvml, monkeypatch)
+    with pytest.raises(NotImplementedError, match="^NVML does not find cpu: "):
+        asked("link width")
+
+
+def test_out_of_memory_under_load_skips_the_cell(nvml, monkeypatch):
+    monkeypatch.setattr(moving.Move, "run", raising(RuntimeError("CUDA out of memory")))
+    with pytest.raises(NotImplementedError, match="^out of memory"):
+        asked("link width")
