@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KIB, MIB = 2**10, 2**20
+KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
 
 
@@ -80,13 +80,16 @@ ONE_EACH = (
     Rule(r"semantics\..*", dtype=["float32"]),
 )
 
-COMPLETION = r"transfer\.(HostToDevice|DeviceToHost)\.timeit_completion"
+MOVES = r"transfer\.(HostToDevice|DeviceToHost)\.timeit_"
+COMPLETION, ENQUEUE, SUSTAINED = MOVES + "completion", MOVES + "enqueue", MOVES + "sustained"
 DEVICE_COPY, HOST_COPY = "d.copy_(t, non_blocking=True)", "h.copy_(t, non_blocking=True)"
 EARLY = r".*(non_blocking=True|copy_in_chunks).*"
 CHOSEN = [
     *("t.to(device)", "t.to(device, non_blocking=True)", "d.copy_(t)", DEVICE_COPY),
     *("t.cpu()", "t.to('cpu', non_blocking=True)", "h.copy_(t)", HOST_COPY),
 ]
+SEVERAL = [route for route in CHOSEN if "non_blocking" in route]  # may be in flight at once
+NOT_REGISTERED = ["pageable", "pinned"]
 
 PROFILES = {
     "quick": Profile(
@@ -123,26 +126,46 @@ PROFILES = {
     # the cross product of everything on the CPU; transfers have a profile of their own
     "full": Profile(4, 40.0, (Rule(rf"(?!{NEEDS_DEVICE}).*"),)),
     # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
-    # so every route at three sizes, and those that people choose between at all
+    # so every route at two sizes, those that people choose between at more, and no cell that sets up only to skip
     "transfers": Profile(
         2,
         8.0,
         (
-            Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, MIB, 64 * MIB], memory=["pageable", "pinned"]),
-            Rule(COMPLETION, dtype=["float32"], route=CHOSEN),
-            Rule(COMPLETION, nbytes=[16 * MIB], memory=["pinned"], route=[DEVICE_COPY, HOST_COPY]),
-            Rule(r"transfer\..*\.timeit_enqueue", dtype=["float32"], nbytes=[4 * KIB, MIB, 64 * MIB], route=EARLY),
+            Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED),
             Rule(
-                r"transfer\..*\.timeit_sustained",
+                COMPLETION,
                 dtype=["float32"],
-                nbytes=[4 * KIB, MIB, 64 * MIB],
-                memory=["pinned"],
-                route=EARLY,
+                nbytes=[4, MIB, 16 * MIB, 256 * MIB],
+                memory=NOT_REGISTERED,
+                route=CHOSEN,
             ),
-            Rule(r"transfer\.(Casting|Transposed)\..*", nbytes=[16 * MIB]),
-            Rule(r"transfer\.(Scalar|TreeToNumpy|TreeToDevice)\..*", nbytes=[4, 4 * KIB, MIB]),
-            Rule(r"(overlap|firsts|link)\..*"),
-            Rule(r"limits\..*"),
+            Rule(COMPLETION, dtype=["float32"], nbytes=[GIB], memory=["pinned"], route=CHOSEN),
+            Rule(
+                COMPLETION,
+                dtype=["float32"],
+                nbytes=[4 * KIB, MIB, 16 * MIB, 64 * MIB],
+                memory=["registered"],
+                route=CHOSEN,
+            ),
+            Rule(COMPLETION, nbytes=[16 * MIB], memory=["pinned"], route=[DEVICE_COPY, HOST_COPY]),
+            Rule(ENQUEUE, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED, route=EARLY),
+            Rule(SUSTAINED, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=["pinned"], route=SEVERAL),
+            Rule(r"transfer\.(Casting|Transposed)\.timeit_completion", nbytes=[16 * MIB]),
+            Rule(r"transfer\.(Casting|Transposed)\.timeit_enqueue", nbytes=[16 * MIB], memory=["pinned"], route=EARLY),
+            Rule(r"transfer\.Tree.*\.timeit_completion", nbytes=[MIB]),
+            Rule(r"transfer\.Tree.*\.timeit_enqueue", nbytes=[MIB], memory=["pinned"], route=EARLY),
+            Rule(r"transfer\.Scalar\..*"),
+            Rule(r"overlap\.Hidden\..*", nbytes=[64 * MIB]),
+            Rule(r"overlap\.(TrainingStep|DataLoader)\..*"),
+            Rule(r"firsts\.Context\..*"),
+            Rule(r"firsts\.PinnedMemory\..*", nbytes=[64 * MIB, GIB]),
+            Rule(r"link\.Limit\..*", nbytes=[64 * MIB, 256 * MIB]),
+            Rule(r"link\.(Floor|Hardware)\..*"),
+            # a few of those without a device, for what people ask about both; half a minute
+            Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
+            Rule(r"batches\..*", nbytes=[MIB]),
+            Rule(r"casting\..*", dtype=["bfloat16"], nbytes=[MIB]),
+            *ONE_EACH,
         ),
     ),
     # what histories are made of: a release is measured in minutes, and the same way for years

@@ -10,7 +10,7 @@ import resultfiles
 from profiles import PROFILES, select
 from resultfiles import SKIPPED, Bench
 
-from benchmarks import firsts, link, overlap, routes, transfer
+from benchmarks import batches, casting, conversion, firsts, link, overlap, routes, transfer
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 LINK = 50e9  # bytes a second of pinned memory, each way
@@ -52,11 +52,33 @@ def transfers(device="cuda:0", skipped=(), chosen=lambda cell: True):
     for made in (transfer.HostToDevice(), transfer.DeviceToHost()):
         for clock in ("completion", "enqueue", "sustained"):
             benches.append(_moved(made, clock, skipped))
-    for made in (transfer.Casting(), transfer.Transposed(), transfer.Scalar()):
-        benches.append(_moved(made, "completion", skipped))
-    for made in (transfer.TreeToNumpy(), transfer.TreeToDevice()):
+    for made in (transfer.Casting(), transfer.Transposed(), transfer.TreeToDevice()):
+        benches += [_moved(made, clock, skipped) for clock in ("completion", "enqueue")]
+    for made in (transfer.TreeToNumpy(), transfer.Scalar()):
         benches.append(_moved(made, "completion", skipped))
     benches += [_hidden(skipped), *_steps(), *_firsts(skipped), *_link(skipped)]
+    return _in_profile(benches, chosen)
+
+
+def conversions():
+    """The conversions without a device at the cells of the profile, by number of the route and by bytes."""
+    made = (
+        *(conversion.NumpyToTorch(), conversion.TorchToNumpy(), casting.Bfloat16ToNumpy()),
+        *(batches.ArraysToTensor(), batches.TreeToNumpy(), batches.TreeToTorch()),
+    )
+    benches = []
+    for one in made:
+        params = dict(zip(one.param_names, one.params))
+        cells = {
+            key: around(1e-6 * (1 + one.params[0].index(key[0])) + key[-1] / 1e10)
+            for key in itertools.product(*one.params)
+        }
+        name = f"{type(one).__module__.rpartition('.')[2]}.{type(one).__name__}.timeit_convert"
+        benches.append(Bench(name, params, cells, list(one.contracts.values())))
+    return _in_profile(benches)
+
+
+def _in_profile(benches, chosen=lambda cell: True):
     described = {bench.name: bench.description() for bench in benches}
     patterns = select(PROFILES["transfers"], described)
     for bench in benches:

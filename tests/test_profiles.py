@@ -1,10 +1,11 @@
 """A profile selects the cells that its rules say, and no others."""
 
+import ast
 import itertools
 import re
 
 import pytest
-from profiles import MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, count, names, select
+from profiles import CHOSEN, MIB, NEEDS_DEVICE, NOT_BY_ELEMENT, PROFILES, Profile, Rule, count, names, select
 
 pytest.importorskip("torch")
 
@@ -153,6 +154,54 @@ def test_by_element_is_by_the_catalogue():
 
     for route in routes.select(routes.CONVERSION):
         assert route.per_element != bool(re.fullmatch(NOT_BY_ELEMENT, repr(route.expression))), route.expression
+
+
+def transfer_cells(described):
+    """Group, method, route of the catalogue and parameters of the profile's cells of transfers."""
+    from benchmarks import routes, transfer
+
+    for name, patterns in select(PROFILES["transfers"], described).items():
+        family, group, method = name.split(".")
+        if family == "transfer":
+            for cell in cells_of(patterns, described[name]):
+                made = dict(zip(described[name]["param_names"], map(ast.literal_eval, cell)))
+                yield group, method, routes.find(made["route"], getattr(transfer, group).direction), made
+
+
+def test_transfers_fit_eight_minutes(described):
+    """A process of each of these makes a context: 0.5 to 0.7 s on a server."""
+    chosen = select(PROFILES["transfers"], described)
+    others = sum(
+        count(patterns, described[name])
+        for name, patterns in chosen.items()
+        if re.fullmatch(NEEDS_DEVICE, name) and not name.startswith("transfer.")
+    )
+    run = [made for _, _, route, made in transfer_cells(described) if made["memory"] in route.host_memory]
+    assert 230 < others + len(run) <= 270
+
+
+def test_no_transfer_sets_up_only_to_skip(described):
+    from benchmarks import routes
+
+    for _, method, route, made in transfer_cells(described):
+        if made["memory"] in route.host_memory:
+            assert method != "timeit_enqueue" or route.non_blocking, made
+            if method == "timeit_sustained":
+                assert routes.SUSTAINED in route.families and made["memory"] != routes.PAGEABLE, made
+
+
+def test_transfers_have_every_route_memory_and_dtype(described):
+    from benchmarks import moving, routes
+
+    completed = [(group, route, made) for group, method, route, made in transfer_cells(described) if "comp" in method]
+    for route in routes.ROUTES:
+        for memory in route.host_memory:
+            sizes = {m["nbytes"] for _, other, m in completed if other is route and m["memory"] == memory}
+            main = routes.TRANSFER in route.families
+            chosen = memory != routes.REGISTERED or repr(route.expression) in map(repr, CHOSEN)
+            assert len(sizes) >= (2 if main else 1) or not chosen, (route.expression, memory)
+    for way in ("HostToDevice", "DeviceToHost"):
+        assert {made["dtype"] for group, _, made in completed if group == way} == set(moving.DTYPES)
 
 
 def test_everything_is_in_a_profile(described):

@@ -10,7 +10,7 @@ import pytest
 import report
 import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
-from analysis import answers, hockney, show, transfer_tables, transfers
+from analysis import answers, hockney, show, tables, transfer_tables, transfers
 from analysis.results import load
 from resultfiles import SKIPPED, Bench
 
@@ -183,13 +183,13 @@ def test_bands_have_one_route_each_and_cover_every_size(found):
 
 def test_a_size_at_which_the_fastest_was_not_measured_is_no_band(tmp_path):
     def change(key, value):
-        return SKIPPED if key[0].startswith("copy_in_chunks") and key[-1] == MIB else value
+        return SKIPPED if key[0].startswith("copy_in_chunks") and key[-1] == 4 * KIB else value
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
     cells = read(tmp_path, benches).of("completion", HOST, "pageable")
     own = next(cells for need, cells in transfers.needs(cells).items() if need.into)
-    assert MIB in {cell.nbytes for cell in own}
-    assert MIB not in {choice.nbytes for segment in transfers.bands(own) for choice in segment.choices}
+    assert 4 * KIB in {cell.nbytes for cell in own}
+    assert 4 * KIB not in {choice.nbytes for segment in transfers.bands(own) for choice in segment.choices}
 
 
 def test_figures_name_their_clock(built):
@@ -212,6 +212,22 @@ def test_a_route_without_sustained_leaves_it_empty(tmp_path):
     (table,) = transfer_tables.clocks(read(tmp_path, benches))
     assert {row[5] for row in table.rows} == {""}
     assert "Sustained is" not in page(tmp_path, benches)[1]
+
+
+def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(tmp_path, benches, found):
+    missing = tables.Missing(load(accelerator.write(tmp_path, benches)).missing)
+    made = {show.to_plain(table.title): table for table in transfer_tables.special(found, missing)}
+    for what in ("A transposed host tensor to the device", "float64 on the host to float32 on the device"):
+        done, held = made[f"{what}, completion, 16 MiB"], made[f"{what}, enqueue, 16 MiB"]
+        assert done.columns == ("route", "pageable", "pinned") and held.columns == ("route", "pinned")
+        assert len(held.rows) < len(done.rows)
+        assert all("non_blocking" in show.to_plain(row[0]) for row in held.rows)
+    assert "A nested container to the device, pinned, enqueue, by total size" in made
+
+
+def test_what_the_host_does_with_one_thread_is_said(built):
+    for said in (text.replace("\\_", "_") for text in built):
+        assert "num_workers=0" in said and "OMP_NUM_THREADS=1" in said
 
 
 # Overlap
@@ -293,6 +309,15 @@ def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_
     assert len(warned) == 1 and warned[0][0].startswith("Doubtful: ")
 
 
+def test_pageable_memory_that_reads_faster_than_the_link_is_not_possible_either(tmp_path):
+    def change(key, value):
+        return around(1e-9) if key[:2] == ("t.to(device)", "pageable") and value != SKIPPED else value
+
+    benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
+    (warned,) = transfers.impossible(read(tmp_path, benches))
+    assert re.match("Not possible: .*pageable", show.to_plain(warned))
+
+
 # Questions
 
 
@@ -310,7 +335,16 @@ def test_every_question_about_a_device_is_answered_from_its_figures(built):
     assert "the call holds its caller for 4.80 ms of that" in said[8]
     assert "reading the result before a synchronize gives garbage" in said[9]
     assert "210 ms" in said[11] and "0.400 s/GiB" in said[11]
-    assert said[1] == said[2] == said[6] == "not measured here."
+    assert said[1] == said[2] == said[6] == "not measured here."  # of transfers alone
+
+
+def test_the_profile_answers_what_is_asked_of_conversions_too(tmp_path, benches):
+    html, markdown = page(tmp_path, [*benches, *accelerator.conversions()])
+    said = answers_of(markdown)
+    assert sorted(said) == list(range(1, 13))
+    assert not [number for number, answer in said.items() if "not measured here" in answer]
+    assert "`torch.from_numpy(a)`" in said[1] and "`torch.tensor(arrays)`" in said[2] and "bfloat16" in said[6]
+    assert {"transfers", "clocks", "overlap", "link"} <= set(re.findall(r'<section id="([^"]+)">', html))
 
 
 def test_questions_without_their_figures_say_so(tmp_path):

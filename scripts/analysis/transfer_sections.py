@@ -67,7 +67,8 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             (
                 (
                     "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
-                    "the processes allow; more than 100 % or less than 0 % is noise.",
+                    "the processes allow; more than 100 % or less than 0 % is noise. The DataLoader has no workers "
+                    "(num_workers=0), and the host copies of a step or a batch use one thread (OMP_NUM_THREADS=1).",
                 ),
             ),
             tables=tuple(transfer_tables.overlap(found)),

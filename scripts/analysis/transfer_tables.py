@@ -117,23 +117,24 @@ def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Tab
 
 
 def by_host(cells: Iterable[Cell], title: str, missing: Missing) -> list[Table]:
-    """Routes down, host memory across: a table a size."""
-    own = list(cells)
+    """Routes down, host memory across: a table a clock and size."""
+    tables: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        tables.setdefault((method(cell), cell.nbytes), []).append(cell)
     return [
-        pivot((f"{title}, completion, {show.size(n)}",), [c for c in own if c.nbytes == n], "host", missing)
-        for n in sorted({cell.nbytes for cell in own})
+        pivot((f"{title}, {clock}, {show.size(n)}",), tables[clock, n], "host", missing) for clock, n in sorted(tables)
     ]
 
 
 def special(found: Transfers, missing: Missing) -> list[Table]:
-    """Casting on the way, transposed sources, containers, scalars, by completion."""
+    """Casting on the way, transposed sources, containers, scalars: a table a clock."""
     tables = by_host(found.group("transfer", "Casting"), "float64 on the host to float32 on the device", missing)
     tables += by_host(found.group("transfer", "Transposed"), "A transposed host tensor to the device", missing)
     for group, what in (("TreeToDevice", "A nested container to the device"), ("TreeToNumpy", "and from it to NumPy")):
         cells = found.group("transfer", group)
-        for host in dict.fromkeys(cell.host for cell in cells):
-            title = (f"{what}, {host}, completion, by total size",)
-            own = [cell for cell in cells if cell.host == host]
+        for clock, host in dict.fromkeys((method(cell), cell.host) for cell in cells):
+            title = (f"{what}, {host}, {clock}, by total size",)
+            own = [cell for cell in cells if (method(cell), cell.host) == (clock, host)]
             tables.append(pivot(title, own, "nbytes", missing, head=show.size))
     scalars = found.group("transfer", "Scalar")
     if scalars:

@@ -314,10 +314,10 @@ def impossible(found: Transfers) -> list[Line]:
     """Transfers that read faster than the link can carry, or than its measured limit: something did not wait."""
     capacity = found.link.capacity
     warnings: list[Line] = []
-    pinned = [c for c in found.main if method(c) in (COMPLETION, SUSTAINED) and c.host in (PINNED, REGISTERED)]
+    waited = [cell for cell in found.main if method(cell) in (COMPLETION, SUSTAINED)]
     limits = [cell for by_size in found.link.limits.values() for cell in by_size.values()]
     if capacity is not None:
-        fast = [(_rate(cell), cell) for cell in (*pinned, *limits) if _rate(cell) > capacity * _ways(cell)]
+        fast = [(_rate(cell), cell) for cell in (*waited, *limits) if _rate(cell) > capacity * _ways(cell)]
         if fast:
             rate, worst = max(fast, key=lambda pair: pair[0] / _ways(pair[1]))
             generation, width = (int(found.link.hardware[f"link {word}"]) for word in ("generation", "width"))
@@ -330,7 +330,7 @@ def impossible(found: Transfers) -> list[Line]:
                     ". Either a synchronize is missing or the link is not PCI Express: do not trust these transfers.",
                 )
             )
-    beyond = [(share, c) for c in pinned if (share := found.link.share(c) or 0) > BEYOND]
+    beyond = [(share, c) for c in waited if (share := found.link.share(c) or 0) > BEYOND]
     if beyond and not warnings:
         share, worst = max(beyond, key=lambda pair: pair[0])
         count = "1 cell reads" if len(beyond) == 1 else f"{len(beyond)} cells read"
