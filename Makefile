@@ -1,7 +1,7 @@
 # make bench        measure torch and numpy of requirements.txt on this machine, build the page, print the answers
 # make bench-here   the same for the torch and numpy you already have: make bench-here PYTHON=python3
 # make test         lint and all tests
-# make report       build the pages of all machines from reports/results
+# make report       build the pages of all machines, and of their histories, from reports/results
 # make check        is the suite's timing honest here? compares it with torch.utils.benchmark
 PYTHON ?= python3
 PROFILE ?= quick

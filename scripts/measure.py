@@ -63,6 +63,35 @@ def check_asv() -> None:
             )
 
 
+def check_machine(directory: Path) -> None:
+    """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
+    try:
+        known = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+        there = known["cpu"], int(known["num_cpu"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # asv writes the file anew
+    if there != (installed.cpu_model(), os.cpu_count()):
+        raise UserError(
+            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores): "
+            "give this one a name of its own by --machine"
+        )
+
+
+def build_pages(machine: str, python: str | None = None) -> int:
+    """Build the pages of what was measured, with ``python`` where this one lacks what a page needs; the exit code."""
+    if python:
+        return subprocess.run([python, str(ROOT / "scripts" / "report.py"), "--machine", machine]).returncode
+    try:
+        import report
+    except ImportError as error:  # pandas missing, or too new for the numpy that was measured
+        reason = f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
+        print(
+            f"results saved; no page: {reason}. python scripts/report.py builds it where requirements.txt is installed"
+        )
+        return 0
+    return report.main(["--machine", machine])
+
+
 def discover(machine: str, commit: str = "") -> dict[str, Any]:
     """All benchmarks with their parameters, as asv finds them with the toolchain ``commit``, or what is installed."""
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -10,9 +10,7 @@ is saved when it is done, so an interruption costs a round at most.
 """
 
 import argparse
-import json
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,9 +19,11 @@ from measure import (
     RESULTS,
     ROOT,
     State,
+    build_pages,
     cells_of,
     check_asv,
     check_chosen,
+    check_machine,
     discover,
     file_record,
     new_record,
@@ -58,20 +58,6 @@ def check_ready() -> ledger.Toolchain:
         raise UserError(f"{missing}: `make bench` installs everything") from None
     check_asv()
     return toolchain
-
-
-def check_machine(directory: Path) -> None:
-    """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
-    try:
-        known = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
-        there = known["cpu"], int(known["num_cpu"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # asv writes the file anew
-    if there != (installed.cpu_model(), os.cpu_count()):
-        raise UserError(
-            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores): "
-            "give this one a name of its own by --machine"
-        )
 
 
 def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Toolchain, machine: str) -> Path:
@@ -122,17 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.no_report:
         print("results saved; python scripts/report.py builds the page")
         return 0
-    if chosen.report_with:
-        command = [chosen.report_with, str(ROOT / "scripts" / "report.py"), "--machine", machine]
-        return subprocess.run(command).returncode
-    try:
-        import report
-    except ModuleNotFoundError as missing:
-        print(
-            f"results saved; the page needs {missing.name}: python scripts/report.py builds it where that is installed"
-        )
-        return 0
-    return report.main(["--machine", machine])
+    return build_pages(machine, chosen.report_with)
 
 
 if __name__ == "__main__":

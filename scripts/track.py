@@ -10,7 +10,7 @@ Every release gets a virtual environment in .asv/env, about 5 GB and a minute an
 CUDA; --keep says how many stay. A history is measured from coarse to fine, so what is there after an interruption spans
 all of it. The first toolchain is measured again at the end, into the same result file: what the machine itself did over
 the hours is in its samples, and summed up in its run record. Afterwards `asv compare`, `asv find` and `asv publish`
-work over releases; `git -C .asv/ledger tag` lists their names.
+work over releases; `git -C .asv/ledger tag` lists their names. The page of the histories is built, too.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with the releases an interrupted run had left")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
     parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
+    parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
     measure.check_chosen(chosen.profile, chosen.machine, chosen.only)
     for name in ("rounds", "keep"):
@@ -326,6 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan = planned(chosen, machine)
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
+    measure.check_machine(measure.RESULTS / machine)
     plugin.register(machine)
     print(
         f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
@@ -336,6 +338,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py --resume goes on")
         raise
+    if plan.finished and not chosen.no_report:
+        measure.build_pages(machine)
     for tag, reason in plan.failed.items():
         print(f"{tag} has no results: {reason}")
     if plan.failed:

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import report
 import track
 from analysis.results import load
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
@@ -16,7 +17,7 @@ from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
 pytest.importorskip("asv")
 
 CONVERT = "conversion.NumpyToTorch.timeit_convert"
-QUICK = ("--rounds", "2")
+QUICK = ("--rounds", "2", "--no-report")
 
 
 @pytest.fixture
@@ -41,8 +42,8 @@ def samples(project, tag):
     return dict(zip(file["result_columns"], file["results"][CONVERT]))["samples"]
 
 
-def test_history(project):
-    done = project.verb("track", "--history", "torch", "--keep", "2", *QUICK)
+def test_history(project, tmp_path):
+    done = project.verb("track", "--history", "torch", "--keep", "2", "--rounds", "2")
     text = done.stdout + done.stderr
     assert done.returncode == 2, text
     reason = f"No matching distribution found for torch==={WITHOUT_WHEEL}"
@@ -67,6 +68,11 @@ def test_history(project):
     assert failed["failed"] == reason
     assert len(project.environments) <= 2
 
+    assert "results saved; no page: " in text, "pandas refuses the numpy of this suite"
+    report.main(["--results", str(project.root / "reports" / "results"), "--output", str(tmp_path)])
+    (page,) = (tmp_path / "history").glob("*/README.md")
+    assert f"torch {WITHOUT_WHEEL} was not measured: {reason}." in page.read_text(encoding="utf-8")
+
     results = load(project.root / "reports" / "results")
     seconds = results.processes.groupby("torch")["seconds"].median()
     assert list(seconds.index) == ["1.13.1+cu126", "2.0.1+cu126", "2.1.0+cu126", "2.3.0+cu126"]
@@ -76,7 +82,7 @@ def test_history(project):
 
     # what was missing has come; nothing else is measured again, but the reference, for the drift
     torch_wheel(project.wheels, WITHOUT_WHEEL)
-    done = project.verb("track", "--resume")
+    done = project.verb("track", "--resume", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
     after = {tag: len(made) for tag, made in records(project).items()}
     assert after == {"torch-1.13.1": 3, "torch-2.0.1": 1, "torch-2.1.0": 1, "torch-2.2.0": 2, "torch-2.3.0": 1}
@@ -107,7 +113,7 @@ def test_interrupted_run_goes_on(project):
     assert wrong.stderr.strip() == (
         "track.py: the interrupted run was another by --history, --rounds: --resume alone goes on with it"
     )
-    done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
+    done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
     found = records(project)
     assert {tag: len(made) for tag, made in found.items()} == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
@@ -117,7 +123,7 @@ def test_interrupted_run_goes_on(project):
 
 
 def test_failure_buries_no_older_results(project):
-    chosen = ("--history", "torch", "--releases", "2.0.0,2.1.0", "--rounds", "1")
+    chosen = ("--history", "torch", "--releases", "2.0.0,2.1.0", "--rounds", "1", "--no-report")
     assert project.verb("track", *chosen).returncode == 0
     before = samples(project, "torch-2.1.0")
     next(project.wheels.glob("torch-2.1.0-*")).unlink()
@@ -134,7 +140,9 @@ def test_torch_that_does_not_import_stops_no_other(project):
         "torch/version.py": "__version__='2.0.1'",
     }
     wheel(project.wheels, "torch", "2.0.1", broken)
-    done = project.verb("track", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--rounds", "1")
+    done = project.verb(
+        "track", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--rounds", "1", "--no-report"
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert "torch-2.0.1 has no results: torch cannot be imported: ImportError: libcudart is missing" in done.stdout
     assert {"torch-2.0.0", "torch-2.1.0"} <= set(records(project))

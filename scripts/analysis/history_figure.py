@@ -35,8 +35,7 @@ def panels(
     Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes.
     """
     rows = math.ceil(len(groups) / ACROSS)
-    columns = min(ACROSS, len(groups))
-    width = columns * (LEFT + PANEL + RIGHT)
+    width = ACROSS * (LEFT + PANEL + RIGHT)  # however few there are: panels of all figures are of one size
     height = rows * (HEAD + HEIGHT + FOOT) + TOP + BOTTOM
     with plt.style.context(str(STYLE)):
         figure = plt.figure(figsize=(width, height))
@@ -56,7 +55,6 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     first, last = (_day(release.date) for release in (history.releases[0], history.releases[-1]))
     breaks: dict[str, float] = {}
-    spread = [LEAST]
     across = 0.0
     for index, one in enumerate(series):
         colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
@@ -66,7 +64,6 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
         ax.vlines(days, np.exp(values - half), np.exp(values + half), color=colour, linewidth=0.9, alpha=0.35)
         ax.plot(days, np.exp(values), linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6)
         ax.step(days, np.exp(levels), where="post", color=colour, linewidth=1.1)
-        spread += [*np.abs(values), *np.abs(levels)]
         for found in one.breaks:
             if found.verdict in CHANGED:
                 breaks[found.at.version] = _day(found.at.date)
@@ -81,15 +78,16 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
     ax.xaxis.set_major_locator(mdates.YearLocator())
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
-    most = min(max(spread) * 1.12, math.log(60))
-    low, high = min(-LEAST, -_reach(series, -1)), max(LEAST, _reach(series, 1))
-    ax.set_ylim(math.exp(max(low * 1.15, -most)), math.exp(min(high * 1.15, most)))
+    low, high = max(LEAST, _reach(series, -1)), max(LEAST, _reach(series, 1))
+    room = 0.15 * (low + high)  # for the names of releases
+    ax.set_ylim(math.exp(-low), math.exp(high + (room if breaks else 0.0)))
     _ratio_axis(ax)
 
 
 def _reach(series: Sequence[Series], sign: int) -> float:
-    """How far points lie above (1) or below (-1) their last level, in log units."""
-    return max((float(np.max(sign * (one.values - one.levels[-1]))) for one in series), default=0.0)
+    """How far points with their intervals lie above (1) or below (-1) their last level, in log units."""
+    ends = (sign * (one.values - one.levels[-1]) + HALF * one.noise for one in series)
+    return max((float(np.max(own)) for own in ends), default=0.0)
 
 
 def _ratio_axis(ax: Axes) -> None:

@@ -123,8 +123,7 @@ def releases(history: History, found: Sequence[Change]) -> Table:
         first = release is history.releases[0]
         rows.append(
             (
-                release.version,
-                release.date,
+                [(release.version,), (release.date,)],
                 *(("", "") if first else counts),
                 (f"{len(new)}" if new else ""),
                 (f"{len(meaning)}" if meaning else ""),
@@ -132,10 +131,10 @@ def releases(history: History, found: Sequence[Change]) -> Table:
             )
         )
     for version, reason in history.failed.items():
-        rows.append((version, "", "", "", "", "", f"not measured: {reason}"))
+        rows.append((version, "", "", "", "", f"not measured: {reason}"))
     return Table(
         (f"Releases of {history.package}, {history.held} held",),
-        (history.package, "released", "cells slower", "cells faster", "new or gone", "meaning", "largest change"),
+        (history.package, "cells slower", "cells faster", "new or gone", "meaning", "largest change"),
         tuple(rows),
         numeric=False,
     )
