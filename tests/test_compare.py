@@ -20,11 +20,12 @@ import resultfiles
 from analysis import comparison, comparison_figure
 from analysis import comparison_words as words
 from analysis.cli import UserError
-from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS, Settings
+from analysis.comparison import FASTER, INCONCLUSIVE, NEW, NO_CHANGE, SLOWER, VERDICTS, Settings
 from analysis.results import load
 from conftest import ROOT, environment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toolchains import ledger
 
 SIZES = [2**k for k in range(12)]
 ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]
@@ -630,8 +631,9 @@ def test_a_planted_slowdown_is_found_with_four_processes(tmp_path, home):
 
 
 def committed():
-    """Result files of the repository itself: every family and parameter that the suite has."""
-    return [path for path in sorted((ROOT / "reports" / "results").glob("*/*.json")) if path.name != "machine.json"]
+    """Of each machine in the repository itself its largest result file: every family and parameter that it has."""
+    machines = sorted((ROOT / "reports" / "results").glob("*/"))
+    return [max(machine.glob("*-toolchain-*.json"), key=lambda path: path.stat().st_size) for machine in machines]
 
 
 @pytest.mark.parametrize("file", committed(), ids=lambda path: path.parent.name)
@@ -643,3 +645,15 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(file, tmp_path):
     assert all(len(text) > 1000 for text in told)
     assert told[0].count("torch.from_numpy(a)") > 10 and "all threads" in told[0]
     assert comparison_figure.forest(compared).file.count("<svg") == 1
+
+
+def test_releases_of_a_real_history_can_be_compared():
+    """A run each, hours apart: what changed a lot is found, and what is not in the older one is new."""
+    (root,) = (path for path in (ROOT / "reports" / "history").glob("*/"))
+    first, last = (ledger.series("torch")[place].commit[:8] for place in (0, -1))
+    folder = ROOT / "reports" / "results" / root.name
+    files = [next(folder.glob(f"{commit}-*.json")) for commit in (first, last)]
+    compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
+    found = compared.cells.set_index("cell")["verdict"]
+    assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
+    assert compared.counts[NEW] and compared.counts[FASTER] and not compared.withheld

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import noise
 import numpy as np
@@ -11,6 +12,7 @@ import report
 import resultfiles
 from analysis import history, history_page, history_words, show
 from analysis.results import load
+from conftest import ROOT
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from toolchains import ledger
 
@@ -279,3 +281,47 @@ def test_head_names_the_releases_that_changed_the_most(tmp_path):
     )
     assert re.match(begins, many)
     assert one.startswith(f"torch {SERIES[9].version}: `route7(a)` 1.8") and "× slower at 4 KiB, float32" in one
+
+
+def test_committed_pages_are_those_of_the_committed_results(tmp_path):
+    """What nobody can rebuild is a mere claim. Figures are only to be there: matplotlib decides on their bytes."""
+    reports = ROOT / "reports"
+    assert report.main(["--output", str(tmp_path)]) == 0
+    made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    kept = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
+    assert made == {path for path in kept if path.parts[0] != "results"}
+    texts = [path for path in sorted(made) if path.suffix in (".md", ".csv")]
+    different = [str(path) for path in texts if (tmp_path / path).read_bytes() != (reports / path).read_bytes()]
+    assert len(texts) >= 5 and not different, "python scripts/report.py, and commit"
+
+
+def test_committed_histories_are_complete():
+    """At least twelve torch and six numpy releases, four processes a cell, the machine's drift known."""
+    loaded = load(ROOT / "reports" / "results", "amd-epyc-2-core-vm")
+    for package, least in (("torch", 12), ("numpy", 6)):
+        made = history.history_of(loaded, package)
+        assert len(made.releases) >= least and made.repeats
+        assert np.mean([len(one.releases) == len(made.releases) for one in made.series]) > 0.9
+        assert np.mean([(one.processes == 4).all() for one in made.series]) == 1
+
+
+def test_a_route_s_cells_change_at_one_release():
+    """One cell found its break a release late, but may have had it with the others; another's is another change."""
+    releases = [history.Release(toolchain, "", "", "", "") for toolchain in SERIES[:6]]
+
+    def one(at, first, last, verdict="slower"):
+        series = SimpleNamespace(key=("conversion", "route(a)"))
+        places = (releases[at - 1], releases[at], releases[first], releases[last])
+        return series, history.Break(*places, 1.2, 1.1, 1.3, 0.001, verdict)
+
+    breaks = [one(2, 2, 2), one(2, 1, 3), one(3, 2, 4), one(5, 4, 5), one(2, 2, 2, "faster")]
+    rows = history_words.changes(SimpleNamespace(releases=tuple(releases), breaks=breaks))
+    seen = {
+        (row.at.version, row.verdict, len(row.breaks), tuple(other.version for other in row.others)) for row in rows
+    }
+    versions = [release.version for release in releases]
+    assert seen == {
+        (versions[2], "slower", 3, ()),
+        (versions[5], "slower", 1, (versions[4],)),
+        (versions[2], "faster", 1, ()),
+    }

@@ -61,3 +61,15 @@ def test_make_targets_exist():
     for target in set(re.findall(r"`?make ([a-z-]+)", README)) - {"bench"}:
         if target not in ("it", "one"):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_what_releases_changed():
+    page = (ROOT / "reports" / "history" / MACHINE / "README.md").read_text(encoding="utf-8")
+    told = re.findall(r"^- ((?:torch|numpy) \d[^\n]*(?:\n  [^\n]+)*)", README, re.MULTILINE)
+    assert len(told) >= 4
+    for line in told:
+        assert " ".join(line.split()) in page
+    counts = re.search(r"of (\d+) of torch at (numpy [\d.]+) and (\d+) of numpy at (torch [\d.]+):", README)
+    torch, held, numpy, held_too = counts.groups()
+    assert re.search(rf"\b{torch} releases of torch [\d.]+ to [\d.]+ with {held}", page)
+    assert re.search(rf"\b{numpy} releases of numpy [\d.]+ to [\d.]+ with {held_too}", page)

@@ -271,3 +271,22 @@ def test_partition_of_nothing_and_of_nonsense():
         statistics.optimal_partition(np.array([1.0, np.nan]), np.array([0.1, 0.1]))
     with pytest.raises(ValueError, match="above zero"):
         statistics.optimal_partition(np.array([1.0, 2.0]), np.array([0.1, 0.0]))
+
+
+@pytest.mark.parametrize("effect", [1.5, 3.0, 6.0])
+def test_the_range_of_a_break_holds_its_place(effect):
+    """Steps of 1.5 to 6 standard deviations anywhere in 17 releases: where one was found, at least 95 % of the time."""
+    rng = np.random.default_rng(round(10 * effect))
+    held, wide, noise = [], [], np.ones(17)
+    for _ in range(1500):
+        place = int(rng.integers(2, 16))
+        values = rng.standard_normal(17) + effect * (np.arange(17) >= place)
+        starts = statistics.optimal_partition(values, noise)
+        if len(starts) == 2:
+            first, last = statistics.break_range(values, noise, starts, 1)
+            assert first <= starts[1] <= last
+            held.append(first <= place <= last)
+            wide.append(last - first + 1)
+    assert len(held) > 200 and np.mean(held) > 0.95
+    assert np.mean(wide) < {1.5: 9, 3.0: 3.5, 6.0: 1.4}[effect]
+    assert statistics.break_range(np.array([0.0, 0, 9, 9, 0, 0]), np.ones(6), [0, 2, 4], 2) == (4, 4)

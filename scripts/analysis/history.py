@@ -7,7 +7,7 @@ found by exact optimal partitioning; each break is then tested as a comparison i
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -54,11 +54,14 @@ class Release:
 class Break:
     """A change of level: from ``before``, the last release at the old level, to ``at``, the first at the new one.
 
-    ratio is new / old with its 95 % interval; q is over all series of the history; verdict as in a comparison.
+    It may as well have been at any release from ``earliest`` to ``latest`` (95 %). ratio is new / old with its 95 %
+    interval; q is over all series of the history; verdict as in a comparison.
     """
 
     before: Release
     at: Release
+    earliest: Release
+    latest: Release
     ratio: float
     low: float
     high: float
@@ -145,7 +148,10 @@ class Appearance:
 
 @dataclass(frozen=True)
 class History:
-    """All that is known of one package's releases on one machine."""
+    """All that is known of one package's releases on one machine.
+
+    looked_at is how many facts about what routes mean the newest release has; failed is why a release was not measured.
+    """
 
     package: str
     machine: str
@@ -158,10 +164,10 @@ class History:
     session_sd: Mapping[str, float]
     appearances: tuple[Appearance, ...]
     semantics: tuple[Semantic, ...]
+    looked_at: int
     failed: Mapping[str, str]
     settings: Settings
     notes: tuple[str, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def breaks(self) -> list[tuple[Series, Break]]:
@@ -208,8 +214,10 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     visits = [visit for release in releases for visit in _visits(results, release, table)]
     first = {visit.release.file: visit for visit in reversed(visits)}
     noise = families(table, results.benchmarks)
-    everywhere = visits + _crossing(results, releases, table)
-    pairs = [(one, other) for one, other in _pairs(everywhere) if len(table)]
+    # the machine is the same for both histories: what was measured twice in either tells of it, and so does the
+    # toolchain that they have in common
+    others_too = [release for name in packages(results) if name != package for release in _releases(results, name)[0]]
+    pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
     controls = (table["family"] == CONTROLS).to_numpy(dtype=bool)
     repeats, variances, slopes = [], [], []
     for one, other in pairs:
@@ -238,6 +246,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         session_sd=known,
         appearances=tuple(_appearances(results, releases)),
         semantics=tuple(_semantics(results, releases)),
+        looked_at=int(
+            ((results.values["file"] == releases[-1].file) & (results.values["family"] == "semantics")).sum()
+        ),
         failed=_failed(results, package),
         settings=settings,
         notes=tuple(others),
@@ -331,19 +342,6 @@ def _middle(record: Mapping[str, Any]) -> float:
         return math.nan
 
 
-def _crossing(results: Results, releases: Sequence[Release], table: pd.DataFrame) -> list[_Visit]:
-    """Visits of the same toolchain as one of ``releases`` in the other history: the two cross in one."""
-    own = releases[0].toolchain.history
-    found = []
-    for package in packages(results):
-        if package != own:
-            pairs = {(release.torch, release.numpy) for release in releases}
-            for release in _releases(results, package)[0]:
-                if (release.torch, release.numpy) in pairs:
-                    found += list(_visits(results, release, table))[:1]
-    return found
-
-
 # --- the machine ---------------------------------------------------------------------------------------------------
 
 
@@ -387,7 +385,10 @@ def _drift(effect: Floats, noise: Any) -> Floats:
 
 def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequence[Floats], cells: int) -> Floats:
     """What the machine had drifted by at a visit, (cells,): in proportion to the time between the two visits of one
-    release that lie around it, the tightest such; nothing where there are none."""
+    release that lie around it, the tightest such; nothing where there are none.
+
+    Not between the histories' common toolchain and itself: that repeat shows whether the correction was right.
+    """
     around = [
         (other.middle - one.middle, place)
         for place, (one, other) in enumerate(pairs)
@@ -461,9 +462,12 @@ def _judged(
     found = []
     for one in series:
         breaks = []
-        for start, row in zip(one.starts[1:], rows):
+        for number, start in enumerate(one.starts[1:], start=1):
+            row = next(rows)
+            first, last = statistics.break_range(one.values, one.noise, one.starts, number)
+            before, at, earliest, latest = (one.releases[place] for place in (start - 1, start, first, last))
             ends = (row["ratio"], row["low95"], row["high95"], row["q"], row["verdict"])
-            breaks.append(Break(one.releases[start - 1], one.releases[start], *ends))
+            breaks.append(Break(before, at, earliest, latest, *ends))
         found.append(replace(one, breaks=tuple(breaks)))
     return found
 

@@ -20,7 +20,7 @@ from .history_words import Change
 from .pages import Section
 from .results import PARAMETERS, Results
 from .show import Code, Line
-from .statistics import MIN_PROCESSES
+from .statistics import MIN_PROCESSES, SESSION_SD
 from .tables import Table, named
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
@@ -35,6 +35,7 @@ COLUMNS = {
     "level": "seconds at the level that the release belongs to",
     "verdict, ratio, ratio_low95, ratio_high95, q": "of a release that begins a new level: the verdict on the break, "
     "new level over old, its 95 % interval, and q over all series of the history",
+    "earliest, latest": "the releases between which that level may have begun (95 %)",
 }
 
 
@@ -144,7 +145,14 @@ def _box(history: History, found: Sequence[Change]) -> Box:
     routes = [route for one in new if not one.dtypes for route in one.routes]
     if routes:
         notes.append(("New since then: ", *named(routes), "."))
-    if history.semantics:
+    if history.looked_at and not history.semantics:
+        notes.append(
+            (
+                "No release changed what a route means: memory, dtype of the result and grad, looked at "
+                f"{history.looked_at} times in each.",
+            )
+        )
+    elif history.semantics:
         one = history.semantics[0]
         more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
         notes.append(
@@ -172,7 +180,8 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
                 "A change is a level that begins at a release and was confirmed by the test of a comparison: more "
                 f"than {100 * settings.min_effect:g} % either way, false discoveries bounded at "
                 f"{100 * settings.fdr:g} % over all {len(history.series)} series. A ratio compares levels: all "
-                f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed.",
+                f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed. "
+                "“or” names the releases at which it may as well have been (95 %).",
             ),
             (
                 "A release stands for all patches since the release before it in the table; which patch it was, ",
@@ -241,8 +250,8 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
             name = slug("history", history.package, "controls")
             made = panels(history, name, about, (about,), list(groups.items()))
             figures.append((made, words.curves([one for own in groups.values() for one in own], history)))
-    twice = [words.repeats(history) for history in histories if history.repeats]
-    sessions = [f"{history.package}: {words.sessions(history)}" for history in histories]
+    twice = {(one.sooner.name, one.later.name): one for history in histories for one in history.repeats}
+    sessions = list(dict.fromkeys(map(words.sessions, histories)))
     records = _records(results, histories)
     disturbed = sum(record.get("disturbed", 0) for record in records)
     samples = sum(record.get("samples", 0) for record in records)
@@ -254,18 +263,19 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
                 "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
                 "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
                 "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
-                "large that was, and the panels show what no release can change: memcpy, and the harness itself.",
+                "large that was, and the panels show what no release can change: memcpy, and the harness itself. Where "
+                "the two histories cross, one toolchain was measured for each.",
             ),
         ),
         tuple(figures),
-        tuple(twice),
+        (words.repeats(list(twice.values())),) if twice else (),
         (
             (f"{samples:,} samples; {disturbed} were still disturbed when their limit was reached, and are kept.",),
             (
                 "A point is the mean over processes of the log of each process's 25 % quantile. Its standard deviation "
-                "is the moderated error of its processes and what sessions differ by beyond that, learnt from the "
-                f"toolchains that were measured twice ({show.join(sessions, 'and')}), or what neighbouring releases "
-                "differ by, whichever is more.",
+                "is the moderated error of its processes and what visits differ by beyond that, learnt from the "
+                f"toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
+                f"{100 * SESSION_SD / math.sqrt(2):.1f} %), or what neighbouring releases differ by, if that is more.",
             ),
             (
                 "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
@@ -323,6 +333,8 @@ def csv_of(histories: Sequence[History]) -> str:
                         "ratio_low95": one.low if one else np.nan,
                         "ratio_high95": one.high if one else np.nan,
                         "q": one.q if one else np.nan,
+                        "earliest": one.earliest.version if one else "",
+                        "latest": one.latest.version if one else "",
                     }
                 )
     table = pd.DataFrame(rows)[[name for names in COLUMNS for name in names.split(", ")]]

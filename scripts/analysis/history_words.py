@@ -9,7 +9,7 @@ import numpy as np
 from . import show
 from .comparison import FASTER, SLOWER
 from .comparison_words import change, number
-from .history import Break, History, Release, Series
+from .history import Break, History, Release, Repeat, Series
 from .show import Code, Line
 from .tables import Entry, Table, named
 
@@ -19,11 +19,15 @@ TOLD = 4  # changes that the head of the page names
 
 @dataclass(frozen=True)
 class Change:
-    """What a release did to a route: the breaks of its cells in one direction, the largest first."""
+    """What a release did to a route: the breaks of its cells in one direction, the largest first.
+
+    others are the releases that all of these breaks may as well have been at (see Break).
+    """
 
     at: Release
     verdict: str
     breaks: tuple[tuple[Series, Break], ...]
+    others: tuple[Release, ...] = ()
 
     @property
     def largest(self) -> tuple[Series, Break]:
@@ -35,12 +39,30 @@ class Change:
 
 
 def changes(history: History) -> list[Change]:
-    """Everything that was found slower or faster, a row a release and route, the largest first."""
-    found: dict[tuple[str, str, str, str], list[tuple[Series, Break]]] = {}
+    """Everything that was found slower or faster, a row a release and route, the largest first.
+
+    Where most cells of a route changed at one release, those of its cells that may have changed at it too did: a break
+    of a few percent in a single cell is easily found a release too late.
+    """
+    found: dict[tuple[str, str, str], list[tuple[Series, Break]]] = {}
     for series, one in history.breaks:
-        found.setdefault((one.at.version, *series.key, one.verdict), []).append((series, one))
-    made = [Change(own[0][1].at, key[3], tuple(own)) for key, own in found.items()]
+        found.setdefault((*series.key, one.verdict), []).append((series, one))
+    made = []
+    for (*_, verdict), left in found.items():
+        while left:
+            places = [history.releases.index(one.at) for _, one in left]
+            at = history.releases[max(sorted(set(places)), key=places.count)]
+            own = [pair for pair in left if at in _fitting(history, pair[1])]
+            left = [pair for pair in left if at not in _fitting(history, pair[1])]
+            shared = [other for other in history.releases if all(other in _fitting(history, one) for _, one in own)]
+            made.append(Change(at, verdict, tuple(own), tuple(other for other in shared if other is not at)))
     return sorted(made, key=lambda one: -one.size)
+
+
+def _fitting(history: History, one: Break) -> tuple[Release, ...]:
+    """The releases that a break may have been at."""
+    places = history.releases.index(one.earliest), history.releases.index(one.latest)
+    return history.releases[places[0] : places[1] + 1]
 
 
 def direction(series: Series) -> str:
@@ -52,7 +74,7 @@ def direction(series: Series) -> str:
 
 def route_of(series: Series) -> Line:
     code = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
-    return (Code(code),) if isinstance(code, str) else (str(series.names["benchmark"]),)
+    return (Code(code),) if isinstance(code, str) else ("memcpy",)
 
 
 def place_of(series: Series) -> str:
@@ -76,7 +98,7 @@ def largest(history: History, found: Sequence[Change]) -> Table:
         old, new = (show.seconds(value) for value in around(series, broken))
         rows.append(
             (
-                [(one.at.name,), (one.at.date,)],
+                [(one.at.name,), (one.at.date,), *_or(one)],
                 [route_of(series), (direction(series),)],
                 [(effect,), (evidence,)],
                 [(place_of(series),), (f"{old} → {new}",)],
@@ -92,6 +114,12 @@ def largest(history: History, found: Sequence[Change]) -> Table:
         tuple(notes),
         numeric=False,
     )
+
+
+def _or(found: Change) -> list[Line]:
+    """The other releases that it may have been, as a line to go below its release."""
+    versions = [release.version for release in found.others]
+    return [(f"or {show.join(versions, 'or')}",)] if versions else []
 
 
 def also(found: Change) -> list[str]:
@@ -143,7 +171,8 @@ def releases(history: History, found: Sequence[Change]) -> Table:
 def _short(found: Change) -> Line:
     series, one = found.largest
     effect, _ = change(one.verdict, one.ratio, one.low, one.high, one.q)
-    return (*route_of(series), f" {effect} at {place_of(series)}, {direction(series)}")
+    other = "".join(f" ({text})" for (text,) in _or(found))
+    return (*route_of(series), f" {effect} at {place_of(series)}, {direction(series)}{other}")
 
 
 def appeared(history: History) -> Table:
@@ -182,11 +211,11 @@ def meaning(history: History) -> Table:
     )
 
 
-def repeats(history: History) -> Table:
+def repeats(found: Sequence[Repeat]) -> Table:
     """How far the machine was the same when it measured a toolchain again."""
     rows: list[tuple[Entry, ...]] = []
-    for one in history.repeats:
-        name = one.sooner.name if one.sooner is one.later else f"{one.sooner.name} is {one.later.name}"
+    for one in found:
+        name = one.sooner.name if one.sooner is one.later else f"{one.sooner.name}, which is {one.later.name}"
         half = f"{number(one.quarter, 3)} to {number(one.three_quarters, 3)}"
         rows.append((name, f"{one.hours:.1f} h", str(one.cells), number(one.median, 3), half, number(one.controls, 3)))
     return Table(
@@ -198,8 +227,12 @@ def repeats(history: History) -> Table:
 
 def sessions(history: History) -> str:
     """What one visit differs from another by, in words."""
-    words = [f"{100 * sd:.1f} % for {family}" for family, sd in history.session_sd.items()]
-    return show.join(words)
+    by: dict[str, list[str]] = {}
+    for family, sd in history.session_sd.items():
+        by.setdefault(f"{100 * sd:.1f} %", []).append(family)
+    if len(by) == 1:
+        return next(iter(by))
+    return show.join([f"{sd} for {show.join(families)}" for sd, families in by.items()])
 
 
 def curves(own: Iterable[Series], history: History) -> Table:
@@ -210,7 +243,8 @@ def curves(own: Iterable[Series], history: History) -> Table:
         entries = [
             show.seconds(found[release.version]) if release.version in found else "n/a" for release in history.releases
         ]
-        rows.append(((*route_of(series), f", {place_of(series)}"), *entries))
+        place = place_of(series)
+        rows.append(((*route_of(series), f", {place}" if place else ""), *entries))
     versions = tuple(release.version for release in history.releases)
     return Table(("Seconds as measured, before the drift is taken out",), ("route", *versions), tuple(rows))
 
@@ -240,11 +274,11 @@ def _release_line(own: Sequence[Change]) -> Line:
     where = f"{place_of(series)}, {direction(series)} ({old} → {new}; {evidence})"
     cells = [abs(math.log(b.ratio)) for each in own for _, b in each.breaks]
     if len(cells) == 1:
-        return (f"{one.at.name}: ", *route_of(series), f" {effect} at {where}")
+        return (f"{own[0].at.name}: ", *route_of(series), f" {effect} at {where}")
     routes = len(own)
     middle = number(math.exp(float(np.median(cells))))
     return (
-        f"{one.at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
+        f"{own[0].at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
         f"median {middle}×), most of all ",
         *route_of(series),
         f", {effect.split()[0]} at {where}",

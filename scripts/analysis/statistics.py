@@ -341,6 +341,26 @@ def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty
     return total
 
 
+def break_range(
+    values: Floats, noise: Floats, starts: Sequence[int], number: int, confidence: float = 0.95
+) -> tuple[int, int]:
+    """The first and the last place where break ``number`` (1 is the first) may be, the other breaks where they are.
+
+    Those that cost no more than the best place and 2 ln(2 / (1 - confidence)). For levels that are known the log
+    likelihood ratio of other places against the true one is a random walk whose exponential is a martingale: on either
+    side it ever exceeds x with probability exp(-x) at most. So the range holds the true place as often as promised,
+    however small the change; that the levels are estimated is neglected.
+    """
+    low, high = starts[number - 1] + 1, [*starts, len(values)][number + 1] - 1
+    costs = {
+        place: partition_cost(values, noise, [*starts[:number], place, *starts[number + 1 :]], 0.0)
+        for place in range(low, high + 1)
+    }
+    most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - confidence)))
+    held = [place for place, cost in costs.items() if cost <= most]
+    return min(held), max(held)
+
+
 def optimal_partition(values: Floats, noise: Floats, penalty: float | None = None) -> list[int]:
     """Where the segments of constant level in ``values`` begin, the first being 0: the exact optimum.
 
