@@ -227,7 +227,7 @@ def index(output: Path) -> None:
     names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
     lines = [f"- [{name}]({name}/README.md), [one file of HTML]({name}/index.html)" for name in names]
     if names:
-        title = "# What releases of torch and numpy cost, by machine"
+        title = "# What releases of torch and numpy changed, by machine"
         (output / HISTORY / "README.md").write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
 
 

@@ -230,7 +230,7 @@ def test_page(results, tmp_path, capsys):
     text = (made / "README.md").read_text(encoding="utf-8")
     version = SERIES[5].version
     assert f"torch {version}: `route2(a)` 1.4" in text and "slower at 4 KiB, float32, numpy→torch" in text
-    assert "torch 2.15.0 was not measured: No matching &lt;distribution&gt;." in text
+    assert "torch 2.15.0 was not measured on Python 3.11: No matching &lt;distribution&gt;." in text
     assert "alias → copy" in text and "later time over sooner time" in text
     page = (made / "index.html").read_text(encoding="utf-8")
     assert "<code>route2(<wbr>a)</code>" in page and "No matching &lt;distribution&gt;" in page

@@ -79,15 +79,13 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> History
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
     found = {history.package: words.changes(history) for history in histories}
+    sections = [section for history in histories for section in _sections(results, history, found[history.package])]
     return HistoryPage(
         machine=machine,
         facts=_facts(results, histories),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, found[history.package]) for history in histories),
-        sections=[
-            *(section for history in histories for section in _sections(results, history, found[history.package])),
-            _method(results, histories),
-        ],
+        sections=[section for section in (*sections, _method(results, histories)) if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{machine}/"),),
         command=_command(results, histories),
         rebuild=f"python scripts/report.py --machine {machine}",
@@ -127,7 +125,7 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
 def _warnings(results: Results, histories: Sequence[History]) -> Iterator[Line]:
     for history in histories:
         for version, reason in history.failed.items():
-            yield (f"{history.package} {version} was not measured: {reason}.",)
+            yield (f"{history.package} {version} was not measured on Python {history.python}: {reason}.",)
         for note in history.notes:
             yield (f"{note}; they are not shown.",)
     files = {release.file for history in histories for release in history.releases}
