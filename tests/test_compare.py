@@ -20,7 +20,7 @@ import resultfiles
 from analysis import comparison, comparison_figure
 from analysis import comparison_words as words
 from analysis.cli import UserError
-from analysis.comparison import FASTER, INCONCLUSIVE, NEW, NO_CHANGE, SLOWER, VERDICTS, Settings
+from analysis.comparison import FAILED, FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS, Settings
 from analysis.results import load
 from conftest import ROOT, environment
 from hypothesis import HealthCheck, given, settings
@@ -648,7 +648,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(file, tmp_path):
 
 
 def test_releases_of_a_real_history_can_be_compared():
-    """A run each, hours apart: what changed a lot is found, and what is not in the older one is new."""
+    """A run each, hours apart: what changed a lot is found, and what failed in the older one is said to."""
     (root,) = (path for path in (ROOT / "reports" / "history").glob("*/"))
     first, last = (ledger.series("torch")[place].commit[:8] for place in (0, -1))
     folder = ROOT / "reports" / "results" / root.name
@@ -656,4 +656,4 @@ def test_releases_of_a_real_history_can_be_compared():
     compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
     found = compared.cells.set_index("cell")["verdict"]
     assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
-    assert compared.counts[NEW] and compared.counts[FASTER] and not compared.withheld
+    assert compared.counts[FAILED] and compared.counts[FASTER] and not compared.withheld
