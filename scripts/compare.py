@@ -178,6 +178,7 @@ def fresh_of(base: Path, new: Path) -> tuple[Path, Path] | None:
 def compare_files(base: str, new: str, machine: str | None, settings: "Settings") -> "Comparison":
     """Load both sides, and fresh processes where --run took some, and compare them."""
     from analysis.comparison import belong_together, compare
+    from analysis.history import sessions_in
 
     (one, first), (other, second) = load_side(base, machine), load_side(new, machine)
     if one.resolve() == other.resolve():
@@ -187,7 +188,9 @@ def compare_files(base: str, new: str, machine: str | None, settings: "Settings"
     if places:
         stage = [load_side(str(place), None)[1] for place in places]
         fresh = (stage[0], stage[1]) if belong_together(first, second, *stage) else None
-    return compare(first, second, settings, fresh)
+    here = one.absolute().parent == other.absolute().parent
+    sessions = sessions_in(results_of(one), one.absolute().parent.name) if here else None
+    return compare(first, second, settings, fresh, sessions)
 
 
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Path]:

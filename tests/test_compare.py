@@ -656,4 +656,16 @@ def test_releases_of_a_real_history_can_be_compared():
     compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
     found = compared.cells.set_index("cell")["verdict"]
     assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
-    assert compared.counts[FAILED] == 2 and not compared.withheld
+    assert compared.counts[FAILED] == 2 and compared.counts[FASTER] > 100 and not compared.withheld
+    assert "learnt from toolchains that were measured twice here" in words.text(compared, False)
+
+
+def test_a_release_is_no_slower_than_itself():
+    """Where the histories cross, one toolchain was measured for each, an hour apart: a real A/A across sessions."""
+    (root,) = (path for path in (ROOT / "reports" / "history").glob("*/"))
+    folder = ROOT / "reports" / "results" / root.name
+    same = [one for one in ledger.history("torch") if one.version == "2.13.0"]
+    same += [one for one in ledger.history("numpy") if one.version == same[0].numpy]
+    files = [next(folder.glob(f"{one.commit[:8]}-*.json")) for one in same]
+    compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
+    assert len(compared.cells) > 300 and not compared.counts[SLOWER] + compared.counts[FASTER]

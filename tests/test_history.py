@@ -138,6 +138,10 @@ def test_what_sessions_differ_by_is_learnt_from_repeats(tmp_path):
     loud = history_in(write(tmp_path / "loud", logs, again=again))
     assert quiet.session_sd["copy"] == pytest.approx(0.02 / math.sqrt(2))
     assert loud.session_sd["copy"] > 0.05
+    assert history.sessions_in(tmp_path / "loud", "box")["copy"] == pytest.approx(
+        2 * loud.session_sd["copy"] ** 2, rel=0.5
+    )
+    assert history.sessions_in(write(tmp_path / "once", logs), "box") == {}
     assert np.mean([s.noise for s in loud.series]) > 2 * np.mean([s.noise for s in quiet.series])
 
 

@@ -180,6 +180,29 @@ def test_sessions_differ_and_are_allowed_to(seed):
     assert 0.93 <= ((low <= true) & (true <= high)).mean() <= 0.995  # rather too wide than too narrow
 
 
+def test_what_sessions_differ_by_is_learnt_where_nothing_changed():
+    """A toolchain measured twice shows what sessions do; then most cells of a comparison may change and be found."""
+    rng = np.random.default_rng(5)
+    names = np.repeat(["alias", "copy"], CELLS // 2)
+    sd = np.where(names == "alias", 0.03, 0.06)
+    base, again, new = (processes(rng, CELLS, 0.01, 0.01) + rng.normal(0, sd)[:, None] for _ in range(3))
+    unpaired = np.zeros(CELLS, bool)
+    repeat = statistics.estimate(base, again, names, unpaired)
+    learnt = statistics.repeat_variances(repeat.effect, repeat.error**2, names)
+    assert np.sqrt(learnt["alias"] / 2) == pytest.approx(0.047, rel=0.2)  # no family is taken for quieter than all
+    assert np.sqrt(learnt["copy"] / 2) == pytest.approx(0.06, rel=0.2)
+    quiet = statistics.repeat_variances(np.zeros(CELLS), np.full(CELLS, 1e-6), names)
+    assert set(quiet.values()) == {statistics.SESSION_SD**2}
+    shift = np.where(np.arange(CELLS) % 4 > 0, rng.choice([-0.35, 0.35], CELLS), 0.0)  # three of four cells
+    changed = new + shift[:, None]
+    blind, told = (statistics.estimate(base, changed, names, unpaired, session) for session in (True, learnt))
+    found = [statistics.p_different(one, 0.01) < 0.005 for one in (blind, told)]
+    assert found[0][shift != 0].mean() < 0.1 < 0.8 < found[1][shift != 0].mean()
+    assert found[1][shift == 0].mean() < 0.01
+    low, high = statistics.interval(told, 0.95)
+    assert np.mean((low <= shift) & (shift <= high)) > 0.93
+
+
 def test_controls_tell_that_the_machine_was_slower():
     names = np.array(["limits"] * 5 + ["copy"] * 20)
     effect = np.full(25, 0.15)

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -78,7 +78,8 @@ class Comparison:
         ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would
         probably decide an inconclusive cell, beyond those there are).
     Figures that a cell does not have are NaN. Where the self-check contradicts the promise ``withheld`` says so, and
-    what would have been faster or slower is inconclusive.
+    what would have been faster or slower is inconclusive. ``sessions`` is the variance of sessions by family, where it
+    was learnt from toolchains that were measured twice.
     """
 
     settings: Settings
@@ -91,6 +92,7 @@ class Comparison:
     counted: int
     notes: tuple[str, ...]
     withheld: str
+    sessions: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -241,10 +243,12 @@ def compare(
     new: Results,
     settings: Settings = Settings(),
     fresh: tuple[Results, Results] | None = None,
+    sessions: Mapping[str, float] | None = None,
 ) -> Comparison:
     """Every timed cell's verdict. UserError where the two sides have no timed cell, or none that ``only`` matches.
 
-    fresh  a second collection, base and new, of the cells that were close in the first: they are judged by it alone
+    fresh     a second collection, base and new, of the cells that were close in the first: they are judged by it alone
+    sessions  family -> variance of what two sessions on this machine differ by, see history.sessions_in
     """
     sides = describe(base), describe(new)
     contracts = {**base.benchmarks, **new.benchmarks}
@@ -265,7 +269,8 @@ def compare(
     open_cells = (table["verdict"] == "").to_numpy()
     controls = (table["family"] == CONTROLS).to_numpy()[open_cells]
     part = tuple(side[open_cells] for side in logs)
-    estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], not interleaved, controls)
+    session = False if interleaved else (sessions or True)
+    estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], session, controls)
     check = self_check(part[0], family[open_cells], paired[open_cells], settings)
     decided = _decide(part[0], part[1], paired[open_cells], estimated, settings)
     if fresh is not None:
@@ -298,6 +303,7 @@ def compare(
         counted=len(set(base.values["cell"]) | set(new.values["cell"])) if len(base.values) + len(new.values) else 0,
         notes=tuple(_notes(*sides, settings)),
         withheld=withheld,
+        sessions={} if interleaved else dict(sessions or {}),
     )
 
 

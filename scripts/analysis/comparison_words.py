@@ -153,9 +153,15 @@ def trust(comparison: Comparison) -> list[str]:
     if comparison.interleaved:
         lines.append("processes of both sides ran in turns (A B B A): effects are means of paired differences")
     else:
+        most = math.sqrt(max(comparison.sessions.values(), default=0.0))
+        learnt = (
+            f" (learnt from toolchains that were measured twice here: up to {percentage(round(most, 3))})"
+            if most
+            else ""
+        )
         lines.append(
-            "the sides were measured at different times: the variance of sessions is added, which hides small changes; "
-            "--run measures them in turns"
+            f"the sides were measured at different times: the variance of sessions is added{learnt}, which hides small "
+            "changes; --run measures them in turns"
         )
     reasons = Counter(row["reason"] for row in rows(comparison, NOT_COMPARABLE))
     lines += [f"not comparable, {count} cells: {reason}" for reason, count in reasons.most_common()]
@@ -299,6 +305,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "exit_code": comparison.exit_code,
         "headline": headline(comparison),
         "withheld": comparison.withheld,
+        "session_variance": dict(comparison.sessions),
         "counts": comparison.counts,
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,

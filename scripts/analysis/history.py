@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from toolchains.ledger import Toolchain
 
 from . import statistics
 from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
-from .results import PARAMETERS, Results
+from .results import PARAMETERS, Results, load_files, read_runs
 from .statistics import Estimate, Floats
 
 CHANGED = (SLOWER, FASTER)
@@ -219,21 +220,17 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     others_too = [release for name in packages(results) if name != package for release in _releases(results, name)[0]]
     pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
     controls = (table["family"] == CONTROLS).to_numpy(dtype=bool)
-    repeats, variances, slopes = [], [], []
+    repeats, slopes = [], []
     for one, other in pairs:
-        estimated = statistics.estimate(one.logs, other.logs, noise, np.zeros(len(table), dtype=bool))
-        repeats.append(_repeat(one, other, estimated.effect, controls))
-        variances.append(statistics.session_variance(estimated.effect, estimated.error**2, noise))
-        slopes.append(_drift(estimated.effect, noise))
+        effect = statistics.estimate(one.logs, other.logs, noise, np.zeros(len(table), dtype=bool)).effect
+        repeats.append(_repeat(one, other, effect, controls))
+        slopes.append(_drift(effect, noise))
+    known = _learnt(pairs, noise, slopes)
     # an effect is the difference of two visits, a point is one
-    floor = np.full(len(table), statistics.SESSION_SD**2)
-    session = (np.mean(variances, axis=0) if variances else floor) / 2
+    session = np.array([known.get(family, statistics.SESSION_SD**2) / 2 for family in noise])
     points = [first[release.file] for release in releases]
     drifts = [_drift_at(visit, pairs, slopes, len(table)) for visit in points]
     series = _series(table, points, drifts, noise, session, settings)
-    known = {
-        str(name): float(np.sqrt(session[noise == name].mean())) for name in dict.fromkeys(noise) if name != CONTROLS
-    }
     return History(
         package=package,
         machine=machine,
@@ -243,7 +240,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         series=tuple(one for one in series if one.names["family"] != CONTROLS),
         controls=tuple(one for one in series if one.names["family"] == CONTROLS),
         repeats=tuple(repeats),
-        session_sd=known,
+        session_sd={
+            str(name): float(np.sqrt(session[noise == name][0])) for name in dict.fromkeys(noise) if name != CONTROLS
+        },
         appearances=tuple(_appearances(results, releases)),
         semantics=tuple(_semantics(results, releases)),
         looked_at=int(
@@ -353,6 +352,44 @@ def _pairs(visits: Sequence[_Visit]) -> list[tuple[_Visit, _Visit]]:
         same = [visit for visit in dated if (visit.release.torch, visit.release.numpy) == toolchain]
         found += list(zip(same, same[1:]))
     return found
+
+
+def _learnt(pairs: Sequence[tuple[_Visit, _Visit]], noise: Any, drifts: Sequence[Floats] = ()) -> dict[str, float]:
+    """Family -> variance of what two sessions differ by, the mean over the repeats; their drift taken out if given."""
+    found = []
+    for place, (one, other) in enumerate(pairs):
+        estimated = statistics.estimate(one.logs, other.logs, noise, np.zeros(len(noise), dtype=bool))
+        effect = estimated.effect - drifts[place] if drifts else estimated.effect
+        found.append(statistics.repeat_variances(effect, estimated.error**2, noise))
+    return {family: float(np.mean([own[family] for own in found])) for family in (found[0] if found else ())}
+
+
+def sessions_in(results: Path, machine: str) -> dict[str, float]:
+    """Family -> variance of an effect between two sessions on a machine, where a release was measured twice on it.
+
+    Empty where none was. Reads the files of those releases alone.
+    """
+    twice: dict[tuple[str, str], list[Path]] = {}
+    known = {toolchain.commit[:8] for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+    for path in sorted((results / machine).glob("*.jsonl")):
+        for record in read_runs(path) if path.name[:8] in known else []:
+            made = record["toolchain"]
+            if not record.get("failed"):
+                twice.setdefault((made.get("torch", ""), made.get("numpy", "")), []).append(path.with_suffix(".json"))
+    files = {path for paths in twice.values() if len(paths) > 1 for path in paths}
+    if not files:
+        return {}
+    loaded = load_files(results, sorted(files))
+    commits = dict(zip(loaded.processes["file"], loaded.processes["commit"]))
+    releases = [
+        Release(toolchain, file, str(row.torch), str(row.numpy), "")
+        for file, commit in commits.items()
+        if (toolchain := ledger.find(commit))
+        for row in loaded.processes[loaded.processes["file"] == file].head(1).itertuples()
+    ]
+    table = _cells(loaded, releases)
+    pairs = _pairs([visit for release in releases for visit in _visits(loaded, release, table)])
+    return _learnt(pairs, families(table, loaded.benchmarks))
 
 
 def _repeat(one: _Visit, other: _Visit, effect: Floats, controls: Any) -> Repeat:

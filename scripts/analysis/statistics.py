@@ -12,7 +12,7 @@ Sources
     Jackson et al. 2005, An algorithm for optimal partitioning of data on an interval, IEEE SPL 12(2)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,7 +114,7 @@ def estimate(
     new: Floats,
     families: NDArray[np.str_],
     paired: Bools,
-    session: bool = False,
+    session: bool | Mapping[str, float] = False,
     controls: Bools | None = None,
 ) -> Estimate:
     """Effect of each cell from its processes' log seconds, variances moderated within each family.
@@ -122,7 +122,8 @@ def estimate(
     base, new  (cells, processes), NaN where there is no process; process k is of round k
     families   (cells,) names; families, and paired and unpaired cells, have a prior each
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
-    session    base and new were measured at different times: unpaired cells get the variance of sessions
+    session    base and new were measured at different times: unpaired cells get the variance of sessions, which is that
+               of their family where toolchains that were measured twice have shown it (``repeat_variances``)
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
     Cells of one round share what the machine did then (its clock, its neighbours): 2 % on a quiet virtual machine. So
@@ -146,7 +147,11 @@ def estimate(
                 effect[mask] = parts[1].mean - parts[0].mean
             squared[mask], df[mask], sd[mask] = _moderated(parts)
     if session:
-        squared = np.where(paired, squared, squared + session_variance(effect, squared, families, controls))
+        if isinstance(session, Mapping):
+            extra = np.array([session.get(family, max(session.values())) for family in families], dtype=float)
+        else:
+            extra = session_variance(effect, squared, families, controls)
+        squared = np.where(paired, squared, squared + extra)
     usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
     error = np.where(usable, np.sqrt(np.where(usable, squared, 0.0)), np.nan)
     return Estimate(effect, error, np.where(usable, df, np.nan), sd)
@@ -236,6 +241,23 @@ def session_variance(
     if controls is not None and np.isfinite(effect[controls]).any():
         extra += float(np.nanmedian(effect[controls])) ** 2
     return extra
+
+
+def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np.str_]) -> dict[str, float]:
+    """Family -> variance of an effect between two sessions, learnt from cells of one toolchain measured in both.
+
+    Nothing changed there: whatever the cells differ by, beyond their errors, sessions differ by. At least SESSION_SD
+    squared. Where what changed is most of a comparison, ``session_variance`` cannot tell it from that, and this can.
+    """
+    known = np.isfinite(effect) & np.isfinite(squared_error)
+
+    def excess(mask: Bools) -> float:
+        own = mask & known
+        return float(np.mean(effect[own] ** 2 - squared_error[own])) if own.sum() >= MIN_FAMILY else 0.0
+
+    everything = excess(known)
+    names = [str(family) for family in np.unique(families)]
+    return {name: max(SESSION_SD**2, everything, excess(families == name)) for name in names}
 
 
 def _excess(effect: Floats, squared_error: Floats) -> float:
