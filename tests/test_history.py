@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from types import SimpleNamespace
 
 import noise
 import numpy as np
@@ -207,6 +206,46 @@ def test_what_a_route_means(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_releases_give_no_verdict_and_no_reassurance(tmp_path, count):
+    logs = logs_of(20, count)
+    logs[1:] += math.log(3)
+    made = history_in(write(tmp_path, logs, SERIES[:count]))
+    assert not made.breaks and made.shuffled == ()
+    (line,) = history_words.head(made, history_words.changes(made))
+    told = show.to_plain(line)
+    assert (
+        told.startswith(f"{count} releases are too few")
+        and f"compare.py {SERIES[0].tag} {SERIES[count - 1].tag}" in told
+    )
+    assert "12 more than 1.05× slower; the median cell takes " in show.to_plain(history_words.overall(made))
+
+
+def test_four_releases_are_enough_for_a_large_change(tmp_path):
+    logs = logs_of(21, 4)
+    logs[2:, 5] += math.log(2)
+    assert list(found(history_in(write(tmp_path, logs, SERIES[:4])))) == [ROUTES[5]]
+
+
+def test_too_few_processes_give_no_verdict(tmp_path):
+    logs = logs_of(22, len(SERIES), count=3)
+    logs[5:, 2] += math.log(2)
+    made = history_in(write(tmp_path, logs))
+    (broken,) = (series for series in made.series if series.breaks)
+    assert broken.names["route"] == ROUTES[2] and broken.breaks[0].verdict == "inconclusive" and not made.breaks
+
+
+def test_what_a_visit_s_cells_share_is_no_release(tmp_path):
+    """A machine that is 3 % faster or slower from visit to visit: every cell shows it, and no release is blamed."""
+    routes = [f"route{number}(a)" for number in range(200)]
+    logs = logs_of(23, len(SERIES), len(routes))
+    rng = np.random.default_rng(24)
+    logs += rng.normal(0, 0.03, len(SERIES))[:, None, None]
+    made = history_in(write(tmp_path, logs, routes=routes))
+    assert len(made.breaks) <= 4, [(one.at.version, one.ratio) for _, one in made.breaks]
+    assert len(made.shuffled) == history.SHUFFLES and np.mean(made.shuffled) <= 4
+
+
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -307,25 +346,3 @@ def test_committed_histories_are_complete():
         assert len(made.releases) >= least and made.repeats
         assert np.mean([len(one.releases) == len(made.releases) for one in made.series]) > 0.9
         assert np.mean([(one.processes == 4).all() for one in made.series]) == 1
-
-
-def test_a_route_s_cells_change_at_one_release():
-    """One cell found its break a release late, but may have had it with the others; another's is another change."""
-    releases = [history.Release(toolchain, "", "", "", "") for toolchain in SERIES[:6]]
-
-    def one(at, first, last, verdict="slower"):
-        series = SimpleNamespace(key=("conversion", "route(a)"))
-        places = (releases[at - 1], releases[at], releases[first], releases[last])
-        return series, history.Break(*places, 1.2, 1.1, 1.3, 0.001, verdict)
-
-    breaks = [one(2, 2, 2), one(2, 1, 3), one(3, 2, 4), one(5, 4, 5), one(2, 2, 2, "faster")]
-    rows = history_words.changes(SimpleNamespace(releases=tuple(releases), breaks=breaks))
-    seen = {
-        (row.at.version, row.verdict, len(row.breaks), tuple(other.version for other in row.others)) for row in rows
-    }
-    versions = [release.version for release in releases]
-    assert seen == {
-        (versions[2], "slower", 3, ()),
-        (versions[5], "slower", 1, (versions[4],)),
-        (versions[2], "faster", 1, ()),
-    }

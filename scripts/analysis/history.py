@@ -20,9 +20,11 @@ from toolchains.ledger import Toolchain
 from . import statistics
 from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
 from .results import PARAMETERS, Results, load_files, read_runs
-from .statistics import Estimate, Floats
+from .statistics import MIN_PROCESSES, Estimate, Floats
 
 CHANGED = (SLOWER, FASTER)
+LEAST_RELEASES = 4  # fewer do not tell a change from noise
+SHUFFLES = 8  # of the releases, for the method's own check
 DEFAULT = Settings()
 
 
@@ -76,7 +78,8 @@ class Series:
 
     names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...)
     values   mean over processes, the machine's drift taken out; raw is without that
-    noise    standard deviation of each point, sessions included
+    own      standard deviation of each point by its processes, and by what visits differ by
+    noise    the same, or what neighbours differ by where that is more
     processes  (releases,) how many there were
     starts   index of the first release of each level, the first 0
     levels   (releases,) the level that each point belongs to
@@ -86,6 +89,7 @@ class Series:
     releases: tuple[Release, ...]
     raw: Floats
     values: Floats
+    own: Floats
     noise: Floats
     processes: Floats
     starts: tuple[int, ...]
@@ -151,7 +155,9 @@ class Appearance:
 class History:
     """All that is known of one package's releases on one machine.
 
-    looked_at is how many facts about what routes mean the newest release has; failed is why a release was not measured.
+    looked_at is how many facts about what routes mean a release has, at least and at most; failed is why a release was
+    not measured. shuffled is how many breaks are confirmed, one number a shuffle, where the releases of all that the
+    levels leave are shuffled, the same way in every series: whatever is found there is wrong.
     """
 
     package: str
@@ -165,8 +171,9 @@ class History:
     session_sd: Mapping[str, float]
     appearances: tuple[Appearance, ...]
     semantics: tuple[Semantic, ...]
-    looked_at: int
+    looked_at: tuple[int, int]
     failed: Mapping[str, str]
+    shuffled: tuple[int, ...]
     settings: Settings
     notes: tuple[str, ...] = ()
 
@@ -230,7 +237,10 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     session = np.array([known.get(family, statistics.SESSION_SD**2) / 2 for family in noise])
     points = [first[release.file] for release in releases]
     drifts = [_drift_at(visit, pairs, slopes, len(table)) for visit in points]
-    series = _series(table, points, drifts, noise, session, settings)
+    shared = _shared(_series(table, points, drifts, noise, session), releases, noise)
+    series = _series(table, points, drifts, noise, session + shared)
+    shuffled = _shuffled(series, releases, settings)
+    series = _judged(series, settings)
     return History(
         package=package,
         machine=machine,
@@ -245,10 +255,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         },
         appearances=tuple(_appearances(results, releases)),
         semantics=tuple(_semantics(results, releases)),
-        looked_at=int(
-            ((results.values["file"] == releases[-1].file) & (results.values["family"] == "semantics")).sum()
-        ),
+        looked_at=_looked_at(results, releases),
         failed=_failed(results, package),
+        shuffled=shuffled,
         settings=settings,
         notes=tuple(others),
     )
@@ -429,7 +438,7 @@ def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequ
     around = [
         (other.middle - one.middle, place)
         for place, (one, other) in enumerate(pairs)
-        if one.release is other.release and one.middle <= visit.middle <= other.middle
+        if one.release.file == other.release.file and one.middle <= visit.middle <= other.middle
     ]
     if not around:
         return np.zeros(cells)
@@ -446,28 +455,68 @@ def _series(
     drifts: Sequence[Floats],
     noise: Any,
     session: Floats,
-    settings: Settings,
 ) -> list[Series]:
-    """Every cell's series with its levels, and each break judged."""
+    """Every cell's series with its levels."""
     raw, errors = (np.full((len(table), len(visits)), np.nan) for _ in range(2))
     for place, visit in enumerate(visits):
         level = statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, np.ones(len(table), dtype=bool))
         raw[:, place], errors[:, place] = level.effect, level.error
     corrected = raw - np.stack(drifts, axis=1)
-    found, tests = [], []
+    found = []
     for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
         there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
         own = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
         values = corrected[place, there]
         deviation = statistics.history_noise(values, own)
-        starts = statistics.optimal_partition(values, deviation)
-        levels, tested = _levels(values, deviation, starts)
-        tests.append(tested)
+        starts = _starts(values, deviation)
+        levels, _ = _levels(values, deviation, starts)
         releases = tuple(visits[k].release for k in there)
         counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
-        points = (raw[place, there], values, deviation, counts)
+        points = (raw[place, there], values, own, deviation, counts)
         found.append(Series({"cell": cell, **names}, releases, *points, tuple(starts), levels))
-    return _judged(found, tests, settings)
+    return found
+
+
+def _starts(values: Floats, noise: Floats) -> list[int]:
+    return statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
+
+
+def _shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) -> Floats:
+    """Variance, (cells,), of what all cells of a kind of memory share in a visit, whatever release it was.
+
+    Seen in no repeat alone: for each kind, the median over its cells of what the levels leave, release by release.
+    """
+    places = {release.file: place for place, release in enumerate(releases)}
+    left = np.full((len(series), len(releases)), np.nan)
+    for row, one in zip(left, series):
+        row[[places[release.file] for release in one.releases]] = one.values - one.levels
+    variance = np.zeros(len(series))
+    for family in np.unique(noise):
+        own = left[noise == family]
+        own = own[:, np.isfinite(own).sum(axis=0) >= statistics.MIN_FAMILY]
+        if own.shape[1] >= LEAST_RELEASES:
+            shifts = np.nanmedian(own, axis=0)
+            variance[noise == family] = (statistics.MAD_TO_SD * np.median(np.abs(shifts - np.median(shifts)))) ** 2
+    return variance
+
+
+def _shuffled(series: Sequence[Series], releases: Sequence[Release], settings: Settings) -> tuple[int, ...]:
+    """How many breaks are confirmed where nothing changed: in what the levels leave, its releases shuffled."""
+    found = []
+    for seed in range(SHUFFLES if len(releases) >= LEAST_RELEASES else 0):
+        order = np.random.default_rng(seed).permutation(len(releases))
+        rank = {release.file: int(order[place]) for place, release in enumerate(releases)}
+        mixed = []
+        for one in series:
+            by = np.argsort([rank[release.file] for release in one.releases], kind="stable")
+            values, own = (one.values - one.levels)[by], one.own[by]
+            deviation = statistics.history_noise(values, own)
+            starts = _starts(values, deviation)
+            levels, _ = _levels(values, deviation, starts)
+            mixed.append(replace(one, values=values, own=own, noise=deviation, starts=tuple(starts), levels=levels))
+        wrong = [one for own in _judged(mixed, settings) for one in own.breaks if one.verdict in CHANGED]
+        found.append(len(wrong))
+    return tuple(found)
 
 
 def _levels(values: Floats, noise: Floats, starts: Sequence[int]) -> tuple[Floats, list[tuple[float, float, float]]]:
@@ -487,15 +536,19 @@ def _levels(values: Floats, noise: Floats, starts: Sequence[int]) -> tuple[Float
     return levels, [(new - old, math.sqrt(one + other), free) for (old, one), (new, other) in pairs]
 
 
-def _judged(
-    series: Sequence[Series], tests: Sequence[list[tuple[float, float, float]]], settings: Settings
-) -> list[Series]:
-    """The series with a verdict on each break: all breaks are judged together, and series without one count, too."""
+def _judged(series: Sequence[Series], settings: Settings) -> list[Series]:
+    """The series with a verdict on each break: all breaks are judged together, and series without one count, too.
+
+    A series with fewer processes than a comparison takes gets none.
+    """
+    tests = [_levels(one.values, one.noise, one.starts)[1] for one in series]
+    whole = [bool((one.processes >= MIN_PROCESSES).all()) for one in series]
     every = np.array([test for tested in tests for test in tested], dtype=float).reshape(-1, 3)
     effect, error, df = every.T
     estimated = Estimate(effect, np.where(df > 0, error, np.nan), np.where(df > 0, df, np.nan), error)
     silent = sum(1 for tested in tests if not tested)
-    rows = iter(judge(estimated, df > 0, settings, silent).to_dict("records"))
+    enough = (df > 0) & np.repeat(np.array(whole, dtype=bool), [len(tested) for tested in tests])
+    rows = iter(judge(estimated, enough, settings, silent).to_dict("records"))
     found = []
     for one in series:
         breaks = []
@@ -565,6 +618,13 @@ def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semant
                 found.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
         for (direction, route, what, before_it, after), dtypes in found.items():
             yield Semantic(at, before, direction, route, what, before_it, after, tuple(filter(None, dtypes)))
+
+
+def _looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
+    """How many facts about what routes mean the releases have: the fewest and the most."""
+    own = results.values[results.values["family"] == "semantics"]
+    counts = [int((own["file"] == release.file).sum()) for release in releases]
+    return min(counts), max(counts)
 
 
 def _meaning(method: str, unit: str) -> tuple[str, Any]:

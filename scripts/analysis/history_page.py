@@ -131,7 +131,8 @@ def _warnings(results: Results, histories: Sequence[History]) -> Iterator[Line]:
     files = {release.file for history in histories for release in history.releases}
     counts = results.processes[results.processes["file"].isin(files)].groupby(["file", "cell"]).size()
     if len(counts) and counts.median() < MIN_PROCESSES:
-        yield (f"A quick look: {counts.median():.0f} processes a cell where {MIN_PROCESSES} are needed for a verdict.",)
+        processes = f"{counts.median():.0f} process{'es' if counts.median() > 1 else ''}"
+        yield (f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict.",)
     if not any(history.repeats for history in histories):
         yield ("No toolchain was measured twice: how far the machine drifted is not known, and not corrected for.",)
 
@@ -143,12 +144,11 @@ def _box(history: History, found: Sequence[Change]) -> Box:
     routes = [route for one in new if not one.dtypes for route in one.routes]
     if routes:
         notes.append(("New since then: ", *named(routes), "."))
-    if history.looked_at and not history.semantics:
+    if history.looked_at[1] and not history.semantics:
+        least, most = history.looked_at
+        times = f"{most}" if least == most else f"{least} to {most}"
         notes.append(
-            (
-                "No release changed what a route means: memory, dtype of the result and grad, looked at "
-                f"{history.looked_at} times in each.",
-            )
+            (f"No release changed what a route means: memory, dtype of the result and grad ({times} facts a release).",)
         )
     elif history.semantics:
         one = history.semantics[0]
@@ -181,6 +181,7 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
                 f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed. "
                 "“or” names the releases at which it may as well have been (95 %).",
             ),
+            *_own_check(history),
             (
                 "A release stands for all patches since the release before it in the table; which patch it was, ",
                 Code(f"asv find {package}-A..{package}-B NAME"),
@@ -209,6 +210,18 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
         (("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),),
         tables=tuple(filter(None, (words.meaning(history),))),
     )
+
+
+def _own_check(history: History) -> Iterator[Line]:
+    """How often the method errs on this data."""
+    if history.shuffled:
+        mean, most = sum(history.shuffled) / len(history.shuffled), max(history.shuffled)
+        yield (
+            "A/A: with the releases shuffled in what the levels leave, where nothing can have changed, the method "
+            f"confirms {mean:.3g} breaks in {len(history.series)} series on average over {len(history.shuffled)} "
+            f"shuffles, {most} at most. False ones come together, for a visit's cells share its machine, and are "
+            "small: be slow to believe a change below 1.1×.",
+        )
 
 
 def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table]]:
@@ -273,7 +286,9 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
                 "A point is the mean over processes of the log of each process's 25 % quantile. Its standard deviation "
                 "is the moderated error of its processes and what visits differ by beyond that, learnt from the "
                 f"toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
-                f"{100 * SESSION_SD / math.sqrt(2):.1f} %), or what neighbouring releases differ by, if that is more.",
+                f"{100 * SESSION_SD / math.sqrt(2):.1f} %) and from what all cells of a visit share, or what "
+                "neighbouring releases differ by, if that is more. The interval of a small change is a little too "
+                "narrow: it was picked for its size.",
             ),
             (
                 "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
@@ -315,10 +330,12 @@ def csv_of(histories: Sequence[History]) -> str:
                 one = begins.get(release.version)
                 rows.append(
                     {
-                        **dict(
-                            zip(("history", "release", "released"), (history.package, release.version, release.date))
-                        ),
-                        **{"torch": release.torch, "numpy": release.numpy, "measured": release.started},
+                        "history": history.package,
+                        "release": release.version,
+                        "released": release.date,
+                        "torch": release.torch,
+                        "numpy": release.numpy,
+                        "measured": release.started,
                         **{name: series.names[name] for name in ("benchmark", *PARAMETERS)},
                         "processes": int(series.processes[place]),
                         "seconds": math.exp(series.raw[place]),

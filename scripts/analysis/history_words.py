@@ -9,7 +9,7 @@ import numpy as np
 from . import show
 from .comparison import FASTER, SLOWER
 from .comparison_words import change, number
-from .history import Break, History, Release, Repeat, Series
+from .history import LEAST_RELEASES, Break, History, Release, Repeat, Series
 from .show import Code, Line
 from .tables import Entry, Table, named
 
@@ -19,15 +19,11 @@ TOLD = 4  # changes that the head of the page names
 
 @dataclass(frozen=True)
 class Change:
-    """What a release did to a route: the breaks of its cells in one direction, the largest first.
-
-    others are the releases that all of these breaks may as well have been at (see Break).
-    """
+    """What a release did to a route: the breaks of its cells in one direction, the largest first."""
 
     at: Release
     verdict: str
     breaks: tuple[tuple[Series, Break], ...]
-    others: tuple[Release, ...] = ()
 
     @property
     def largest(self) -> tuple[Series, Break]:
@@ -39,30 +35,12 @@ class Change:
 
 
 def changes(history: History) -> list[Change]:
-    """Everything that was found slower or faster, a row a release and route, the largest first.
-
-    Where most cells of a route changed at one release, those of its cells that may have changed at it too did: a break
-    of a few percent in a single cell is easily found a release too late.
-    """
-    found: dict[tuple[str, str, str], list[tuple[Series, Break]]] = {}
+    """Everything that was found slower or faster, a row a release and route, the largest first."""
+    found: dict[tuple[str, str, str, str], list[tuple[Series, Break]]] = {}
     for series, one in history.breaks:
-        found.setdefault((*series.key, one.verdict), []).append((series, one))
-    made = []
-    for (*_, verdict), left in found.items():
-        while left:
-            places = [history.releases.index(one.at) for _, one in left]
-            at = history.releases[max(sorted(set(places)), key=places.count)]
-            own = [pair for pair in left if at in _fitting(history, pair[1])]
-            left = [pair for pair in left if at not in _fitting(history, pair[1])]
-            shared = [other for other in history.releases if all(other in _fitting(history, one) for _, one in own)]
-            made.append(Change(at, verdict, tuple(own), tuple(other for other in shared if other is not at)))
+        found.setdefault((one.at.version, *series.key, one.verdict), []).append((series, one))
+    made = [Change(own[0][1].at, key[3], tuple(own)) for key, own in found.items()]
     return sorted(made, key=lambda one: -one.size)
-
-
-def _fitting(history: History, one: Break) -> tuple[Release, ...]:
-    """The releases that a break may have been at."""
-    places = history.releases.index(one.earliest), history.releases.index(one.latest)
-    return history.releases[places[0] : places[1] + 1]
 
 
 def direction(series: Series) -> str:
@@ -98,7 +76,7 @@ def largest(history: History, found: Sequence[Change]) -> Table:
         old, new = (show.seconds(value) for value in around(series, broken))
         rows.append(
             (
-                [(one.at.name,), (one.at.date,), *_or(one)],
+                [(one.at.name,), (one.at.date,), *_or(history, one)],
                 [route_of(series), (direction(series),)],
                 [(effect,), (evidence,)],
                 [(place_of(series),), (f"{old} → {new}",)],
@@ -116,10 +94,14 @@ def largest(history: History, found: Sequence[Change]) -> Table:
     )
 
 
-def _or(found: Change) -> list[Line]:
-    """The other releases that it may have been, as a line to go below its release."""
-    versions = [release.version for release in found.others]
-    return [(f"or {show.join(versions, 'or')}",)] if versions else []
+def _or(history: History, found: Change) -> list[Line]:
+    """The other releases at which its largest break may have been, as a line to go below its release."""
+    one = found.largest[1]
+    first, last = history.releases.index(one.earliest), history.releases.index(one.latest)
+    others = [release.version for release in history.releases[first : last + 1] if release is not one.at]
+    if not others:
+        return []
+    return [(f"or {show.join(others, 'or') if len(others) < 3 else f'{others[0]} to {others[-1]}'}",)]
 
 
 def also(found: Change) -> list[str]:
@@ -132,7 +114,8 @@ def also(found: Change) -> list[str]:
     words = []
     for size, own in sorted(by_size.items()):
         ratios = [ratio for _, ratio in own]
-        span = f"{number(min(ratios))}–{number(max(ratios))}×" if len(own) > 1 else f"{number(ratios[0])}×"
+        ends = dict.fromkeys((number(min(ratios)), number(max(ratios))))
+        span = f"{'–'.join(ends)}×"
         dtypes = show.join([dtype for dtype, _ in own]) if len(own) < 4 else f"{len(own)} dtypes"
         words.append(f"{size}, {dtypes}: {span}")
     return words
@@ -155,7 +138,7 @@ def releases(history: History, found: Sequence[Change]) -> Table:
                 *(("", "") if first else counts),
                 (f"{len(new)}" if new else ""),
                 (f"{len(meaning)}" if meaning else ""),
-                "where it begins" if first else (_short(own[0]) if own else ""),
+                "where it begins" if first else (_short(history, own[0]) if own else ""),
             )
         )
     for version, reason in history.failed.items():
@@ -168,10 +151,10 @@ def releases(history: History, found: Sequence[Change]) -> Table:
     )
 
 
-def _short(found: Change) -> Line:
+def _short(history: History, found: Change) -> Line:
     series, one = found.largest
     effect, _ = change(one.verdict, one.ratio, one.low, one.high, one.q)
-    other = "".join(f" ({text})" for (text,) in _or(found))
+    other = "".join(f" ({text})" for (text,) in _or(history, found))
     return (*route_of(series), f" {effect} at {place_of(series)}, {direction(series)}{other}")
 
 
@@ -252,6 +235,14 @@ def curves(own: Iterable[Series], history: History) -> Table:
 def head(history: History, found: Sequence[Change]) -> tuple[Line, ...]:
     """What a history comes to, for the head of the page: how much changed, then the releases that changed the most."""
     cells, touched = len(history.series), {id(series) for series, _ in history.breaks}
+    if len(history.releases) < LEAST_RELEASES:
+        two = f"{history.releases[0].toolchain.tag} {history.releases[-1].toolchain.tag}"
+        return (
+            (
+                f"{len(history.releases)} releases are too few to tell a change from noise. A verdict on two: ",
+                Code(f"python scripts/compare.py {two}"),
+            ),
+        )
     if not found:
         return ((f"No change of level was found in {cells} cells.",),)
     told = [_release_line(own) for own in by_release(found)[:TOLD]]
@@ -275,7 +266,7 @@ def _release_line(own: Sequence[Change]) -> Line:
     cells = [abs(math.log(b.ratio)) for each in own for _, b in each.breaks]
     if len(cells) == 1:
         return (f"{own[0].at.name}: ", *route_of(series), f" {effect} at {where}")
-    routes = len(own)
+    routes = len({one.largest[0].names["route"] for one in own})
     middle = number(math.exp(float(np.median(cells))))
     return (
         f"{own[0].at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
@@ -289,15 +280,15 @@ def overall(history: History) -> Line:
     """What the newest release takes of what the oldest took, in the cells that both measured."""
     first, last = history.releases[0], history.releases[-1]
     ratios = [
-        float(one.levels[-1] - one.levels[0])
+        float(one.values[-1] - one.values[0])
         for one in history.series
         if one.releases[0] is first and one.releases[-1] is last
     ]
-    slower, faster = (sum(1 for ratio in ratios if sign * ratio > math.log(1.05)) for sign in (1, -1))
     if not ratios:
         return (f"No cell was measured at both {first.name} and {last.version}.",)
+    slower, faster = (sum(1 for ratio in ratios if sign * ratio > math.log(1.05)) for sign in (1, -1))
     return (
-        f"From {first.name} to {last.version}: of {len(ratios)} cells that both measure, {faster} ended on a level "
-        f"more than 5 % lower, {slower} more than 5 % higher; the median cell takes "
+        f"From {first.name} to {last.version}: of {len(ratios)} cells that both measure, {faster} became more than "
+        f"1.05× faster, {slower} more than 1.05× slower; the median cell takes "
         f"{number(math.exp(float(np.median(ratios))))}× the time.",
     )
