@@ -109,9 +109,10 @@ def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float)
     ends = [-math.inf] * 3
     for version, day in sorted(breaks.items(), key=lambda item: item[1]):
         need = 0.026 * len(version) * width
-        row = next((row for row, end in enumerate(ends) if day > end), 0)
         right = day + need > last
-        ends[row] = day + (0 if right else need)
+        begins, stops = (day - need, day) if right else (day, day + need)
+        row = next((row for row, end in enumerate(ends) if begins > end), 0)
+        ends[row] = stops
         ax.annotate(
             version,
             (day, 1.0),
