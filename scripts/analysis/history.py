@@ -216,8 +216,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
 
     Where releases were measured on several Pythons, that of the most releases.
     """
-    releases, others = _releases(results, package)
-    machine, python = str(results.processes["machine"].iloc[0]), others.pop(0)
+    releases, python, notes = _releases(results, package)
     table = _cells(results, releases)
     visits = [visit for release in releases for visit in _visits(results, release, table)]
     first = {visit.release.file: visit for visit in reversed(visits)}
@@ -243,7 +242,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     series = _judged(series, settings)
     return History(
         package=package,
-        machine=machine,
+        machine=str(results.processes["machine"].iloc[0]),
         python=python,
         held=_held(package, releases),
         releases=tuple(releases),
@@ -259,15 +258,15 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         failed=_failed(results, package),
         shuffled=shuffled,
         settings=settings,
-        notes=tuple(others),
+        notes=notes,
     )
 
 
 # --- what was measured ---------------------------------------------------------------------------------------------
 
 
-def _releases(results: Results, package: str) -> tuple[list[Release], list[str]]:
-    """The measured releases in order of version; then the Python they ran on, and a note of what is left out."""
+def _releases(results: Results, package: str) -> tuple[list[Release], str, tuple[str, ...]]:
+    """The measured releases in order of version, the Python they ran on, and notes of what is left out."""
     known = {toolchain.commit: toolchain for toolchain in ledger.history(package)}
     started = {record["file"]: str(record.get("started", "")) for record in reversed(results.runs)}
     found: dict[str, dict[str, Release]] = {}
@@ -279,20 +278,16 @@ def _releases(results: Results, package: str) -> tuple[list[Release], list[str]]
             release = Release(toolchain, row["file"], torch, numpy, started.get(row["file"], ""))
             found.setdefault(str(row["python"]), {})[toolchain.version] = release
     python, chosen = max(found.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
-    notes = [
-        f"{len(own)} releases were measured on Python {other}, too" for other, own in found.items() if other != python
-    ]
-    return sorted(chosen.values(), key=lambda release: ledger.parts(release.version)), [python, *notes]
+    others = {other: own for other, own in found.items() if other != python}
+    notes = tuple(f"{len(own)} releases were measured on Python {other}, too" for other, own in others.items())
+    return sorted(chosen.values(), key=lambda release: ledger.parts(release.version)), python, notes
 
 
 def _held(package: str, releases: Sequence[Release]) -> str:
     """The other package and the version it was held at."""
     other = next(name for name in ledger.PACKAGES if name != package)
-    return f"{other} {show_versions(getattr(release, other).split('+')[0] for release in releases)}"
-
-
-def show_versions(versions: Iterable[str]) -> str:
-    return " and ".join(dict.fromkeys(versions))
+    versions = dict.fromkeys(getattr(release, other).split("+")[0] for release in releases)
+    return f"{other} {' and '.join(versions)}"
 
 
 def _failed(results: Results, package: str) -> dict[str, str]:
@@ -314,15 +309,11 @@ def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
     """One row a timed cell, indexed by cell, of the version that the newest release has."""
     own = _of(results.processes, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
-    newest = (
-        own.assign(place=own["file"].map(order))
-        .sort_values("place", kind="stable")
-        .drop_duplicates("cell", keep="last")
-    )
-    names = ["cell", "benchmark", "family", "group", "method", *PARAMETERS, "version"]
     kinds = {name: place for place, name in enumerate(results.benchmarks)}
-    rank = [(kinds[row.benchmark], row.Index) for row in newest.itertuples()]
-    return newest.iloc[sorted(range(len(newest)), key=lambda k: rank[k])][names].set_index("cell")
+    own = own.assign(place=own["file"].map(order), kind=own["benchmark"].map(kinds), row=range(len(own)))
+    newest = own.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
+    names = ["cell", "benchmark", "family", "group", "method", *PARAMETERS, "version"]
+    return newest.sort_values(["kind", "row"])[names].set_index("cell")
 
 
 def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator[_Visit]:
