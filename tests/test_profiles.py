@@ -169,7 +169,7 @@ def transfer_cells(described):
 
 
 def test_transfers_make_few_contexts(described):
-    """Two processes of each of these make a context, by estimate 0.6 s on a server: that is what the minutes go into."""
+    """Two processes of each make a context, by estimate 0.6 s on a server: that is what the minutes go into."""
     chosen = select(PROFILES["transfers"], described)
     others = sum(
         count(patterns, described[name])
