@@ -10,12 +10,11 @@ import matplotlib
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from . import show
 from .comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
 from .comparison_words import cell_line, counts_line, headline, number, percentage, rows, sentence, title, trust
-from .figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish
+from .figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
 from .show import Line
 from .tables import Table
 
@@ -64,16 +63,8 @@ def draw_forest(ax: Axes, cells: list[dict[str, Any]], equivalence: float) -> No
     ax.set_xscale("log")
     ax.set_xlim(min(low, 1 / (1 + 2 * equivalence)) / 1.02, max(high, 1 + 2 * equivalence) * 1.02)
     ax.set_ylim(len(cells) - 0.4, -0.6)
-    first, last = ax.get_xlim()
-    apart = 0.4 / (ax.get_window_extent().width / ax.figure.dpi) * math.log(last / first)  # 0.4 inches between labels
-    ticks = [1.0]
-    for tick in sorted((tick for tick in TICKS if first <= tick <= last), key=lambda tick: abs(math.log(tick))):
-        if all(abs(math.log(tick / other)) >= apart for other in ticks):
-            ticks.append(tick)
-    ax.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{number(x)}×"))
-    ax.xaxis.set_minor_locator(FixedLocator([]))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    room = 0.4 / (ax.get_window_extent().width / ax.figure.dpi)  # 0.4 inches between labels
+    ratio_axis(ax.xaxis, ax.get_xlim(), room, TICKS, number)
     ax.set_yticks([])
     ax.grid(axis="y", visible=False)
 

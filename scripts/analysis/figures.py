@@ -4,7 +4,7 @@ import html
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import matplotlib
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from . import show
@@ -122,6 +123,25 @@ def seconds_axis(ax: Axes, values: Sequence[float]) -> None:
     ax.yaxis.set_major_formatter(EngFormatter("s", sep=" "))
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_minor_locator(FixedLocator([]))
+
+
+def ratio_axis(
+    axis: Axis, limits: tuple[float, float], room: float, ticks: Sequence[float], form: Callable[[float], str]
+) -> None:
+    """Ticks of a logarithmic axis of ratios: 1, then of ``ticks`` those nearest to it that have ``room``.
+
+    room is a share of the axis's length, form writes a label's number.
+    """
+    low, high = limits
+    apart = room * math.log(high / low)
+    chosen = [1.0]
+    for tick in sorted((tick for tick in ticks if low <= tick <= high), key=lambda tick: abs(math.log(tick))):
+        if all(abs(math.log(tick / other)) >= apart for other in chosen):
+            chosen.append(tick)
+    axis.set_major_locator(FixedLocator(sorted(chosen)))
+    axis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{form(ratio)}×"))
+    axis.set_minor_locator(FixedLocator([]))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

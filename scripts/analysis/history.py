@@ -21,6 +21,7 @@ from . import statistics
 from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
 from .results import PARAMETERS, Results, load_files, read_runs
 from .statistics import MIN_PROCESSES, Estimate, Floats
+from .tables import direction_of, dtype_of
 
 CHANGED = (SLOWER, FASTER)
 LEAST_RELEASES = 4  # fewer do not tell a change from noise
@@ -100,6 +101,11 @@ class Series:
     def key(self) -> tuple[str, str]:
         """Benchmark and route: what one panel or one row is about."""
         return str(self.names["benchmark"]), str(self.names["route"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the source; 0 where the benchmark has no such parameter."""
+        return int(self.names["nbytes"]) if pd.notna(self.names["nbytes"]) else 0
 
 
 @dataclass(frozen=True)
@@ -202,12 +208,12 @@ def packages(results: Results) -> list[str]:
 
 def files(results: Results) -> dict[str, str]:
     """The result files of releases, those that failed, too -> the package whose history it is."""
-    tags = {toolchain.commit: toolchain.history for name in ledger.PACKAGES for toolchain in ledger.history(name)}
     found: dict[str, str] = {}
     for table in (results.processes, results.missing):
         for file, commit in table[["file", "commit"]].drop_duplicates().itertuples(index=False):
-            if commit in tags:
-                found[file] = tags[commit]
+            toolchain = ledger.find(commit)
+            if toolchain:
+                found[file] = toolchain.history
     return found
 
 
@@ -226,18 +232,18 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     others_too = [release for name in packages(results) if name != package for release in _releases(results, name)[0]]
     pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
     controls = (table["family"] == CONTROLS).to_numpy(dtype=bool)
-    repeats, slopes = [], []
-    for one, other in pairs:
-        effect = statistics.estimate(one.logs, other.logs, noise, np.zeros(len(table), dtype=bool)).effect
-        repeats.append(_repeat(one, other, effect, controls))
-        slopes.append(_drift(effect, noise))
-    known = _learnt(pairs, noise, slopes)
+    between = [_between(one, other, noise) for one, other in pairs]
+    repeats = [_repeat(*pair, estimated.effect, controls) for pair, estimated in zip(pairs, between)]
+    slopes = [_drift(estimated.effect, noise) for estimated in between]
+    known = _learnt(between, noise, slopes)
     # an effect is the difference of two visits, a point is one
     session = np.array([known.get(family, statistics.SESSION_SD**2) / 2 for family in noise])
     points = [first[release.file] for release in releases]
     drifts = [_drift_at(visit, pairs, slopes, len(table)) for visit in points]
-    shared = _shared(_series(table, points, drifts, noise, session), releases, noise)
-    series = _series(table, points, drifts, noise, session + shared)
+    raw, errors = _points(points, noise)
+    corrected = raw - np.stack(drifts, axis=1)
+    shared = _shared(_series(table, points, raw, corrected, errors, session), releases, noise)
+    series = _series(table, points, raw, corrected, errors, session + shared)
     shuffled = _shuffled(series, releases, settings)
     series = _judged(series, settings)
     return History(
@@ -265,18 +271,23 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
 # --- what was measured ---------------------------------------------------------------------------------------------
 
 
-def _releases(results: Results, package: str) -> tuple[list[Release], str, tuple[str, ...]]:
-    """The measured releases in order of version, the Python they ran on, and notes of what is left out."""
-    known = {toolchain.commit: toolchain for toolchain in ledger.history(package)}
+def _measured(results: Results) -> Iterator[tuple[str, Release]]:
+    """Every release that has figures, of both histories, and the Python it ran on."""
     started = {record["file"]: str(record.get("started", "")) for record in reversed(results.runs)}
-    found: dict[str, dict[str, Release]] = {}
     columns = ["file", "commit", "torch", "numpy", "python"]
     for row in results.processes.drop_duplicates("file")[columns].to_dict("records"):
-        if row["commit"] in known:
-            toolchain = known[row["commit"]]
+        toolchain = ledger.find(row["commit"])
+        if toolchain:
             torch, numpy = row["torch"] or toolchain.torch, row["numpy"] or toolchain.numpy
-            release = Release(toolchain, row["file"], torch, numpy, started.get(row["file"], ""))
-            found.setdefault(str(row["python"]), {})[toolchain.version] = release
+            yield str(row["python"]), Release(toolchain, row["file"], torch, numpy, started.get(row["file"], ""))
+
+
+def _releases(results: Results, package: str) -> tuple[list[Release], str, tuple[str, ...]]:
+    """The measured releases in order of version, the Python they ran on, and notes of what is left out."""
+    found: dict[str, dict[str, Release]] = {}
+    for python, release in _measured(results):
+        if release.toolchain.history == package:
+            found.setdefault(python, {})[release.version] = release
     python, chosen = max(found.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
     others = {other: own for other, own in found.items() if other != python}
     notes = tuple(f"{len(own)} releases were measured on Python {other}, too" for other, own in others.items())
@@ -354,11 +365,15 @@ def _pairs(visits: Sequence[_Visit]) -> list[tuple[_Visit, _Visit]]:
     return found
 
 
-def _learnt(pairs: Sequence[tuple[_Visit, _Visit]], noise: Any, drifts: Sequence[Floats] = ()) -> dict[str, float]:
+def _between(one: _Visit, other: _Visit, noise: Any) -> Estimate:
+    """What the cells of two visits differ by, later over sooner."""
+    return statistics.estimate(one.logs, other.logs, noise, np.zeros(len(noise), dtype=bool))
+
+
+def _learnt(between: Sequence[Estimate], noise: Any, drifts: Sequence[Floats] = ()) -> dict[str, float]:
     """Family -> variance of what two sessions differ by, the mean over the repeats; their drift taken out if given."""
     found = []
-    for place, (one, other) in enumerate(pairs):
-        estimated = statistics.estimate(one.logs, other.logs, noise, np.zeros(len(noise), dtype=bool))
+    for place, estimated in enumerate(between):
         effect = estimated.effect - drifts[place] if drifts else estimated.effect
         found.append(statistics.repeat_variances(effect, estimated.error**2, noise))
     return {family: float(np.mean([own[family] for own in found])) for family in (found[0] if found else ())}
@@ -370,7 +385,7 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     Empty where none was. Reads the files of those releases alone.
     """
     twice: dict[tuple[str, str], list[Path]] = {}
-    known = {toolchain.commit[:8] for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+    known = {commit[:8] for commit in ledger.commits()}
     for path in sorted((results / machine).glob("*.jsonl")):
         for record in read_runs(path) if path.name[:8] in known else []:
             made = record["toolchain"]
@@ -380,16 +395,11 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     if not files:
         return {}
     loaded = load_files(results, sorted(files))
-    commits = dict(zip(loaded.processes["file"], loaded.processes["commit"]))
-    releases = [
-        Release(toolchain, file, str(row.torch), str(row.numpy), "")
-        for file, commit in commits.items()
-        if (toolchain := ledger.find(commit))
-        for row in loaded.processes[loaded.processes["file"] == file].head(1).itertuples()
-    ]
+    releases = [release for _, release in _measured(loaded)]
     table = _cells(loaded, releases)
+    noise = families(table, loaded.benchmarks)
     pairs = _pairs([visit for release in releases for visit in _visits(loaded, release, table)])
-    return _learnt(pairs, families(table, loaded.benchmarks))
+    return _learnt([_between(one, other, noise) for one, other in pairs], noise)
 
 
 def _repeat(one: _Visit, other: _Visit, effect: Floats, controls: Any) -> Repeat:
@@ -440,36 +450,48 @@ def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequ
 # --- levels and breaks -----------------------------------------------------------------------------------------------
 
 
+def _points(visits: Sequence[_Visit], noise: Any) -> tuple[Floats, Floats]:
+    """Mean of each cell's processes at each visit, and its error: (cells, visits) each."""
+    alone = np.ones(len(noise), dtype=bool)
+    found = [statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, alone) for visit in visits]
+    return np.stack([level.effect for level in found], axis=1), np.stack([level.error for level in found], axis=1)
+
+
 def _series(
-    table: pd.DataFrame,
-    visits: Sequence[_Visit],
-    drifts: Sequence[Floats],
-    noise: Any,
-    session: Floats,
+    table: pd.DataFrame, visits: Sequence[_Visit], raw: Floats, corrected: Floats, errors: Floats, session: Floats
 ) -> list[Series]:
-    """Every cell's series with its levels."""
-    raw, errors = (np.full((len(table), len(visits)), np.nan) for _ in range(2))
-    for place, visit in enumerate(visits):
-        level = statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, np.ones(len(table), dtype=bool))
-        raw[:, place], errors[:, place] = level.effect, level.error
-    corrected = raw - np.stack(drifts, axis=1)
+    """Every cell's series with its levels; raw, corrected and errors are (cells, visits), session is (cells,)."""
     found = []
     for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
         there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
         own = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
         values = corrected[place, there]
-        deviation = statistics.history_noise(values, own)
-        starts = _starts(values, deviation)
-        levels, _ = _levels(values, deviation, starts)
+        deviation, starts, levels = _fit(values, own)
         releases = tuple(visits[k].release for k in there)
         counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
         points = (raw[place, there], values, own, deviation, counts)
-        found.append(Series({"cell": cell, **names}, releases, *points, tuple(starts), levels))
+        found.append(Series({"cell": cell, **names}, releases, *points, starts, levels))
     return found
 
 
-def _starts(values: Floats, noise: Floats) -> list[int]:
-    return statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
+def _fit(values: Floats, own: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
+    """Of points with their own deviations: what noise they have, where levels begin, and the level of each."""
+    noise = statistics.history_noise(values, own)
+    starts = statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
+    levels = np.empty(len(values))
+    for first, last, mean, _ in _spans(values, noise, starts):
+        levels[first:last] = mean
+    return noise, tuple(starts), levels
+
+
+def _spans(values: Floats, noise: Floats, starts: Sequence[int]) -> list[tuple[int, int, float, float]]:
+    """Of each level: its first point, the one after its last, its mean weighted by the noise, the variance of that."""
+    found = []
+    for first, last in zip(starts, [*starts[1:], len(values)]):
+        weight = noise[first:last] ** -2.0
+        mean = float(np.sum(weight * values[first:last]) / np.sum(weight))
+        found.append((first, last, mean, 1.0 / float(np.sum(weight))))
+    return found
 
 
 def _shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) -> Floats:
@@ -501,45 +523,38 @@ def _shuffled(series: Sequence[Series], releases: Sequence[Release], settings: S
         for one in series:
             by = np.argsort([rank[release.file] for release in one.releases], kind="stable")
             values, own = (one.values - one.levels)[by], one.own[by]
-            deviation = statistics.history_noise(values, own)
-            starts = _starts(values, deviation)
-            levels, _ = _levels(values, deviation, starts)
-            mixed.append(replace(one, values=values, own=own, noise=deviation, starts=tuple(starts), levels=levels))
-        wrong = [one for own in _judged(mixed, settings) for one in own.breaks if one.verdict in CHANGED]
-        found.append(len(wrong))
+            deviation, starts, levels = _fit(values, own)
+            mixed.append(replace(one, values=values, own=own, noise=deviation, starts=starts, levels=levels))
+        found.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
     return tuple(found)
 
 
-def _levels(values: Floats, noise: Floats, starts: Sequence[int]) -> tuple[Floats, list[tuple[float, float, float]]]:
-    """The level of each point, and of each break its effect, standard error and degrees of freedom.
+def _tested(series: Sequence[Series], settings: Settings) -> pd.DataFrame:
+    """The test of each break, series by series: all are judged together, and series without one count, too.
 
-    Levels are means weighted by the noise. The degrees of freedom are those that the levels leave: noise that is learnt
-    from a short history is not well known.
+    The degrees of freedom are those that the levels leave: noise that is learnt from a short history is not well known.
+    A series with fewer processes than a comparison takes gets no verdict.
     """
-    levels, spans = np.empty(len(values)), []
-    for first, last in zip(starts, [*starts[1:], len(values)]):
-        weight = noise[first:last] ** -2.0
-        mean = float(np.sum(weight * values[first:last]) / np.sum(weight))
-        levels[first:last] = mean
-        spans.append((mean, 1.0 / float(np.sum(weight))))
-    free = float(len(values) - len(starts))
-    pairs = zip(spans, spans[1:])
-    return levels, [(new - old, math.sqrt(one + other), free) for (old, one), (new, other) in pairs]
+    effect, error, df, whole = [], [], [], []
+    for one in series:
+        spans = _spans(one.values, one.noise, one.starts)
+        for (_, _, old, before), (_, _, new, after) in zip(spans, spans[1:]):
+            effect.append(new - old)
+            error.append(math.sqrt(before + after))
+            df.append(float(len(one.values) - len(spans)))
+            whole.append(bool((one.processes >= MIN_PROCESSES).all()))
+    free = np.array(df, dtype=np.float64)
+    errors = np.array(error, dtype=np.float64)
+    estimated = Estimate(
+        np.array(effect, dtype=np.float64), np.where(free > 0, errors, np.nan), np.where(free > 0, free, np.nan), errors
+    )
+    silent = sum(1 for one in series if len(one.starts) == 1)
+    return judge(estimated, (free > 0) & np.array(whole, dtype=bool), settings, silent)
 
 
 def _judged(series: Sequence[Series], settings: Settings) -> list[Series]:
-    """The series with a verdict on each break: all breaks are judged together, and series without one count, too.
-
-    A series with fewer processes than a comparison takes gets none.
-    """
-    tests = [_levels(one.values, one.noise, one.starts)[1] for one in series]
-    whole = [bool((one.processes >= MIN_PROCESSES).all()) for one in series]
-    every = np.array([test for tested in tests for test in tested], dtype=float).reshape(-1, 3)
-    effect, error, df = every.T
-    estimated = Estimate(effect, np.where(df > 0, error, np.nan), np.where(df > 0, df, np.nan), error)
-    silent = sum(1 for tested in tests if not tested)
-    enough = (df > 0) & np.repeat(np.array(whole, dtype=bool), [len(tested) for tested in tests])
-    rows = iter(judge(estimated, enough, settings, silent).to_dict("records"))
+    """The series with a verdict on each break."""
+    rows = iter(_tested(series, settings).to_dict("records"))
     found = []
     for one in series:
         breaks = []
@@ -604,8 +619,7 @@ def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semant
             old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
             if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
                 what, words = _meaning(row["method"], row["unit"])
-                direction = "numpy→torch" if row["group"] == "NumpyToTorch" else "torch→numpy"
-                key = (direction, row["route"], what, words(old["value"]), words(new["value"]))
+                key = (direction_of(row["group"]), row["route"], what, words(old["value"]), words(new["value"]))
                 found.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
         for (direction, route, what, before_it, after), dtypes in found.items():
             yield Semantic(at, before, direction, route, what, before_it, after, tuple(filter(None, dtypes)))
@@ -623,6 +637,5 @@ def _meaning(method: str, unit: str) -> tuple[str, Any]:
     if method == "track_alias":
         return "memory", lambda value: "alias" if value else "copy"
     if method == "track_dtype":
-        dtypes = unit.removeprefix("place in ").split()
-        return "dtype of the result", lambda value: dtypes[int(value)]
+        return "dtype of the result", lambda value: dtype_of(unit, value)
     return "tensor that requires grad", lambda value: "taken" if value else "refused"

@@ -11,10 +11,9 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from . import show
-from .figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish
+from .figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish, ratio_axis
 from .history import CHANGED, History, Series
 from .show import Line
 
@@ -67,7 +66,7 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
         for found in one.breaks:
             if found.verdict in CHANGED:
                 breaks[found.at.version] = _day(found.at.date)
-        text = f"{size_of(one)} {show.seconds(math.exp(now))}".strip()
+        text = f"{show.size(one.nbytes) if one.nbytes else ''} {show.seconds(math.exp(now))}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
         across += 0.0235 * len(text) + 0.05
     for day in breaks.values():
@@ -81,26 +80,13 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
     low, high = max(LEAST, _reach(series, -1)), max(LEAST, _reach(series, 1))
     room = 0.15 * (low + high)  # for the names of releases
     ax.set_ylim(math.exp(-low), math.exp(high + (room if breaks else 0.0)))
-    _ratio_axis(ax)
+    ratio_axis(ax.yaxis, ax.get_ylim(), 0.17 / HEIGHT, TICKS, "{:g}".format)
 
 
 def _reach(series: Sequence[Series], sign: int) -> float:
     """How far points with their intervals lie above (1) or below (-1) their last level, in log units."""
     ends = (sign * (one.values - one.levels[-1]) + HALF * one.noise for one in series)
     return max((float(np.max(own)) for own in ends), default=0.0)
-
-
-def _ratio_axis(ax: Axes) -> None:
-    low, high = ax.get_ylim()
-    apart = 0.17 / HEIGHT * math.log(high / low)  # inches between two labels
-    ticks = [1.0]
-    for tick in sorted((tick for tick in TICKS if low <= tick <= high), key=lambda tick: abs(math.log(tick))):
-        if all(abs(math.log(tick / other)) >= apart for other in ticks):
-            ticks.append(tick)
-    ax.yaxis.set_major_locator(FixedLocator(sorted(ticks)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}×"))
-    ax.yaxis.set_minor_locator(FixedLocator([]))
-    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float) -> None:
@@ -128,12 +114,6 @@ def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float)
 
 def _day(text: str) -> float:
     return float(mdates.date2num(date.fromisoformat(text)))
-
-
-def size_of(one: Series) -> str:
-    """What tells a series from its neighbours in a panel."""
-    nbytes = one.names.get("nbytes")
-    return show.size(float(nbytes)) if nbytes == nbytes and nbytes is not None else ""
 
 
 def described(history: History, groups: Sequence[tuple[str, list[Series]]]) -> str:

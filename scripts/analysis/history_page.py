@@ -1,7 +1,6 @@
 """The page of a machine's histories: one part for each package, then how it was measured and how far to trust it."""
 
 import hashlib
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pandas as pd
 from . import history_words as words
 from . import show
 from .comparison import INCONCLUSIVE
-from .figures import Figure, slug
+from .figures import MEMCPY_LABEL, Figure, slug
 from .history import History, Series, history_of, packages
 from .history_figure import HALF, panels
 from .history_words import Change
@@ -238,14 +237,9 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         title = f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
         name = slug("history", history.package, direction, memory)
         about = f"Cost against release date of {history.package}: {title}"
-        groups = [(route, sorted(own, key=_nbytes)) for route, own in routes.items()]
+        groups = [(route, sorted(own, key=lambda series: series.nbytes)) for route, own in routes.items()]
         every = [series for _, own in groups for series in own]
         yield panels(history, name, about, (title,), groups), words.curves(every, history)
-
-
-def _nbytes(series: Series) -> float:
-    nbytes = series.names["nbytes"]
-    return float(nbytes) if nbytes == nbytes else 0.0
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:
@@ -253,9 +247,9 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
     for history in histories:
         groups: dict[str, list[Series]] = {}
         for series in history.controls:
-            name = str(series.names["statement"]) if isinstance(series.names["statement"], str) else "memcpy"
-            if name != "memcpy" or _nbytes(series) in (4096, 2**20, 2**24):
-                groups.setdefault(name, []).append(series)
+            (name,) = words.route_of(series)
+            if name != MEMCPY_LABEL or series.nbytes in (4096, 2**20, 2**24):
+                groups.setdefault(str(name), []).append(series)
         if groups:
             about = f"What no release of {history.package} can change"
             name = slug("history", history.package, "controls")
@@ -354,6 +348,4 @@ def csv_of(histories: Sequence[History]) -> str:
                 )
     table = pd.DataFrame(rows)[[name for names in COLUMNS for name in names.split(", ")]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
-    buffer = io.StringIO()
-    table.to_csv(buffer, index=False, lineterminator="\n", float_format="%.5g")
-    return buffer.getvalue()
+    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))

@@ -9,9 +9,10 @@ import numpy as np
 from . import show
 from .comparison import FASTER, SLOWER
 from .comparison_words import change, number
+from .figures import MEMCPY_LABEL
 from .history import LEAST_RELEASES, Break, History, Release, Repeat, Series
 from .show import Code, Line
-from .tables import Entry, Table, named
+from .tables import Entry, Table, direction_of, named
 
 AT_MOST = 30  # rows of the largest changes; results.csv holds all
 TOLD = 4  # changes that the head of the page names
@@ -46,18 +47,18 @@ def changes(history: History) -> list[Change]:
 def direction(series: Series) -> str:
     """What a series is about beside its route."""
     group = str(series.names["group"])
-    words = {"NumpyToTorch": "numpy→torch", "TorchToNumpy": "torch→numpy"}
-    return words.get(group, "torch→numpy, requires grad" if group == "RequiresGradToNumpy" else group)
+    grad = ", requires grad" if group.startswith("RequiresGrad") else ""
+    return direction_of(group) + grad
 
 
 def route_of(series: Series) -> Line:
     code = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
-    return (Code(code),) if isinstance(code, str) else ("memcpy",)
+    return (Code(code),) if isinstance(code, str) else (MEMCPY_LABEL,)
 
 
 def place_of(series: Series) -> str:
     """Size and dtype of a cell: "4 KiB, float32"."""
-    parts = [show.size(float(series.names["nbytes"]))] if series.names["nbytes"] == series.names["nbytes"] else []
+    parts = [show.size(series.nbytes)] if series.nbytes else []
     parts += [series.names["dtype"]] if isinstance(series.names["dtype"], str) else []
     return ", ".join(parts)
 

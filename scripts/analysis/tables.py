@@ -299,7 +299,7 @@ def footprint(values: pd.DataFrame) -> list[Table]:
             ((Code(route),), *(_footprint(found.get((route, n), {}), n) for n in sizes))
             for route in dict.fromkeys(rows["route"])
         )
-        title = (f"{_words(group)}: bytes allocated by a call, as a multiple of the source's; pages faulted in",)
+        title = (f"{direction_of(group)}: bytes allocated by a call, as a multiple of the source's; pages faulted in",)
         tables.append(Table(title, ("route", *map(show.size, sizes)), body))
     return tables
 
@@ -316,8 +316,16 @@ def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
     return lines
 
 
-def _words(group: str) -> str:
-    return {"NumpyToTorch": NUMPY_TO_TORCH, "TorchToNumpy": TORCH_TO_NUMPY}.get(group, group)
+def direction_of(group: str) -> str:
+    """The direction that a benchmark's class is about; its name where it is about none."""
+    to_numpy = dict.fromkeys(("TorchToNumpy", "RequiresGrad", "RequiresGradToNumpy"), TORCH_TO_NUMPY)
+    return {"NumpyToTorch": NUMPY_TO_TORCH, **to_numpy}.get(group, group)
+
+
+def dtype_of(unit: str, value: float) -> str:
+    """The dtype that a figure of track_dtype stands for: its place in the unit's list."""
+    names = unit.removeprefix("place in ").split()
+    return names[int(value)] if value < len(names) else "?"
 
 
 class Semantics:
@@ -329,13 +337,11 @@ class Semantics:
         self.grad: dict[str, bool] = {}
         own = results.values[results.values["family"] == "semantics"]
         for row in own.to_dict("records"):
-            key = _words(row["group"]), row["route"]
+            key = direction_of(row["group"]), row["route"]
             if row["method"] == "track_alias":
                 self.alias.setdefault(key, {})[row["dtype"]] = bool(row["value"])
             elif row["method"] == "track_dtype":
-                names = row["unit"].removeprefix("place in ").split()
-                place = int(row["value"])
-                self.dtype.setdefault(key, {})[row["dtype"]] = names[place] if place < len(names) else "?"
+                self.dtype.setdefault(key, {})[row["dtype"]] = dtype_of(row["unit"], row["value"])
             elif row["method"] == "track_taken":
                 self.grad[row["route"]] = bool(row["value"])
 

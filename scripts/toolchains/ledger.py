@@ -135,10 +135,16 @@ def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
     return Toolchain(torch, numpy)
 
 
+@cache
+def commits() -> dict[str, Toolchain]:
+    """Commit -> toolchain, of the histories."""
+    return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
+
+
 def find(commit: str, outside: Iterable[Toolchain] = ()) -> Toolchain | None:
     """The toolchain of a commit, among the histories and ``outside``."""
-    known = [*history("torch"), *history("numpy"), *outside]
-    return next((toolchain for toolchain in known if toolchain.commit == commit), None)
+    found = commits().get(commit)
+    return found or next((toolchain for toolchain in outside if toolchain.commit == commit), None)
 
 
 def _commit(reference: str, toolchain: Toolchain, parent: Toolchain | None = None) -> str:
