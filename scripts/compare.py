@@ -188,8 +188,11 @@ def compare_files(base: str, new: str, machine: str | None, settings: "Settings"
     if places:
         stage = [load_side(str(place), None)[1] for place in places]
         fresh = (stage[0], stage[1]) if belong_together(first, second, *stage) else None
-    here = one.absolute().parent == other.absolute().parent
-    sessions = sessions_in(results_of(one), one.absolute().parent.name) if here else None
+    sessions = None
+    if one.absolute().parent == other.absolute().parent:
+        # files of neither side: one that is broken is no obstacle, and report.py names it
+        with contextlib.suppress(UserError):
+            sessions = sessions_in(results_of(one), one.absolute().parent.name)
     return compare(first, second, settings, fresh, sessions)
 
 

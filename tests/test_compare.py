@@ -669,3 +669,16 @@ def test_a_release_is_no_slower_than_itself():
     files = [next(folder.glob(f"{one.commit[:8]}-*.json")) for one in same]
     compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
     assert len(compared.cells) > 300 and not compared.counts[SLOWER] + compared.counts[FASTER]
+
+
+def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
+    """What sessions differ by is learnt from other files; where those cannot be read, it is inferred as before."""
+    root, releases = tmp_path / "results", ledger.history("torch")[:3]
+    for toolchain in releases:
+        made = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
+        records = [resultfiles.record([], toolchain=made, rounds=4)]
+        resultfiles.write(root, [resultfiles.memcpy({8: [1e-7] * 4})], commit=toolchain.commit, records=records)
+    one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
+    broken.with_suffix(".jsonl").write_text("{")
+    compared = compare.compare_files(str(one), str(other), None, Settings())
+    assert len(compared.cells) == 1 and not compared.sessions
