@@ -23,6 +23,7 @@ class Limit:
     param_names = ("direction", "nbytes")
     params = ([_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST, BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
     single_threaded = False
+    pulsed = False
     measured_by = (_moving.__file__, _devices.__file__)
     timeout = 120
 

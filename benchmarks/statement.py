@@ -24,16 +24,21 @@ from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 
+from . import pulses
+
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
-SAMPLES = 10  # a process
-SAMPLES_LARGE = 5  # a process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
+SAMPLES = 20  # a process
+SAMPLES_LARGE = 8  # a process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
 LARGE = 16 * 2**20  # bytes
-SAMPLE_SECONDS = 0.003  # least length of a sample: 10,000 times the clock's resolution
+# Least length of a sample: 10,000 times the clock's resolution, and short enough to fit between two bursts of a
+# neighbour, which may come every millisecond. Samples of 3 ms were calm half as often, and cost ten times as much each.
+SAMPLE_SECONDS = 0.0003
 WARMUP_SECONDS = 0.02
 WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
 WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
 QUIET = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
-RETAKES = 10  # disturbed samples retaken in a process at most
+REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which memory pulses emptied
+DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects what asv's results have no place for
 
 
@@ -92,7 +97,7 @@ def measurement_version(*files):
     asv's default hashes the method and its ``setup`` alone, so a change of the sources they use would go unseen.
     """
     here = Path(__file__).parent
-    decisive = [here / "statement.py", here / "sources.py", *map(Path, files)]
+    decisive = [*(here / name for name in ("statement.py", "pulses.py", "sources.py")), *map(Path, files)]
     return sha256("\0".join(_bare_source(path) for path in decisive).encode()).hexdigest()[:16]
 
 
@@ -105,6 +110,7 @@ class StatementBenchmark(TimeBenchmark):
     samples_for(*params)     samples a process takes of a cell (default: samples_per_process)
     single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
     drained = True           call the namespace's ``synchronize`` before every sample
+    pulsed = False           the device's own clock times it: how fast the host is has no part in it
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     measured_by = (files)    files beside its own that decide the measurement, for its version
     contracts = {}           what its routes promise; travels to asv's benchmarks.json
@@ -122,6 +128,7 @@ class StatementBenchmark(TimeBenchmark):
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
         self.once = _get_first_attr(attr_sources, "once", False)
         self.drained = _get_first_attr(attr_sources, "drained", False)
+        self.pulsed = _get_first_attr(attr_sources, "pulsed", True)
         samples_for = _get_first_attr(attr_sources, "samples_for", None)
         cells = list(itertools.product(*self._params))
         if self.once:
@@ -142,6 +149,7 @@ class StatementBenchmark(TimeBenchmark):
 
     def do_setup(self):
         """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        self._began = time.perf_counter()
         try:
             for setup in self._setups:
                 setup(*self._current_params)
@@ -182,15 +190,39 @@ class StatementBenchmark(TimeBenchmark):
         cells = list(itertools.product(*self._params))
         count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)]
         number = 1 if self.once else self._warm_up(timer)
-        samples, retaken, disturbed = [], 0, 0
-        for _ in range(count):
-            seconds, quiet = self._sample(timer, number, prepare)
-            while not quiet and retaken < RETAKES and not self.once:
-                retaken += 1
-                seconds, quiet = self._sample(timer, number, prepare)
-            disturbed += not quiet
-            samples.append(seconds / number / scale)
-        log(benchmark=self.name, params=self.params_text(), samples=count, retaken=retaken, disturbed=disturbed)
+        memory = self._nbytes(params) >= LARGE and not self.once
+        watch = pulses.Watch(self.pulsed, memory, prepare)
+        taken, calm, disturbed = [], [], []
+        refresh = memory and timer.timeit(1) < REFRESH
+        while sum(calm) < count and (len(taken) < count or watch.left > 0):
+            if not watch.calm and watch.left > 0:
+                watch.wait()
+            if refresh:
+                timer.timeit(1)
+            seconds, quiet, good = watch.judge(lambda: self._sample(timer, number))
+            taken.append(float(f"{seconds / number / scale:.{DIGITS}g}"))
+            calm.append(good)
+            if not quiet:
+                disturbed.append(len(taken) - 1)
+            if self.once:
+                break
+        # the calm ones first, then those whose surroundings were the least disturbed, in the order they were taken
+        distances = watch.distances() or [0.0] * len(taken)
+        best = sorted(range(len(taken)), key=lambda index: (not calm[index], distances[index]))[:count]
+        samples = [taken[index] for index in sorted(best)]
+        log(
+            benchmark=self.name,
+            params=self.params_text(),
+            at=round(time.time(), 3),
+            wanted=count,
+            number=number,
+            seconds=taken,
+            disturbed=disturbed,
+            pulses=watch.pulses,
+            waiting=watch.waiting,
+            waited=round(watch.close(), 4),
+            took=round(time.perf_counter() - self._began, 4),
+        )
         return {"samples": samples, "number": number}
 
     def _warm_up(self, timer):
@@ -210,10 +242,8 @@ class StatementBenchmark(TimeBenchmark):
                 growth = self.sample_time / max(seconds, 1e-9)
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
-    def _sample(self, timer, number, prepare=None):
-        """Seconds of ``number`` calls, and whether the machine left the process alone meanwhile."""
-        if prepare is not None:
-            prepare()
+    def _sample(self, timer, number):
+        """Seconds of ``number`` calls, and whether the process had a processor all the while."""
         cpu, wall = time.process_time(), time.perf_counter()
         seconds = timer.timeit(number)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

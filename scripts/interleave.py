@@ -13,13 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.cli import UserError
+from profiles import exactly
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
@@ -125,15 +125,6 @@ def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> list[
     return chosen
 
 
-def patterns(cells: Iterable[str]) -> list[str]:
-    """These cells as regular expressions for asv's --bench, one a benchmark."""
-    found: dict[str, list[str]] = {}
-    for cell in cells:
-        name, bracket, params = cell.partition("(")
-        found.setdefault(name, []).append(re.escape(bracket + params))
-    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in found.items()]
-
-
 def order(rounds: int) -> list[tuple[int, int]]:
     """(round, side) in the order they are measured: base new, new base, base new, ..."""
     return [(number, side) for number in range(rounds) for side in ((0, 1) if number % 2 == 0 else (1, 0))]
@@ -147,11 +138,11 @@ def collect(
     about  what both records say: id (of this collection), stage, machine, profile, only, command
     show   takes the number of processes done
     """
-    wanted, done = patterns(cells), 0
+    wanted, done = exactly(cells), 0
     for side in sides:
         side.ask(do="start", **about)
     for number, which in order(rounds):
-        sides[which].ask(do="round", machine=about["machine"], patterns=wanted, number=number)
+        sides[which].ask(do="round", machine=about["machine"], patterns=wanted, number=number, cells=len(cells))
         done += len(cells)
         show(done)
     for side in sides:
@@ -199,18 +190,17 @@ def serve(job: dict[str, Any]) -> Any:
     if record is None:
         raise UserError("what was collected so far is gone")
     if job["do"] == "round":
-        started = time.monotonic()
-        append = job["number"] > 0
-        measure.round_of(job["patterns"], machine, state.log, lambda: None, append=append, commit=commit)
-        record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
-        record["rounds"] += 1
-        state.save(record)
+        number, cells = job["number"], job["cells"]
+        # earlier rounds stay as they are: the other side's process that ran beside one of them is long gone
+        measure.take_round(
+            record, state, number, job["patterns"], cells, lambda done: None, commit, append=number > 0, earlier=False
+        )
         return None
-    record.update(measure.summary(state.log))
+    record.update(measure.summary(state.lines()))
     record["command"] = job["command"]
     record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
     filed = commit or toolchain.commit
-    path = measure.file_record(record, filed)
+    path = measure.file_record(record, filed, state.lines())
     state.finish()
     return path.name
 

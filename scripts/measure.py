@@ -1,6 +1,7 @@
 """What the verbs that measure share: asv driven round by round, its progress, and the run record beside its results."""
 
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -10,20 +11,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from analysis import calm
 from analysis.cli import UserError
-from profiles import NEEDS_DEVICE, PROFILES, Profile, count, select
+from profiles import NEEDS_DEVICE, PROFILES, Profile, count, exactly, select
 from toolchains import installed, ledger
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
+PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # seconds that the processes of an asv run may wait for calm together
+PATIENCE = 0.15  # seconds a planned process: about what one takes, so a busy machine takes twice the time at most
+WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
+PASSES = 2  # over the cells that were not calm, at the end of each round
+START = 4.0  # seconds that asv takes before it measures anything
 TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
@@ -215,17 +222,24 @@ def _later_interrupted() -> Iterator[None]:
 
 
 def round_of(
-    patterns: Sequence[str], machine: str, log: Path, advance: Callable[[], None], append: bool, commit: str = ""
+    patterns: Sequence[str],
+    machine: str,
+    log: Path,
+    advance: Callable[[], None],
+    append: bool,
+    commit: str = "",
+    patience: float = 0.0,
 ) -> None:
     """One asv run: every selected cell in one process, its samples beside those of earlier rounds if ``append``.
 
-    ``commit`` names a toolchain of the ledger; without it, what is installed is measured.
+    commit    names a toolchain of the ledger; without it, what is installed is measured
+    patience  seconds that its processes may wait for calm together
     """
     command = asv("run", *([f"{commit}^!"] if commit else []), "--machine", machine, "--launch-method", LAUNCH)
     command += ["--record-samples", "-a", "rounds=1", "--show-stderr", *(["--append-samples"] if append else [])]
     for pattern in patterns:
         command += ["--bench", pattern]
-    environment = {**os.environ, LOG_VARIABLE: str(log)}
+    environment = {**os.environ, LOG_VARIABLE: str(log), PATIENCE_VARIABLE: f"{max(0.0, patience):.3f}"}
     with tempfile.TemporaryFile("w+") as output:
         process = None
         try:
@@ -260,33 +274,44 @@ def round_of(
         raise UserError(f"asv stopped: {lines[-1] if lines else process.returncode}")
 
 
-def lines_of(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sampling log says of a run: how calm the machine was, what never was, what was skipped and why.
 
-
-def summary(log: Path) -> dict[str, Any]:
-    """What the sampling log says of a run: how much of it the machine disturbed, and what was skipped and why."""
-    taken = retaken = disturbed = 0
+    calm       share of the time at full speed, as far as it was watched; None where nothing was timed
+    floors     kind of pulse -> ns at full speed
+    samples    that were wanted, and retaken: those taken beyond
+    disturbed  samples kept though they were not calm; disturbed_cells: cell -> how many
+    """
+    timed = calm.timed(lines)
     skipped: dict[str, list[str]] = {}
+    for line in lines:
+        if "skipped" in line and calm.name_of(line) not in skipped.setdefault(line["skipped"], []):
+            skipped[line["skipped"]].append(calm.name_of(line))
+    floors = calm.floors(timed)
+    share = calm.share(timed, floors)
     cells: dict[str, int] = {}
-    for record in lines_of(log):
-        name = f"{record['benchmark']}({', '.join(record['params'])})"
-        if "skipped" in record:
-            if name not in skipped.setdefault(record["skipped"], []):
-                skipped[record["skipped"]].append(name)
-            continue
-        taken += record["samples"]
-        retaken += record["retaken"]
-        disturbed += record["disturbed"]
-        if record["disturbed"]:
-            cells[name] = cells.get(name, 0) + record["disturbed"]
+    for cell, rounds in calm.attempts(timed, floors).items():
+        kept = sum(len(process.samples) for process in calm.select(rounds).values() if not process.calm)
+        if kept:
+            cells[cell] = kept
     return {
-        "samples": taken,
-        "retaken": retaken,
-        "disturbed": disturbed,
+        "calm": round(share, 4) if share == share else None,
+        "floors": {kind: round(floor, 1) for kind, floor in floors.items()},
+        "samples": sum(line["wanted"] for line in timed),
+        "retaken": sum(max(0, len(line["seconds"]) - line["wanted"]) for line in timed),
+        "disturbed": sum(cells.values()),
         "disturbed_cells": cells,
         "skipped": skipped,
     }
+
+
+def how_calm(record: Mapping[str, Any]) -> str:
+    """What a run record says of the machine, in words."""
+    if record.get("calm") is None:
+        return "nothing was timed"
+    words = f"the machine ran at full speed {record['calm']:.0%} of the time"
+    never = len(record["disturbed_cells"])
+    return words + (f"; {never} cells never were calm, and are marked" if never else "")
 
 
 class State:
@@ -313,6 +338,18 @@ class State:
 
     def finish(self) -> None:
         self.path.unlink(missing_ok=True)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the processes of the run logged, each with its round."""
+        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+
+    def keep(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Have the log hold these lines only."""
+        self.log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    def mark(self, round_of_line: Callable[[Mapping[str, Any]], int]) -> None:
+        """Say of the lines that have come since which round they belong to."""
+        self.keep([line if "round" in line else {**line, "round": round_of_line(line)} for line in self.lines()])
 
 
 @dataclass(frozen=True)
@@ -370,7 +407,13 @@ def new_record(
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "rounds": 0,
         "seconds": 0.0,
+        "waited": 0.0,
     }
+
+
+def budget(processes: int) -> float:
+    """Seconds that so many processes may take longer, all together, where the machine is not calm."""
+    return PATIENCE * processes
 
 
 def take_rounds(
@@ -390,26 +433,69 @@ def take_rounds(
         selected = cells.timed if number or append else cells.patterns
         if not selected:
             break  # asv takes no pattern for every benchmark there is
-        # what an interrupted round logged is measured again
-        kept = [json.dumps(line) for line in lines_of(state.log) if line.get("round", number) < number]
-        state.log.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        started = time.monotonic()
-        round_of(
-            [pattern for found in selected.values() for pattern in found],
-            record["machine"],
-            state.log,
-            lambda: show(sum(1 for _ in state.log.open(encoding="utf-8"))),
-            append=append or number > 0,
-            commit=commit,
-        )
-        marked = [{**line, "round": line.get("round", number)} for line in lines_of(state.log)]
-        state.log.write_text("".join(json.dumps(line) + "\n" for line in marked), encoding="utf-8")
-        record["rounds"] = number + 1
-        record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
-        state.save(record)
-    record.update(summary(state.log))
+        patterns = [pattern for found in selected.values() for pattern in found]
+        take_round(record, state, number, patterns, cells.processes, show, commit, append or number > 0)
+    record.update(summary(state.lines()))
     if cells.unavailable:
         record["skipped"][record["settings"]["no_device"]] = list(cells.unavailable)
+
+
+def take_round(
+    record: dict[str, Any],
+    state: State,
+    number: int,
+    patterns: Sequence[str],
+    processes: int,
+    show: Callable[[int], None],
+    commit: str,
+    append: bool,
+    earlier: bool = True,
+) -> None:
+    """Take a round of so many processes, then new ones of cells that were not calm, as long as the budget allows.
+
+    What rounds before this one did not use of their part of the budget is this one's, too.
+
+    earlier  cells that were not calm in an earlier round, as it looks now, get another process of that round, too
+    """
+    before = [line for line in state.lines() if line.get("round", number) < number]
+    state.keep(before)  # what an interrupted round logged is measured again
+    started, left = time.monotonic(), budget(processes * (number + 1)) - record["waited"]
+    machine, log = record["machine"], state.log
+
+    def advance() -> None:
+        logged = sum(1 for _ in log.open(encoding="utf-8")) - len(before)
+        show(number * processes + min(logged, processes))
+
+    round_of(patterns, machine, log, advance, append, commit, patience=WITHIN * left)
+    state.mark(lambda line: number)
+    left -= sum(line["waited"] for line in calm.timed(state.lines()[len(before) :]))
+    for _ in range(PASSES):
+        lines = calm.timed(state.lines())
+        lacking = calm.lacking(
+            calm.attempts(lines, calm.floors(lines)), range(number + 1) if earlier else range(number, number + 1)
+        )
+        again = _affordable(lacking, {calm.name_of(line): line["took"] for line in lines}, left)
+        if not again:
+            break
+        begun = time.monotonic()
+        round_of(exactly(again), machine, log, lambda: None, True, commit, patience=left)
+        state.mark(lambda line, lacking=lacking: lacking[calm.name_of(line)][0])  # type: ignore[misc]
+        left -= time.monotonic() - begun
+    record["waited"] = round(budget(processes * (number + 1)) - left, 1)
+    record["rounds"] = number + 1
+    record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
+    state.save(record)
+
+
+def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+    """The first of these cells, as many as one process each of takes so many seconds."""
+    left, chosen = seconds - START, []
+    for cell in cells:
+        left -= took[cell]
+        if left < 0:
+            break
+        chosen.append(cell)
+    return chosen
 
 
 def record_file(machine: str, commit: str) -> Path:
@@ -418,9 +504,53 @@ def record_file(machine: str, commit: str) -> Path:
     return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
 
 
-def file_record(record: dict[str, Any], commit: str) -> Path:
-    """Append the run record to the file beside asv's result file."""
+def file_record(
+    record: dict[str, Any], commit: str, lines: Sequence[Mapping[str, Any]] = (), append: bool = False
+) -> Path:
+    """Append the run record to the file beside asv's result file; beside both, the samples and pulses of the run.
+
+    lines   of the sampling log. They replace those of earlier runs of the same cells, unless ``append``
+    """
     path = record_file(record["machine"], commit)
+    timed = [{"run": record["started"], **line} for line in calm.timed(lines)]
+    if timed:
+        samples = path.with_suffix(calm.SUFFIX)
+        new = {calm.name_of(line) for line in timed}
+        kept = [line for line in calm.read(samples) if append or calm.name_of(line) not in new]
+        fresh = samples.with_suffix(".new")
+        fresh.write_text("".join(json.dumps(line) + "\n" for line in [*kept, *timed]), encoding="utf-8")
+        fresh.replace(samples)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, sort_keys=True) + "\n")
+    if timed:
+        settle(path.with_suffix(".json"), calm.chosen(calm.read(samples)), new)
     return path
+
+
+def settle(path: Path, chosen: Mapping[str, Mapping[int, calm.Process]], cells: Collection[str]) -> None:
+    """Have asv's own figures of these cells rest on the samples that ours rest on: calm ones, where there are any."""
+    from asv.results import Results
+    from asv.runner import BenchmarkResult
+
+    results = Results.load(str(path))
+    for name in list(results.get_all_result_keys()):
+        params = results.get_result_params(name)
+        value, samples = (ask(name, params) for ask in (results.get_result_value, results.get_result_samples))
+        number: list[int | None] = [None] * len(value)  # None: asv leaves a cell's statistics as they are
+        for index, spellings in enumerate(itertools.product(*params)):
+            cell = calm.name_of({"benchmark": name, "params": spellings})
+            if cell in cells and cell in chosen and samples[index] is not None:
+                processes = list(chosen[cell].values())
+                samples[index] = [sample for process in processes for sample in process.samples]
+                number[index] = processes[-1].number
+        changed = {index for index, made in enumerate(number) if made is not None}
+        if changed:
+            results.add_result(
+                {"name": name, "version": results.benchmark_version[name], "params": params},
+                BenchmarkResult(value, samples, number, 0, "", None),
+                started_at=datetime.fromtimestamp(results.started_at[name] / 1000, timezone.utc),
+                duration=results.duration.get(name),
+                record_samples=True,
+                selected_idx=changed,
+            )
+    results.save(str(path.parent.parent))

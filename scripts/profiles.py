@@ -7,7 +7,7 @@ spelling of the value.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,15 @@ def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]]) -> dic
     return chosen
 
 
+def exactly(cells: Iterable[str]) -> list[str]:
+    """These cells, by asv's names, as regular expressions for its --bench, one a benchmark."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        name, bracket, params = cell.partition("(")
+        found.setdefault(name, []).append(re.escape(bracket + params))
+    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in found.items()]
+
+
 def count(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> int:
     """Number of cells of a benchmark that the patterns select."""
     return sum(any(re.search(pattern, cell) for pattern in patterns) for cell in names(benchmark))
@@ -93,8 +102,8 @@ NOT_REGISTERED = ["pageable", "pinned"]
 
 PROFILES = {
     "quick": Profile(
-        2,
-        1.0,
+        4,
+        2.0,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB, 64 * MIB], route=NOT_BY_ELEMENT),

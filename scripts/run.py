@@ -19,13 +19,16 @@ from measure import (
     RESULTS,
     ROOT,
     State,
+    budget,
     build_pages,
     cells_of,
     check_asv,
     check_chosen,
     check_machine,
     discover,
+    duration,
     file_record,
+    how_calm,
     new_record,
     progress,
     take_rounds,
@@ -89,14 +92,14 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
         print(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {record['settings']['no_device']}")
     print(
         f"{toolchain} on {machine}: profile {chosen.profile}, {cells.processes} timed cells x {rounds} processes, "
-        f"{cells.looked_at} looked at once"
+        f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
+        "is busy"
     )
     with progress(cells.processes * rounds, "measuring") as show:
         take_rounds(record, state, cells, rounds, show)
-    path = file_record(record, toolchain.commit)
+    path = file_record(record, toolchain.commit, state.lines())
     state.finish()
-    share = (record["retaken"] + record["disturbed"]) / max(1, record["samples"] + record["retaken"])
-    print(f"{record['samples']} samples in {record['seconds']:.0f} s; the machine disturbed {share:.1%} of them")
+    print(f"{record['samples']} samples in {record['seconds']:.0f} s; {how_calm(record)}")
     return path
 
 

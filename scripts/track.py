@@ -21,13 +21,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import measure
+from analysis import calm
 from analysis.cli import Parser, UserError, run
 from profiles import PROFILES, names
 from toolchains import environments, installed, ledger
@@ -247,8 +248,6 @@ class Tracker:
         if record is None:
             record = measure.new_record(plan.profile, plan.only, self.machine, found, str(python))
             record["toolchain"]["tag"] = tag
-            if again:
-                record["before"] = {cell: len(samples) for cell, samples in self.samples(toolchain).items()}
             state.start(record)
         cells = self.cells(record["settings"]["device"])
 
@@ -256,13 +255,16 @@ class Tracker:
             self.show(done + count)
 
         measure.take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
+        lines = state.lines()
         if again:
-            record["drift"] = drift(record.pop("before"), self.samples(toolchain))
+            first = calm.read(measure.record_file(self.machine, toolchain.commit).with_suffix(calm.SUFFIX))
+            record["drift"] = drift(*(figures(taken) for taken in (first, [{"run": "", **line} for line in lines])))
             print(f"{tag} again: {told(record['drift'])}", flush=True)
-        measure.file_record(record, toolchain.commit)
+        measure.file_record(record, toolchain.commit, lines, append=again)
         state.finish()
-        share = (record["retaken"] + record["disturbed"]) / max(1, record["samples"] + record["retaken"])
-        print(f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s, {share:.1%} disturbed", flush=True)
+        print(
+            f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s; {measure.how_calm(record)}", flush=True
+        )
 
     def cells(self, device: str | None = None) -> measure.Cells:
         plan = self.plan
@@ -270,15 +272,6 @@ class Tracker:
 
     def result_file(self, toolchain: Toolchain) -> Path:
         return measure.record_file(self.machine, toolchain.commit).with_suffix(".json")
-
-    def samples(self, toolchain: Toolchain) -> dict[str, list[float]]:
-        """Cell -> its samples in asv's result file."""
-        file = json.loads(self.result_file(toolchain).read_text(encoding="utf-8"))
-        taken: dict[str, list[float]] = {}
-        for name in self.cells().timed:
-            row = dict(zip(file["result_columns"], file["results"].get(name, [])))
-            taken.update(zip(names(self.benchmarks[name]), row.get("samples") or []))
-        return {cell: samples for cell, samples in taken.items() if samples}
 
     def file_failure(self, toolchain: Toolchain, reason: str) -> None:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
@@ -297,13 +290,17 @@ class Tracker:
             measure.file_record({**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit)
 
 
-def drift(before: Mapping[str, int], after: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """How the cells of a toolchain moved between two runs whose samples lie one behind the other: later over sooner."""
-    ratios = sorted(
-        statistics.median(after[cell][count:]) / statistics.median(after[cell][:count])
-        for cell, count in before.items()
-        if len(after.get(cell, ())) > count > 0
-    )
+def figures(lines: Iterable[calm.Line]) -> dict[str, float]:
+    """Cell -> the median of the samples that its figure rests on, in seconds."""
+    return {
+        cell: statistics.median(sample for process in processes.values() for sample in process.samples)
+        for cell, processes in calm.chosen(calm.timed(lines)).items()
+    }
+
+
+def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+    """How the cells of a toolchain, in seconds, moved between two visits: later over sooner."""
+    ratios = sorted(after[cell] / seconds for cell, seconds in before.items() if cell in after)
     if not ratios:
         return {"cells": 0}
     quarter, middle, rest = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3

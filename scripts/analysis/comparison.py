@@ -162,11 +162,10 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
             for table in (processes, missing)
         )
     codes, names = pd.factorize(processes["cell"])
-    counts = np.bincount(codes, minlength=len(names))
-    logs = np.full((len(names), counts.max() if len(counts) else 0), np.nan)
+    place = processes["process"].to_numpy(dtype=int)
+    logs = np.full((len(names), place.max() + 1 if len(place) else 0), np.nan)
     seconds = processes["seconds"].to_numpy(dtype=float)
-    # the loader numbers a cell's processes 0, 1, ... without gaps, or a damaged file would have said so there
-    logs[codes, processes.groupby("cell").cumcount().to_numpy()] = np.log(np.where(seconds > 0, seconds, np.nan))
+    logs[codes, place] = np.log(np.where(seconds > 0, seconds, np.nan))
     first = processes.drop_duplicates("cell")[[*columns, "status", "reason", "samples"]]
     cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
     cells = cells.drop_duplicates("cell").set_index("cell")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from toolchains import ledger
 
+from . import calm
 from .cli import UserError
 
 ASV_RESULT_VERSION = 2
@@ -25,7 +26,7 @@ NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
     *("benchmark", "family", "group", "method", "cell"),
 )
-TIMING = ("process", "seconds", "median", "samples", "number")
+TIMING = ("process", "seconds", "median", "samples", "number", "calm")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
 # What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
@@ -48,12 +49,13 @@ class Results:
 
     processes  one row a cell and process. machine, commit, toolchain, torch, numpy, python; benchmark
                (module.Class.method), family (module), group (Class), method, cell (asv's name with parameters), a
-               column for each of PARAMETERS; version (of the measurement); process (0, 1, ...), seconds (25 %
-               quantile of the process's samples: what the machine does when left alone), median, samples (how many),
-               number (calls a sample)
+               column for each of PARAMETERS; version (of the measurement); process (the round it is of: 0, 1, ...),
+               seconds (25 % quantile of the process's samples: what the machine does when left alone), median, samples
+               (how many it was to take), number (calls a sample), calm (whether the machine ran at full speed
+               meanwhile; None where nobody watched). Of a cell with calm processes the others are left out
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
-    samples    cell's row label in `processes` -> its raw samples in seconds
+    samples    row label in `processes` -> the samples in seconds that the row rests on
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
     benchmarks asv's own description of every benchmark
@@ -127,7 +129,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     for path in paths:
         records = read_runs(path.with_suffix(".jsonl"))
         runs += records
-        _load_file(path, records, benchmarks, tables, samples, unknown, toolchain)
+        _load_file(path, records, watched_in(path), benchmarks, tables, samples, unknown, toolchain)
     if not any(tables):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
@@ -174,6 +176,27 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
+@dataclass(frozen=True)
+class Watched:
+    """Samples that stand between pulses. processes: cell -> round -> what is used; taken: cell -> all its samples."""
+
+    processes: Mapping[str, Mapping[int, calm.Process]]
+    taken: Mapping[str, set[float]]
+
+
+def watched_in(path: Path) -> Watched:
+    """What lies beside a result file of samples and their pulses; nothing where asv was run by hand."""
+    beside = path.with_suffix(calm.SUFFIX)
+    try:
+        lines = calm.read(beside)
+        taken: dict[str, set[float]] = {}
+        for line in lines:
+            taken.setdefault(calm.name_of(line), set()).update(line["seconds"])
+        return Watched(calm.chosen(lines), taken)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
+
+
 def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     contracts = {}
     try:
@@ -201,6 +224,7 @@ def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tup
 def _load_file(
     path: Path,
     records: list[dict[str, Any]],
+    watched: Watched,
     benchmarks: Mapping[str, dict[str, Any]],
     tables: tuple[list, list, list],
     samples: list[np.ndarray],
@@ -230,7 +254,8 @@ def _load_file(
             if name in benchmarks:
                 if benchmarks[name]["name"] != name:
                     raise KeyError(name)
-                _load_benchmark(benchmarks[name], dict(zip(columns, entries)), common, reasons, tables, samples)
+                row = dict(zip(columns, entries))
+                _load_benchmark(benchmarks[name], row, watched, common, reasons, tables, samples)
             else:
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
@@ -249,6 +274,7 @@ def _of_history(commit: str) -> dict[str, str]:
 def _load_benchmark(
     benchmark: Mapping[str, Any],
     row: dict[str, Any],
+    watched: Watched,
     common: dict[str, Any],
     reasons: Mapping[str, str],
     tables: tuple[list, list, list],
@@ -282,17 +308,21 @@ def _load_benchmark(
         raw = np.asarray(taken[index] if taken and taken[index] else [value], dtype=float)
         if not (np.isfinite(raw) & (raw > 0)).all():
             raise ValueError(f"{cell} took {raw.min()} to {raw.max()} seconds")
-        size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
-        parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
-        quarter, middle = np.quantile(parts, (0.25, 0.5), axis=1)
-        for process, part in enumerate(parts):
-            timing = {
-                "process": process,
-                "seconds": quarter[process],
-                "median": middle[process],
-                "samples": len(part),
-                "number": int(numbers[index]) if numbers else 1,
-            }
+        own = watched.processes.get(cell, {})
+        if own and watched.taken[cell].issuperset(raw.tolist()):
+            found: list[tuple[int, np.ndarray, int, int, bool | None]] = [
+                (number, np.asarray(process.samples), process.wanted, process.number, process.calm)
+                for number, process in own.items()
+            ]
+        else:  # of a run by hand, or of a suite that took no pulses
+            size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
+            parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
+            calls = int(numbers[index]) if numbers else 1
+            found = [(number, part, len(part), calls, None) for number, part in enumerate(parts)]
+        for process, part, wanted, calls, quiet in found:
+            quarter, middle = np.quantile(part, (0.25, 0.5))
+            timing = {"process": process, "seconds": quarter, "median": middle}
+            timing |= {"samples": wanted, "number": calls, "calm": quiet}
             processes.append({**labels, **timing})
             samples.append(part)
 

@@ -1,0 +1,194 @@
+"""Pulses: a constant piece of work timed beside every sample. They say how fast the machine was meanwhile.
+
+CPU time over wall time sees a processor that was taken away. It does not see one that was slowed down: by a neighbour
+on the same physical core, by heat, by a lower clock. A pulse uses neither torch nor numpy, so what changes between two
+pulses of one interpreter is the machine (fixed work quantum: Sottile and Minnich 2004).
+
+Here samples are taken, and taken again, by what is known so far. Which samples are calm is judged once more when all of
+a run is known (scripts/analysis/calm.py); all pulses and all samples travel there by the sampling log.
+"""
+
+import ctypes
+import math
+import mmap
+import os
+import statistics
+import time
+import timeit
+from bisect import bisect_right
+
+CALM = math.log(1.1)  # a pulse this close to the floor (log units) is calm: DESIGN's "within a tenth"
+LEVEL = math.log(1.03)  # width of a level
+HELD = 0.05  # share of the recent pulses that a level has if the machine holds it
+RECENT = 512  # pulses that the floor so far is found in: those of 5 to 25 processes
+ANEW = 32  # pulses after which the floor so far is found anew; before the first as many nothing is known
+PATIENCE = 0.3  # seconds that a process waits for calm at most
+PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # seconds that all processes of one asv run may wait together
+HOPELESS = 5  # samples that begin calm and end disturbed, none being calm: calm lasts shorter than they take
+POLL = 0.004  # seconds between the pulses of a wait that are kept for the record
+
+# str.count by one needle keeps the ordinary units of a processor busy: steady when calm, slowed by a neighbour as much
+# as the routes are. Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
+# 4,000 letters stay in the first-level cache, with room for what is measured.
+_count = timeit.Timer("count('ba')", globals={"count": ("ab" * 2000).count})
+_COUNTS = 8
+MEMORY = 64 * 2**20  # bytes that memory pulses walk through: beyond a core's share of the caches
+CHUNK = 4 * 2**20  # bytes that one of them moves
+UNITS = 1e-9  # seconds: pulses are logged as whole nanoseconds
+
+
+def pulse():
+    """Seconds of a fixed piece of work in the processor, 15 to 60 µs."""
+    return _count.timeit(_COUNTS)
+
+
+class MemoryPulse:
+    """Seconds of moving CHUNK bytes of memory that no cache holds, 0.2 to 1 ms, when called."""
+
+    def __init__(self):
+        half = MEMORY // 2
+        self.memory = bytearray(os.urandom(2**16)) * (
+            MEMORY // 2**16
+        )  # random and written, so that its pages are there
+        self.source = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.target = self.source + half
+        self.places = half // CHUNK
+        self.place = 0
+        self.move = ctypes.memmove
+
+    def __call__(self):
+        offset = self.place * CHUNK
+        self.place = (self.place + 1) % self.places
+        start = time.perf_counter()
+        self.move(self.target + offset, self.source + offset, CHUNK)
+        return time.perf_counter() - start
+
+
+class Recent:
+    """The latest pulses of one kind and the seconds waited, of all processes that one fork server has forked.
+
+    Kept in memory that forked processes share; where processes are spawned each knows its own. asv runs one at a time.
+    """
+
+    def __init__(self):
+        # count of pulses, seconds waited, then the ring of logarithms of pulses
+        self.shared = memoryview(mmap.mmap(-1, 8 * (2 + RECENT))).cast("d")
+        self.found_at, self.found = 0, None
+
+    def add(self, seconds):
+        count = int(self.shared[0])
+        self.shared[2 + count % RECENT] = math.log(seconds)
+        self.shared[0] = count + 1
+
+    @property
+    def waited(self):
+        return self.shared[1]
+
+    @waited.setter
+    def waited(self, seconds):
+        self.shared[1] = seconds
+
+    def floor(self):
+        """Logarithm of the fastest level that the machine held lately; None as long as too little is known."""
+        if self.shared[0] >= self.found_at + ANEW:
+            self.found_at, self.found = int(self.shared[0]), self._find()
+        return self.found
+
+    def _find(self):
+        known = sorted(self.shared[2 : 2 + min(int(self.shared[0]), RECENT)])
+        for first, fastest in enumerate(known):
+            last = bisect_right(known, fastest + LEVEL)
+            if last - first >= HELD * len(known):
+                return statistics.median(known[first:last])
+
+
+_RECENT = {"processor": Recent(), "memory": Recent()}
+
+
+class Watch:
+    """Watches over the samples of one process: pulses before the first and after each, and what it waited for calm.
+
+    pulsed   samples stand between pulses at all; where a device's own clock times them the host's speed has no part
+    memory   they stand between memory pulses, too
+    prepare  is called before every look, so that a look says how the machine is when the next sample begins
+    """
+
+    def __init__(self, pulsed=True, memory=False, prepare=None):
+        self.kinds = {"processor": pulse} if pulsed else {}
+        if memory and pulsed:
+            self.kinds["memory"] = MemoryPulse()
+        self.prepare = prepare
+        self.pulses = {kind: [] for kind in self.kinds}
+        self.waiting = []  # some of the pulses of waits
+        allowed = float(os.environ.get(PATIENCE_VARIABLE, math.inf)) - _RECENT["processor"].waited
+        self.patience = self.left = max(0.0, min(PATIENCE, allowed))
+        self.began = self.stayed = 0  # samples that began in calm, and those of them that ended in it
+        for take in self.kinds.values():
+            take()  # meets its own code and memory for the first time in this process
+        self.calm = self.look()
+
+    def look(self):
+        """Take a pulse of each kind, to stand between two samples; whether all are calm by what is known so far."""
+        if self.prepare is not None:
+            self.prepare()
+        self.calm = True
+        for kind, take in self.kinds.items():
+            seconds = take()
+            self.pulses[kind].append(round(seconds / UNITS))
+            _RECENT[kind].add(seconds)
+            self.calm &= excess(seconds, kind) <= CALM
+        return self.calm
+
+    def wait(self):
+        """Take pulses of the processor until one is calm, or patience ends; then look again, in place of the last."""
+        start = kept = time.perf_counter()
+        while True:
+            seconds = pulse()
+            now = time.perf_counter()
+            if now - kept >= POLL:
+                kept = now
+                self.waiting.append(round(seconds / UNITS))
+                _RECENT["processor"].add(seconds)
+            if excess(seconds) <= CALM or now - start >= self.left:
+                break
+        self.spend(now - start)
+        for taken in self.pulses.values():
+            taken.pop()
+        self.look()
+
+    def spend(self, seconds):
+        """Count time that calm would not have taken."""
+        self.left = max(0.0, self.left - seconds)
+
+    def judge(self, sample):
+        """Take a sample by calling ``sample``: seconds, whether it had the processor throughout, whether it is calm.
+
+        A disturbed one is worth another try as long as ``left`` is above zero.
+        """
+        began, start = self.calm, time.perf_counter()
+        seconds, quiet = sample()
+        calm = self.look() and began and quiet
+        if not calm:
+            self.spend(time.perf_counter() - start)
+        self.began += began
+        self.stayed += calm
+        if self.began >= HOPELESS and not self.stayed:
+            self.left = 0.0
+        return seconds, quiet, calm
+
+    def distances(self):
+        """How far from the floor the pulses around each sample are, log units, the kinds added up: one a sample."""
+        kinds = [[excess(taken * UNITS, kind) for taken in pulses] for kind, pulses in self.pulses.items()]
+        return [sum(pair) for pair in zip(*(map(max, far, far[1:]) for far in kinds))]
+
+    def close(self):
+        """Have the other processes know what this one waited; seconds."""
+        waited = self.patience - self.left
+        _RECENT["processor"].waited += waited
+        return waited
+
+
+def excess(seconds, kind="processor"):
+    """How far a pulse is from the floor so far, either way, in log units; 0 as long as too little is known."""
+    floor = _RECENT[kind].floor()
+    return 0.0 if floor is None else abs(math.log(seconds) - floor)

@@ -1,0 +1,200 @@
+"""Which samples of a run were calm: taken while the machine ran at full speed, judged with all of the run in sight.
+
+Beside every sample stands a pulse, a constant piece of work (benchmarks/pulses.py). Their floor is the fastest level
+that the machine *holds*, and a sample is calm where all pulses beside it are within a tenth of the floor and it had its
+processor throughout. Estimates rest on calm samples; a cell that has none says so everywhere.
+
+Needs the standard library alone: it runs beside whatever numpy is measured, too.
+"""
+
+import json
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Line = Mapping[str, Any]  # of the sampling log: what one process logged of one cell, see StatementBenchmark._measure
+
+NEAR = math.log(1.1)  # log units from the floor up to which a pulse is calm
+LEVEL = math.log(1.03)  # width of a level
+HELD = 0.05  # share of a part's pulses that a level needs to be seen in that part
+RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
+PARTS = 24  # of a run at most
+PART = 20  # pulses in a part at least
+LEAST = 0.25  # share of the samples wanted that must be calm for a process to count as calm
+SUFFIX = ".ndjson"  # of the file of samples and pulses, beside asv's result file and the run records
+POLL_SECONDS = 0.004  # what one pulse of a wait stands for
+START_SECONDS = 0.03  # what a process takes before its setup
+PROCESSOR = "processor"
+
+
+def floor(pulses: Sequence[float]) -> float:
+    """The fastest level that a machine holds, in the unit of ``pulses``, which are in order of time; NaN of none.
+
+    Not the fastest pulse: a processor may begin at a clock that it cannot keep, and the first seconds of a run, or of a
+    round after a rest, are never seen again. Nor a quantile of all: on a busy machine nine in ten are slow. It is the
+    fastest level that is seen in RECURS of the run's parts.
+    """
+    if not pulses:
+        return math.nan
+    logs = [math.log(pulse) for pulse in pulses]
+    count = min(PARTS, max(1, len(logs) // PART))
+    edges = [len(logs) * part // count for part in range(count + 1)]
+    parts = [sorted(logs[first:last]) for first, last in zip(edges, edges[1:])]
+    known = sorted(logs)
+    for begin in sorted(map(_fastest, parts)):
+        if sum(_holds(part, begin) for part in parts) >= RECURS * count:
+            return math.exp(statistics.median(known[bisect_left(known, begin) : bisect_right(known, begin + LEVEL)]))
+    return math.exp(statistics.median(known))
+
+
+def _holds(part: Sequence[float], begin: float) -> bool:
+    """Whether enough of a part's pulses, sorted, are at the level that begins there."""
+    return bisect_right(part, begin + LEVEL) - bisect_left(part, begin) >= max(HELD * len(part), 1)
+
+
+def _fastest(part: Sequence[float]) -> float:
+    """Where the fastest level of a part begins, whose pulses are sorted; the last one where it holds none."""
+    return next((begin for begin in part if _holds(part, begin)), part[-1])
+
+
+def floors(lines: Iterable[Line]) -> dict[str, float]:
+    """Kind of pulse -> its floor in ns, of all processes of one run."""
+    found: dict[str, list[float]] = {}
+    for line in sorted(lines, key=lambda line: line["at"]):
+        for kind, taken in line["pulses"].items():
+            found.setdefault(kind, []).extend(taken)
+    return {kind: floor(taken) for kind, taken in found.items()}
+
+
+@dataclass(frozen=True)
+class Process:
+    """What is used of one process of a cell. samples in seconds a call; wanted: how many it was to take."""
+
+    samples: Sequence[float]
+    calm: bool
+    wanted: int
+    number: int
+
+
+def judge(line: Line, known: Mapping[str, float]) -> Process:
+    """A process's calm samples, or, where they are fewer than LEAST, the ``wanted`` least disturbed ones."""
+    seconds = line["seconds"]
+    far = [[abs(math.log(pulse / known[kind])) for pulse in taken] for kind, taken in line["pulses"].items()]
+    beside = [list(map(max, kind, kind[1:])) for kind in far]  # of each kind, of each sample
+    calm = [all(distance <= NEAR for distance in pair) for pair in zip(*beside)] if far else [True] * len(seconds)
+    for index in line["disturbed"]:
+        calm[index] = False
+    enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
+    if enough:
+        used = [sample for sample, good in zip(seconds, calm) if good]
+    else:
+        total = [sum(pair) for pair in zip(*beside)] if far else [0.0] * len(seconds)
+        order = sorted(range(len(seconds)), key=lambda index: (not calm[index], total[index]))
+        used = [seconds[index] for index in sorted(order[: line["wanted"]])]
+    return Process(used, enough, line["wanted"], line["number"])
+
+
+def name_of(line: Line) -> str:
+    """asv's name of the cell that a line of the sampling log is about."""
+    return f"{line['benchmark']}({', '.join(line['params'])})" if line["params"] else line["benchmark"]
+
+
+def timed(lines: Iterable[Line]) -> list[Line]:
+    """The lines of the sampling log that are about samples; the others say why a cell was skipped."""
+    return [line for line in lines if "seconds" in line]
+
+
+def attempts(lines: Iterable[Line], known: Mapping[str, float]) -> dict[str, dict[int, Process]]:
+    """Cell -> round -> its process: the first calm one of the round, else the latest."""
+    found: dict[str, dict[int, Process]] = {}
+    for line in lines:
+        rounds = found.setdefault(name_of(line), {})
+        before = rounds.get(line["round"])
+        if before is None or not before.calm:
+            rounds[line["round"]] = judge(line, known)
+    return found
+
+
+def select(rounds: Mapping[int, Process]) -> dict[int, Process]:
+    """The processes of a cell that its figure rests on, by round: the calm ones, or all where none is."""
+    calm = {number: process for number, process in rounds.items() if process.calm}
+    return dict(sorted((calm or rounds).items()))
+
+
+def read(path: Path) -> list[Line]:
+    """The samples and pulses beside a result file, a line a process; none where there is no such file.
+
+    ValueError, TypeError or KeyError where the file is broken.
+    """
+    if not path.is_file():
+        return []
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        count = len(line["seconds"])
+        if not count or not all(0 < sample < math.inf for sample in line["seconds"]):
+            raise ValueError(f"{name_of(line)} took {line['seconds']}")
+        for taken in line["pulses"].values():
+            if len(taken) != count + 1 or min(taken) <= 0:
+                raise ValueError(f"{name_of(line)} has {len(taken)} pulses around {count} samples")
+        if not all(0 <= index < count for index in line["disturbed"]):
+            raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
+        (
+            line["run"] + "",
+            line["at"] + 0.0,
+            line["round"] + 0,
+            line["wanted"] + 0,
+            line["number"] + 0,
+            line["waiting"][:],
+        )
+    return lines
+
+
+def chosen(lines: Iterable[Line]) -> dict[str, dict[int, Process]]:
+    """Cell -> the processes that its figure rests on, by round, of all runs in a file of samples.
+
+    A run is judged by its own floors. The rounds of a second run of the same cells go on where the first run's end.
+    """
+    runs: dict[str, list[Line]] = {}
+    for line in lines:
+        runs.setdefault(line["run"], []).append(line)
+    found: dict[str, dict[int, Process]] = {}
+    first: dict[str, int] = {}
+    for own in runs.values():
+        rounds = 1 + max(line["round"] for line in own)
+        for cell, processes in attempts(own, floors(own)).items():
+            begin = first.get(cell, 0)
+            found.setdefault(cell, {}).update({begin + number: process for number, process in processes.items()})
+            first[cell] = begin + rounds
+    return {cell: select(processes) for cell, processes in found.items()}
+
+
+def lacking(found: Mapping[str, Mapping[int, Process]], rounds: Collection[int]) -> dict[str, list[int]]:
+    """Cell -> the rounds of these in which it had no calm process; those that never had one first."""
+    lost = {cell: [n for n in rounds if n in own and not own[n].calm] for cell, own in found.items()}
+    order = sorted(lost, key=lambda cell: any(process.calm for process in found[cell].values()))
+    return {cell: lost[cell] for cell in order if lost[cell]}
+
+
+def share(lines: Iterable[Line], known: Mapping[str, float]) -> float:
+    """Share of the time in which the machine ran at full speed, as far as it was watched; NaN where it was not.
+
+    What a process does before its first pulse counts as that pulse says, or waiting for calm would weigh too much.
+    """
+    calm = total = 0.0
+    for line in lines:
+        if PROCESSOR not in line["pulses"]:
+            continue
+        low, high = known[PROCESSOR] * math.exp(-NEAR), known[PROCESSOR] * math.exp(NEAR)
+        near = [low <= pulse <= high for pulse in line["pulses"][PROCESSOR]]
+        spent = [seconds * line["number"] for seconds in line["seconds"]]
+        calm += sum(took * (began + ended) / 2 for began, ended, took in zip(near, near[1:], spent))
+        calm += POLL_SECONDS * sum(low <= pulse <= high for pulse in line["waiting"])
+        watched = sum(spent) + POLL_SECONDS * len(line["waiting"])
+        before = max(0.0, line["took"] - watched) + START_SECONDS
+        calm += before * near[0]
+        total += watched + before
+    return calm / total if total else math.nan

@@ -1,0 +1,90 @@
+"""Machines that are busy in known ways: a clock that runs, and how much slower than its best the processor is by then.
+
+They stand in for ``time`` and ``pulse`` in benchmarks/pulses.py, so that what takes samples runs on them as it does on
+real ones, thousands of times faster.
+"""
+
+import random
+from bisect import bisect
+
+import numpy as np
+
+PULSE, PAUSE = 25e-6, 30e-3  # seconds of a pulse at full speed; of a process's start
+OVERHEAD = 1e-7  # seconds that reading the clock takes
+
+
+class Machine:
+    """``slow(t)``: how many times longer work takes at t seconds. ``away(t)``: the processor is taken away then."""
+
+    def __init__(self, slow, away=None, seed=0, hidden=False):
+        self.slow, self.away, self.hidden = slow, away or (lambda t: False), hidden
+        self.now = self.used = 0.0
+        self.random = random.Random(seed)
+
+    def perf_counter(self):
+        self.now += OVERHEAD
+        return self.now
+
+    def process_time(self):
+        return self.used
+
+    def time(self):
+        return self.now
+
+    def work(self, seconds):
+        """Do so much of work at full speed: small steps, each at the speed of its time."""
+        begun, left = self.now, seconds
+        step = 1e-4 if seconds < 1e-3 else max(1e-4, seconds / 50)
+        while left > 0:
+            if self.away(self.now):
+                self.now += 1e-3
+                self.used += 1e-3 if self.hidden else 0.0
+                continue
+            part = min(step, left)
+            took = part * self.slow(self.now) * (1 + 0.002 * abs(self.random.gauss(0, 1)))
+            self.now += took
+            self.used += took
+            left -= part
+        return self.now - begun
+
+    def pulse(self):
+        return self.work(PULSE)
+
+
+def calm(t):
+    return 1.0
+
+
+def bursts(share=0.7, slow=1.9, mean=0.05, seed=1, until=400.0):
+    """A neighbour on the core: slow phases of some milliseconds to seconds, ``share`` of the time."""
+    rng = np.random.default_rng(seed)
+    count = int(until / mean)
+    lengths = rng.exponential(mean, count) * rng.choice([0.05, 0.3, 3.0], count)
+    lengths[::2] *= share / (1 - share)
+    ends = np.cumsum(lengths).tolist()
+    return lambda t: slow if bisect(ends, t) % 2 == 0 else 1.0
+
+
+def turbo(gain=0.75, seconds=6.0, every=40.0):
+    """Faster for some seconds after each rest, never after."""
+    return lambda t: gain if t < seconds or t % every < seconds / 6 else 1.0
+
+
+def throttling(slow=1.5, period=20.0, hot=8.0):
+    """Too hot for part of each period."""
+    return lambda t: slow if t % period > period - hot else 1.0
+
+
+def phase(slow=1.4, start=0.0, end=5.0):
+    """One long slow phase."""
+    return lambda t: slow if start <= t < end else 1.0
+
+
+def quota(share=0.5, period=0.1):
+    """A cgroup's quota: full speed, then nothing until the period ends."""
+    return lambda t: t % period > share * period
+
+
+def steal(every=0.011, length=0.002):
+    """A hypervisor that takes the processor for two milliseconds every eleven."""
+    return lambda t: t % every < length

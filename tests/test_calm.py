@@ -1,0 +1,176 @@
+"""Pulses: which level of a machine is its full speed, which samples are kept, on machines that are busy in known ways."""
+
+import math
+
+import machines
+import numpy as np
+import pytest
+from analysis import calm
+from machines import Machine
+
+from benchmarks import pulses, statement
+
+CALL = 500e-9  # seconds of the call that is timed, at full speed
+PROCESSES = 240
+
+
+class Timer:
+    """timeit's, on a simulated machine."""
+
+    def __init__(self, machine, call=CALL):
+        self.machine, self.call = machine, call
+
+    def timeit(self, number):
+        return self.machine.work(number * self.call)
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """A function: the lines that PROCESSES processes log on a machine, in rounds with a rest between them."""
+
+    def run(machine, call=CALL, processes=PROCESSES, rounds=4, rest=2.0):
+        class Toy:
+            params = [["x"]]
+            param_names = ["route"]
+
+            def timeit_call(self, route):
+                return "", {}
+
+        toy = Toy()
+        made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
+        lines = []
+        monkeypatch.setattr(pulses, "time", machine)
+        monkeypatch.setattr(statement, "time", machine)
+        monkeypatch.setattr(pulses, "pulse", machine.pulse)
+        monkeypatch.setattr(pulses, "_RECENT", {"processor": pulses.Recent(), "memory": pulses.Recent()})
+        monkeypatch.setattr(statement, "log", lambda **line: lines.append(line))
+        for number in range(rounds):
+            machine.now += rest
+            for cell in range(processes // rounds):
+                machine.work(machines.PAUSE)
+                made._current_params = ("x",)
+                made._began = machine.now
+                made._load_vars()
+                made._measure(Timer(machine, call), ("x",), None, 1)
+                lines[-1] |= {"run": "one", "round": number, "params": [repr(cell)]}
+        return lines
+
+    return run
+
+
+def judged(lines):
+    """Floors, and cell -> the processes that its figure rests on."""
+    return calm.floors(lines), calm.chosen(lines)
+
+
+def figures(found):
+    """Each cell's seconds: median of its processes' 25 % quantiles."""
+    return {
+        cell: float(np.median([np.quantile(process.samples, 0.25) for process in own.values()]))
+        for cell, own in found.items()
+    }
+
+
+def is_calm(own):
+    return all(process.calm for process in own.values())
+
+
+# The rule, on whole machines ------------------------------------------------------------------------------------------
+
+
+def test_calm_throughout(simulated):
+    """Nothing is taken again, and nothing is waited for."""
+    lines = simulated(Machine(machines.calm))
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.01)
+    assert all(is_calm(own) and len(own) == 4 for own in found.values())
+    assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
+    assert sum(len(line["seconds"]) - line["wanted"] for line in lines) <= 0.01 * sum(line["wanted"] for line in lines)
+    assert sum(line["waited"] for line in lines) < 0.01 * sum(line["took"] for line in lines)
+    assert calm.share(lines, floors) > 0.99
+
+
+@pytest.mark.parametrize("share", [0.5, 0.85])
+def test_neighbour_on_the_core(simulated, share):
+    """Slow 50 and 85 % of the time, in phases of milliseconds to seconds: what is kept is what a calm machine reads."""
+    lines = simulated(Machine(machines.bursts(share)))
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert sum(is_calm(own) for own in found.values()) > 0.97 * len(found)
+    off = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if is_calm(found[cell])]
+    assert max(off) < 0.06 and sorted(off)[len(off) // 2] < 0.01
+    assert calm.share(lines, floors) == pytest.approx(1 - share, abs=0.2)
+
+
+def test_neighbour_without_pulses(simulated, monkeypatch):
+    """The same machine, nothing waited for and nothing selected: what the test above would let through otherwise."""
+    monkeypatch.setattr(pulses, "PATIENCE", 0.0)
+    lines = simulated(Machine(machines.bursts(0.5)))
+    raw = [sorted(line["seconds"])[len(line["seconds"]) // 4] for line in lines]
+    assert sum(value > 1.3 * CALL for value in raw) > 0.3 * len(raw)
+
+
+def test_turbo_that_decays(simulated):
+    """The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the floor."""
+    lines = simulated(Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)))
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert all(value == pytest.approx(CALL, rel=0.02) for cell, value in figures(found).items() if is_calm(found[cell]))
+    assert sum(is_calm(own) for own in found.values()) > 0.9 * len(found)
+    # what was learnt in the turbo is forgotten: the machine does not wait for it for ever
+    assert sum(line["waited"] for line in lines) < 0.35 * sum(line["took"] for line in lines)
+
+
+def test_throttling(simulated):
+    """Two fifths of every period too hot: the floor is the speed that comes back."""
+    lines = simulated(Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)))
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
+    assert len(kept) > 0.9 * len(found)
+    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+
+
+def test_throttled_for_good(simulated):
+    """Hot after the first eighth, and never fast again: the level that is held is the slow one."""
+    lines = simulated(Machine(machines.phase(slow=1 / 1.5, end=3.0)), rest=0.0)
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
+    assert len(kept) > 0.9 * len(found)
+    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+
+
+def test_quota(simulated):
+    """A container's quota takes the processor away for half of each tenth of a second; the clock is as it was."""
+    lines = simulated(Machine(machines.calm, away=machines.quota()))
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert all(is_calm(own) for own in found.values())
+    assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
+
+
+def test_quota_and_calls_longer_than_it(simulated):
+    """A call of 80 ms never has its processor throughout: no figure of it is called calm."""
+    lines = simulated(Machine(machines.calm, away=machines.quota()), call=0.08, processes=16)
+    _, found = judged(lines)
+    assert not any(is_calm(own) for own in found.values())
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_steal(simulated, hidden):
+    """A hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it."""
+    lines = simulated(Machine(machines.calm, away=machines.steal(), hidden=hidden))
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert all(value == pytest.approx(CALL, rel=0.02) for value in figures(found).values())
+
+
+def test_run_that_begins_in_a_slow_phase(simulated):
+    """What was kept while nothing better was known is dropped when the whole run is in sight."""
+    lines = simulated(Machine(machines.phase(slow=1.4, end=4.0)), rest=0.0)
+    floors, found = judged(lines)
+    early = [line for line in lines if line["at"] < 3.5]
+    assert early and not any(calm.judge(line, floors).calm for line in early)
+    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
+    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
