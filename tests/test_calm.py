@@ -1,4 +1,4 @@
-"""Pulses: which level of a machine is its full speed, which samples are kept, on machines that are busy in known ways."""
+"""Pulses: which level of a machine is its full speed, and which samples are kept, on machines busy in known ways."""
 
 import math
 
