@@ -93,6 +93,27 @@ class Checkout:
         return {cell: (value, taken) for cell, value, taken in zip(every, row["result"], samples)}
 
 
+def export(root, into):
+    """Write the files that git holds of the checkout ``root``, with staged changes, into a directory.
+
+    Whatever else lies in the checkout stays out: results and pages of whoever measured there, changes that are not
+    staged. Skips the test where ``root`` is no git checkout.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # of a hook, perhaps
+    command = ["git", "-C", str(root)]
+    top = subprocess.run([*command, "rev-parse", "--show-toplevel"], env=kept, capture_output=True, text=True)
+    if top.returncode or Path(top.stdout.strip()).resolve() != Path(root).resolve():
+        pytest.skip("no git checkout here, so nobody knows which results are committed")
+    subprocess.run([*command, "checkout-index", "--all", f"--prefix={into}/"], env=kept, check=True)
+    return Path(into)
+
+
+@pytest.fixture(scope="session")
+def committed(tmp_path_factory):
+    """The checkout as git has it: where a test wants the committed results and pages, they are here."""
+    return export(ROOT, tmp_path_factory.mktemp("committed"))
+
+
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)

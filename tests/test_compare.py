@@ -630,29 +630,33 @@ def test_a_planted_slowdown_is_found_with_four_processes(tmp_path, home):
     assert result.exit_code == 1
 
 
-def committed():
-    """Of each machine in the repository itself its largest result file: every family and parameter that it has."""
-    machines = sorted((ROOT / "reports" / "results").glob("*/"))
-    return [max(machine.glob("*-toolchain-*.json"), key=lambda path: path.stat().st_size) for machine in machines]
+def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
+    """Of each committed machine its largest result file: every family and parameter that it has."""
+    results = committed / "reports" / "results"
+    shutil.copytree(results, tmp_path / "results")
+    machines = [path.parent for path in results.glob("*/machine.json")]
+    assert machines
+    for machine in machines:
+        file = max(machine.glob("*-toolchain-*.json"), key=lambda path: path.stat().st_size)
+        copy = tmp_path / "results" / machine.name / file.name
+        compared = compare.compare_files(str(file), str(copy), None, Settings())
+        told = words.text(compared, True), words.markdown(compared, True, "compare"), words.as_json(compared, "compare")
+        assert all(len(text) > 1000 for text in told), file
+        assert told[0].count("torch.from_numpy(a)") > 10 and "all threads" in told[0], file
+        assert comparison_figure.forest(compared).file.count("<svg") == 1, file
 
 
-@pytest.mark.parametrize("file", committed(), ids=lambda path: path.parent.name)
-def test_every_cell_of_real_results_can_be_told_and_drawn(file, tmp_path):
-    copy = tmp_path / "results" / file.parent.name / file.name
-    shutil.copytree(file.parent.parent, tmp_path / "results")
-    compared = compare.compare_files(str(file), str(copy), None, Settings())
-    told = words.text(compared, True), words.markdown(compared, True, "compare"), words.as_json(compared, "compare")
-    assert all(len(text) > 1000 for text in told)
-    assert told[0].count("torch.from_numpy(a)") > 10 and "all threads" in told[0]
-    assert comparison_figure.forest(compared).file.count("<svg") == 1
+@pytest.fixture
+def history(committed):
+    """The result files of a committed history's machine."""
+    (page,) = (committed / "reports" / "history").glob("*/")
+    return committed / "reports" / "results" / page.name
 
 
-def test_releases_of_a_real_history_can_be_compared():
+def test_releases_of_a_real_history_can_be_compared(history):
     """A run each, hours apart: what changed a lot is found, and what failed in the older one is said to."""
-    (root,) = (path for path in (ROOT / "reports" / "history").glob("*/"))
     first, last = (ledger.series("torch")[place].commit[:8] for place in (0, -1))
-    folder = ROOT / "reports" / "results" / root.name
-    files = [next(folder.glob(f"{commit}-*.json")) for commit in (first, last)]
+    files = [next(history.glob(f"{commit}-*.json")) for commit in (first, last)]
     compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
     found = compared.cells.set_index("cell")["verdict"]
     assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
@@ -660,13 +664,11 @@ def test_releases_of_a_real_history_can_be_compared():
     assert "learnt from toolchains that were measured twice here" in words.text(compared, False)
 
 
-def test_a_release_is_no_slower_than_itself():
+def test_a_release_is_no_slower_than_itself(history):
     """Where the histories cross, one toolchain was measured for each, an hour apart: a real A/A across sessions."""
-    (root,) = (path for path in (ROOT / "reports" / "history").glob("*/"))
-    folder = ROOT / "reports" / "results" / root.name
     same = [one for one in ledger.history("torch") if one.version == "2.13.0"]
     same += [one for one in ledger.history("numpy") if one.version == same[0].numpy]
-    files = [next(folder.glob(f"{one.commit[:8]}-*.json")) for one in same]
+    files = [next(history.glob(f"{one.commit[:8]}-*.json")) for one in same]
     compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
     assert len(compared.cells) > 300 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
