@@ -11,7 +11,10 @@ installed when they are not yet, "installed", or Pythons (an executable or a vir
 now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a run and sees
 smaller changes than two runs can show.
 
-Exit code: 0 nothing slower, 1 something slower, 2 could not compare.
+A cell is decided when it is slower, faster, or not changed by more than --equivalence. Where less than --min-decided
+of the cells that could be compared are decided, "nothing slower" would only say that nothing was seen.
+
+Exit code: 0 nothing slower, 1 something slower, 2 could not compare, or nothing slower and too little decided.
 """
 
 import argparse
@@ -39,15 +42,15 @@ ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is clo
 SHORTEST_HASH = 4
 
 
-def share(text: str) -> float:
-    """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1."""
+def share(text: str, ends: bool = False) -> float:
+    """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1, or one of them where ``ends`` may be."""
     number = text.strip()
     percent = number.endswith("%")
     try:
         value = float(number.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         value = math.nan
-    if not 0 < value < 1:
+    if not (0 < value < 1 or (ends and value in (0, 1))):
         raise UserError(f"{text!r} is no share: write 1% or 0.01")
     return value
 
@@ -61,6 +64,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--min-effect", default="1%", help="smaller changes are no changes (default: 1%%)")
     parser.add_argument("--equivalence", default="5%", help="what 'no change' is to exclude (default: 5%%)")
     parser.add_argument("--fdr", default="0.05", help="share of wrong flags among the flags (default: 0.05)")
+    decided = "exit with 2 where less than this share of the comparable cells is decided (default: 50%%; 0: never)"
+    parser.add_argument("--min-decided", default="50%", help=decided)
     parser.add_argument("--across-machines", action="store_true", help="compare though the machines differ")
     parser.add_argument("--all", action="store_true", help="show every cell, not only what changed")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text")
@@ -70,6 +75,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(argv)
     for name in ("min_effect", "equivalence", "fdr"):
         setattr(chosen, name, share(getattr(chosen, name)))
+    chosen.min_decided = share(chosen.min_decided, ends=True)
     if chosen.equivalence <= chosen.min_effect:
         raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
     try:
@@ -240,7 +246,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen.given = list(sys.argv[1:] if argv is None else argv)
     from analysis.comparison import Settings
 
-    settings = Settings(chosen.only, chosen.min_effect, chosen.equivalence, chosen.fdr, chosen.across_machines)
+    settings = Settings(
+        only=chosen.only,
+        min_effect=chosen.min_effect,
+        equivalence=chosen.equivalence,
+        fdr=chosen.fdr,
+        min_decided=chosen.min_decided,
+        across_machines=chosen.across_machines,
+    )
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
@@ -262,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not comparison_figure.save(comparison, chosen.figure):
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
-        raise UserError(f"could not compare: {words.why_not(comparison)}")
+        raise UserError(words.refusal(comparison))
     return comparison.exit_code
 
 

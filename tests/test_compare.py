@@ -99,6 +99,43 @@ def test_nothing_slower_is_exit_code_0(tmp_path):
     assert (found.counts[FASTER], found.counts[SLOWER], found.exit_code) == (1, 0, 0)
 
 
+NOISE = 0.3  # sd of log time: a cell decides nothing
+
+
+def test_too_little_decided_is_exit_code_2(tmp_path):
+    """Nothing slower among cells of which nothing can be said is no pass; what is slower was found all the same."""
+    base, new = (write(tmp_path / side, cells(seed, sd=NOISE)) for side, seed in (("a", 0), ("b", 1)))
+    found = compared(base, new)
+    assert (found.counts[INCONCLUSIVE], found.decided, found.comparable) == (24, 0, 24)
+    assert found.possible and found.exit_code == 2
+    assert compared(base, new, min_decided=0).exit_code == 0
+    code, out, said = program(base, new, home=tmp_path)
+    assert code == 2 and "0 of 24 cells decided" in out and "too little decided" in out
+    assert said.startswith("compare.py: too little decided: 0 of 24 cells decided") and len(said.splitlines()) == 1
+    for advice in ("asks for 50 %", "more processes", "quieter machine", "--min-decided"):
+        assert advice in said
+    assert program(base, new, "--min-decided", "0", home=tmp_path)[0] == 0
+    slower = write(tmp_path / "c", cells(1, {(ROUTES[0], 8): 1e3}, sd=NOISE))
+    found = compared(base, slower)
+    assert (found.counts[SLOWER], found.decided, found.exit_code) == (1, 1, 1)
+
+
+def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path):
+    """New, gone and failed cells are no part of it, and a share that is just reached is enough."""
+    one, other = cells(0), cells(1)
+    del one[ROUTES[0], 1], other[ROUTES[0], 2]
+    one[ROUTES[0], 4] = None
+    for times, seed in ((one, 2), (other, 3)):
+        noisy = cells(seed, sd=NOISE)
+        times.update({cell: noisy[cell] for cell in noisy if cell[0] == ROUTES[1] and cell[1] >= 2**9})
+    base, new = write(tmp_path / "a", one), write(tmp_path / "b", other)
+    found = compared(base, new)
+    assert (found.decided, found.comparable, len(found.cells)) == (18, 21, 24)
+    assert found.share_decided == 18 / 21
+    assert compared(base, new, min_decided=18 / 21).exit_code == 0
+    assert compared(base, new, min_decided=0.86).exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -345,11 +382,11 @@ def test_text_and_colour_say_the_same(pair):
     words.terminal(found, False, plain)
     words.terminal(found, False, terminal)
     assert "\x1b" not in plain.getvalue()
-    for said in ("slower (95 % CI", "faster (95 % CI", "torch.from_numpy(a)", "24 cells:"):
+    for said in ("slower (95 % CI", "faster (95 % CI", "torch.from_numpy(a)", "24 cells:", "of 24 cells decided"):
         assert said in plain.getvalue()
     assert plain.getvalue().index("slower (95 %") < plain.getvalue().index("24 cells:")
     flat = " ".join(terminal.getvalue().split())
-    assert "slower" in flat and "24 cells:" in flat
+    assert "slower" in flat and "24 cells:" in flat and "of 24 cells decided" in flat
 
 
 def test_without_rich_it_is_plain_text(pair, monkeypatch):
@@ -370,6 +407,7 @@ def test_markdown_fits_a_comment(tmp_path, pair, monkeypatch):
     found = compared(*pair)
     text = words.markdown(found, True, "the command")
     assert text.startswith(words.MARKER) and "the command" in text and "| slower | 1 |" in text
+    assert "24 of 24 cells decided" in text
     monkeypatch.setattr(words, "COMMENT_CHARACTERS", 2500)
     short = words.markdown(found, True, "the command")
     assert len(short) <= 2500 and "more: a comment has room for no more" in short
@@ -378,6 +416,8 @@ def test_markdown_fits_a_comment(tmp_path, pair, monkeypatch):
 def test_json_has_everything(pair):
     found = json.loads(words.as_json(compared(*pair), "the command"))
     assert found["counts"][SLOWER] == 1 and found["exit_code"] == 1
+    assert found["decided"]["sentence"].startswith("24 of 24 cells decided")
+    assert (found["decided"]["cells"], found["decided"]["of"], found["settings"]["min_decided"]) == (24, 24, 0.5)
     assert len(found["cells"]) == sum(found["counts"].values())
     for name in ("ratio", "low95", "high90", "p", "q", "p_equivalence", "base_seconds", "verdict", "sentence"):
         assert name in found["cells"][0]
@@ -415,6 +455,13 @@ def test_shares(text, value):
 def test_what_is_no_share(text):
     with pytest.raises(UserError, match="share"):
         compare.share(text)
+
+
+def test_a_share_may_be_all_or_nothing_where_that_says_something():
+    assert [compare.share(text, ends=True) for text in ("0", "0%", "100%", "1")] == [0, 0, 1, 1]
+    for text in ("-1%", "101%", "nan", "all"):
+        with pytest.raises(UserError, match="share"):
+            compare.share(text, ends=True)
 
 
 def test_exit_codes_and_formats(pair, tmp_path):
@@ -487,6 +534,7 @@ def test_bad_input_is_one_line_and_exit_code_2(pair, capsys, case, side):
         ("{base}", "{new}", "--machine", "unknown"),
         ("{base}", "{new}", "--equivalence", "1%"),
         ("{base}", "{new}", "--fdr", "2"),
+        ("{base}", "{new}", "--min-decided", "2"),
         ("{base}", "{new}", "--figure", "{base}/no/such/directory.svg"),
         ("--run", "nowhere", "installed"),
         ("--run", "installed", "installed", "--profile", "nonesuch"),
@@ -523,8 +571,10 @@ def test_the_workflow_gates_with_what_there_is():
     assert "write" not in jobs["measure"].replace("may write", "") and "checkout" not in jobs["comment"]
     assert f'MARKER: "{words.MARKER}"' in text
     (command,) = re.findall(r"compare\.py (--run.*?) >", text.replace("\\\n", " "))
-    chosen = compare.arguments(shlex.split(command.replace("$PROFILE", "quick")))
-    assert chosen.run and chosen.format == "markdown" and chosen.profile == "quick"
+    (decided,) = re.findall(r"^  MIN_DECIDED: (\S+)", text, re.MULTILINE)
+    command = command.replace("$PROFILE", "quick").replace("$MIN_DECIDED", decided)
+    chosen = compare.arguments(shlex.split(command))
+    assert chosen.run and chosen.format == "markdown" and chosen.profile == "quick" and chosen.min_decided == 0.5
 
 
 # --- the real thing --------------------------------------------------------------------------------------------------

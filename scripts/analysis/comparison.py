@@ -24,6 +24,7 @@ from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
 NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
+DECIDED = (SLOWER, FASTER, NO_CHANGE)
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
 CONTROLS = "limits"  # the family of cells, memcpy and the like, that no toolchain can change
@@ -33,12 +34,14 @@ PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same o
 
 @dataclass(frozen=True)
 class Settings:
-    """min_effect and equivalence are relative changes (0.01 is 1 %), fdr the false discovery rate."""
+    """min_effect and equivalence are relative changes (0.01 is 1 %), fdr the false discovery rate, min_decided the
+    share of the comparable cells that a comparison has to decide (0: none)."""
 
     only: str = ""
     min_effect: float = 0.01
     equivalence: float = 0.05
     fdr: float = 0.05
+    min_decided: float = 0.5
     across_machines: bool = False
 
     @property
@@ -101,16 +104,36 @@ class Comparison:
         return {verdict: found.get(verdict, 0) for verdict in VERDICTS}
 
     @property
-    def decided(self) -> bool:
-        """Whether any cell could be compared at all."""
-        measured = self.cells[self.cells["verdict"].isin((SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE))]
+    def comparable(self) -> int:
+        """Timed cells that could be compared, decided or not."""
+        return self.decided + self.counts[INCONCLUSIVE]
+
+    @property
+    def decided(self) -> int:
+        """Cells that are slower, faster or have not changed."""
+        return sum(self.counts[verdict] for verdict in DECIDED)
+
+    @property
+    def share_decided(self) -> float:
+        """Decided cells of the comparable ones; NaN where there are none."""
+        return self.decided / self.comparable if self.comparable else math.nan
+
+    @property
+    def possible(self) -> bool:
+        """Whether any cell could be judged at all."""
+        measured = self.cells[self.cells["verdict"].isin((*DECIDED, INCONCLUSIVE))]
         enough = measured[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
         return bool(enough.any()) and not self.withheld
 
     @property
     def exit_code(self) -> int:
-        """0 nothing slower, 1 something slower, 2 could not compare."""
-        return (1 if self.counts[SLOWER] else 0) if self.decided else 2
+        """0 nothing slower, 1 something slower, 2 could not compare or too little decided.
+
+        What is slower was found, however little was decided beside it; that nothing is takes decided cells.
+        """
+        if not self.possible:
+            return 2
+        return 1 if self.counts[SLOWER] else (0 if self.share_decided >= self.settings.min_decided else 2)
 
 
 # --- the two sides as one table ------------------------------------------------------------------------------------
@@ -288,7 +311,7 @@ def compare(
             f"the A/A on the baseline's own processes flags {check.rate:.1%} of cells that cannot differ (at least "
             f"{check.lower:.1%}), and at most {settings.promise:.1%} was promised: no verdict on this data"
         )
-        flagged = table["verdict"].isin((SLOWER, FASTER, NO_CHANGE))
+        flagged = table["verdict"].isin(DECIDED)
         table.loc[flagged, ["verdict", "reason"]] = [INCONCLUSIVE, "withheld: the A/A contradicts the promise"]
     table = table[table["verdict"] != "skipped"].reset_index()
     return Comparison(

@@ -13,7 +13,18 @@ from matplotlib.axes import Axes
 
 from . import show
 from .comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
-from .comparison_words import cell_line, counts_line, headline, number, percentage, rows, sentence, title, trust
+from .comparison_words import (
+    cell_line,
+    counts_line,
+    decided_line,
+    headline,
+    number,
+    percentage,
+    rows,
+    sentence,
+    title,
+    trust,
+)
 from .figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
 from .show import Line
 from .tables import Table
@@ -120,7 +131,8 @@ def caption(comparison: Comparison) -> Line:
 
 def section(comparison: Comparison) -> tuple[tuple[Line, ...], tuple[tuple[Figure, Table], ...], tuple[Line, ...]]:
     """For a page: its sentences, its figure with the data table, and how far to trust it."""
-    intro: tuple[Line, ...] = ((f"{title(comparison)}: {headline(comparison)}.",), (counts_line(comparison),))
+    said = f"{title(comparison)}: {headline(comparison)}."
+    intro: tuple[Line, ...] = ((said,), (decided_line(comparison),), (counts_line(comparison),))
     figure = forest(comparison)
     data = Table(
         title=("Cells in the figure",),

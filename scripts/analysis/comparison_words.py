@@ -128,6 +128,14 @@ def counts_line(comparison: Comparison) -> str:
     return f"{len(comparison.cells)} cells: {show.join(counted)}"
 
 
+def decided_line(comparison: Comparison) -> str:
+    """How much was decided: without it "nothing slower" may mean that nothing was seen."""
+    decided = f"{comparison.decided} of {comparison.comparable} cells decided"
+    if not comparison.comparable:
+        return decided
+    return f"{decided}, {percentage(comparison.share_decided)} of those that could be compared"
+
+
 def title(comparison: Comparison) -> str:
     base, new = comparison.base, comparison.new
     one, other = base["toolchain"], new["toolchain"]
@@ -180,14 +188,26 @@ def headline(comparison: Comparison) -> str:
     counts = comparison.counts
     if comparison.withheld:
         return "could not compare: the data contradicts what the method promises"
-    if not comparison.decided:
+    if not comparison.possible:
         return "could not compare: " + why_not(comparison)
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    return f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
+    found = f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
+    return f"too little decided: {found}" if comparison.exit_code == 2 else found
+
+
+def refusal(comparison: Comparison) -> str:
+    """Why the exit code is 2, and what to do, in one line."""
+    if not comparison.possible:
+        return f"could not compare: {why_not(comparison)}"
+    return (
+        f"too little decided: {decided_line(comparison)}, and --min-decided asks for "
+        f"{percentage(comparison.settings.min_decided)}: take more processes (run.py --rounds 8; in turns: "
+        "compare.py --run), find a quieter machine, or ask for less"
+    )
 
 
 def why_not(comparison: Comparison) -> str:
-    """Why no cell has a verdict."""
+    """Why no cell could be judged."""
     if comparison.withheld:
         return comparison.withheld
     if comparison.counts[INCONCLUSIVE]:
@@ -224,6 +244,7 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
     if table.row_count:
         console.print(table)
     console.print(Text(headline(comparison), style="bold"))
+    console.print(Text(decided_line(comparison)))
     console.print(Text(counts_line(comparison)))
     for line in trust(comparison):
         console.print(Text(line, style="bold yellow" if line.startswith("verdicts withheld") else "dim"))
@@ -237,7 +258,7 @@ def text(comparison: Comparison, everything: bool) -> str:
     lines = [title(comparison), ""]
     lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
     lines += [""] if listing else []
-    lines += [headline(comparison), counts_line(comparison), *trust(comparison)]
+    lines += [headline(comparison), decided_line(comparison), counts_line(comparison), *trust(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -258,9 +279,10 @@ def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, st
 
 
 def markdown(comparison: Comparison, everything: bool, command: str) -> str:
-    """A comment for a pull request: headline, what changed, counts, how far to trust it, the command."""
+    """A comment for a pull request: headline, how much was decided, what changed, how far to trust it, the command."""
     escape = show.to_markdown
-    lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", "", escape(title(comparison)), ""]
+    lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", ""]
+    lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
     listing = [
         f"| {escape(sentence(row, comparison))} | {escape(cell_line(row))} |"
         for verdict in (VERDICTS if everything else (SLOWER, FASTER, FAILED))
@@ -307,6 +329,12 @@ def as_json(comparison: Comparison, command: str) -> str:
         "withheld": comparison.withheld,
         "session_variance": dict(comparison.sessions),
         "counts": comparison.counts,
+        "decided": {
+            "cells": comparison.decided,
+            "of": comparison.comparable,
+            "share": _plain(comparison.share_decided),
+            "sentence": decided_line(comparison),
+        },
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
         "counted_not_timed": comparison.counted,
