@@ -6,6 +6,7 @@ module of their name under torch, as far as that goes: what one cannot do is ask
 
 import contextlib
 import os
+import warnings
 
 import torch
 
@@ -21,6 +22,8 @@ def out_of_memory_skips():
     """Skip the cell, with its reason, where host or device run out of memory inside; also decorates a ``setup``."""
     try:
         yield
+    except NotImplementedError:
+        raise  # says why already
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -33,6 +36,7 @@ class Device:
     def __init__(self, name):
         self.device = torch.device(name)
         self.module = getattr(torch, self.device.type, None)
+        self.works = False  # so far as is known: nothing was asked of it yet
 
     def __str__(self):
         return str(self.device)
@@ -43,11 +47,34 @@ class Device:
         name = getattr(self.module, "get_device_name", None)
         return name(self.device) if name else self.device.type
 
+    @contextlib.contextmanager
+    def first_use(self):
+        """Skip the cell, with the driver's reason, where what makes the device's context inside fails.
+
+        A device that is counted may be one without a context: its driver too old for this torch, taken by another
+        process, full, MIG without an instance. Once it has worked, what fails is a failure.
+        """
+        try:
+            yield
+        except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
+            if self.works or "forked subprocess" in str(error):  # a context made before asv forked is our fault
+                raise
+            named = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
+            raise NotImplementedError(f"{named} cannot be used: {first_line(error)}") from None
+        self.works = True
+
     def use(self):
-        """Make the device the current one, which streams and events belong to and pinned memory is made for; itself."""
-        choose = getattr(self.module, "set_device", None)
-        if choose is not None and self.device.index is not None:
-            choose(self.device)
+        """Make the device the current one, which streams and events belong to and pinned memory is made for; itself.
+
+        The first time it also allocates an element: NotImplementedError, with the driver's reason, where that fails.
+        """
+        with self.first_use():
+            choose = getattr(self.module, "set_device", None)
+            if choose is not None and self.device.index is not None:
+                choose(self.device)
+            if not self.works:
+                torch.empty(1, device=self.device)
+                self.synchronize()
         return self
 
     def synchronize(self):
@@ -122,28 +149,32 @@ class Device:
 
 
 def find():
-    """The accelerator to measure; NotImplementedError where there is none."""
+    """The accelerator to measure, which `use` tries; NotImplementedError where torch counts none. Makes no context."""
     # asks the driver without making a context, after which a process could not fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     name = os.environ.get(VARIABLE)
-    if name:
-        return _named(name)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        device = _named(name) if name else _first()
+    if device is None:
+        none = f"{VARIABLE}={name}: torch finds no such accelerator" if name else NONE_FOUND
+        # without NVML (torch 1.13 never asks it) CUDA counts, and torch warns of what kept it from that
+        raise NotImplementedError(": ".join([none, *dict.fromkeys(first_line(warning.message) for warning in said)]))
+    return device
+
+
+def _first():
     if torch.cuda.is_available():
         return Device("cuda:0")
-    for kind in ("xpu", "mps"):
-        if _is_available(kind):
-            return Device(kind)
-    raise NotImplementedError(NONE_FOUND)
+    return next((Device(kind) for kind in ("xpu", "mps") if _is_available(kind)), None)
 
 
 def _named(name):
     try:
         device = Device(name)
     except RuntimeError:  # a kind that torch does not know
-        device = None
-    if device is None or not device.is_there:
-        raise NotImplementedError(f"{VARIABLE}={name}: torch finds no such accelerator")
-    return device
+        return None
+    return device if device.is_there else None
 
 
 def _is_available(kind):

@@ -1,6 +1,9 @@
 """What does the first use of a device or of pinned memory cost? Once in a process: each sample is a fresh one."""
 
+import contextlib as _contextlib
+
 import torch as _torch
+from asv_runner.benchmarks.mark import SkipNotImplemented as _SkipNotImplemented
 
 from . import devices as _devices
 from . import sources as _sources
@@ -18,12 +21,23 @@ class Context:
     timeout = 120
 
     def setup(self):
-        # not made current here: choosing a device may make its context. What is timed names the device itself.
+        # not used here: choosing a device may make its context. What is timed names the device itself.
         self.device = _devices.find()
+
+    @_contextlib.contextmanager
+    def first_use(self):
+        """What is timed is the first to learn whether the device works, too late for asv's usual skip by a setup."""
+        try:
+            with self.device.first_use():
+                yield
+        except NotImplementedError as reason:
+            print(f"asv: skipped: {reason}")
+            raise _SkipNotImplemented(str(reason)) from None
 
     def timeit_first_tensor(self):
         names = {"torch": _torch, "device": self.device.device, "synchronize": self.device.synchronize}
-        return "torch.empty(1, device=device); synchronize()", names
+        names["first_use"] = self.first_use
+        return "with first_use(): torch.empty(1, device=device); synchronize()", names
 
 
 class PinnedMemory:
@@ -40,8 +54,6 @@ class PinnedMemory:
     def setup(self, nbytes):
         self.device = device = _devices.find().use()
         _sources.require_memory(4 * nbytes)
-        _torch.empty(1, device=device.device)
-        device.synchronize()
         device.pinned(_torch.empty(1, dtype=_torch.uint8))  # skips where there is none
         host = _sources.tensor("uint8", nbytes)
         self.release = []

@@ -71,10 +71,8 @@ class Floor:
     single_threaded = False
     measured_by = (_devices.__file__,)
 
-    @_devices.out_of_memory_skips()
     def setup(self):
         self.device = _devices.find().use()
-        _torch.empty(1, device=self.device.device)
 
     def timeit_synchronize(self):
         return "synchronize()", {"synchronize": self.device.synchronize}
@@ -90,7 +88,7 @@ class Hardware:
 
     @_devices.out_of_memory_skips()
     def setup(self, quantity):
-        device = _devices.find()
+        device = _devices.find().use()
         try:
             import pynvml
         except ImportError:

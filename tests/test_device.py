@@ -18,6 +18,15 @@ pytestmark = [pytest.mark.device, pytest.mark.skipif(DEVICE is None, reason=WHY)
 LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link there is, so that the host is sure to be earlier
 
 
+@pytest.fixture(scope="module", autouse=True)
+def context():
+    """None of this where one cannot be made."""
+    try:
+        DEVICE.use()
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+
+
 def transfers():
     for route in routes.ROUTES:
         for memory in route.host_memory:

@@ -238,25 +238,37 @@ def test_a_named_device_is_counted(monkeypatch):
         devices.find()
 
 
+@pytest.fixture
+def allocated(monkeypatch):
+    """The devices that something was allocated on."""
+    found = []
+    monkeypatch.setattr(torch, "empty", lambda *size, device: found.append(str(device)))
+    return found
+
+
 @pytest.mark.parametrize("name, chosen, waited", [("cuda:1", 1, 1), ("cuda:0", 0, 0), ("mps", None, None)])
-def test_a_device_is_chosen_and_waited_for_by_its_number(name, chosen, waited):
+def test_a_device_is_chosen_tried_and_waited_for_by_its_number(allocated, name, chosen, waited):
     called = []
     device = devices.Device(name)
     device.module = SimpleNamespace(
         set_device=lambda device: called.append(("set_device", device.index)),
         synchronize=lambda device=None: called.append(("synchronize", device and device.index)),
     )
+    choice = [("set_device", chosen)] if chosen is not None else []
     assert device.use() is device
-    device.synchronize()
-    assert called == ([("set_device", chosen)] if chosen is not None else []) + [("synchronize", waited)]
+    assert allocated == [name]
+    assert called == [*choice, ("synchronize", waited)]
+    device.use().synchronize()  # it is tried once
+    assert allocated == [name]
+    assert called == 2 * [*choice, ("synchronize", waited)]
 
 
 @pytest.mark.parametrize("name", ["mps", "mps:0"])
-def test_a_backend_of_one_device_takes_no_name_of_it(name):
+def test_a_backend_of_one_device_takes_no_name_of_it(allocated, name):
     device, called = devices.Device(name), []
     device.module = SimpleNamespace(synchronize=lambda: called.append("waited"))
     device.use().synchronize()
-    assert called == ["waited"]
+    assert called == ["waited", "waited"]  # for the first element on it, and when asked to
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,6 @@ def test_setups_make_the_device_current(device, monkeypatch, benchmark, cell):
         (firsts.PinnedMemory, (2**20,), sources, "tensor"),
         (firsts.PinnedMemory, (2**20,), Pretended, "pinned"),
         (link.Limit, (link.BOTH, 4), moving.Move, "verify"),
-        (link.Floor, (), torch, "empty"),
     ],
     ids=lambda value: value.__name__.rpartition(".")[2] if hasattr(value, "__name__") else "",
 )
