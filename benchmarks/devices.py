@@ -177,6 +177,22 @@ def _named(name):
     return device if device.is_there else None
 
 
+def answer():
+    """What a run record says of the device: ``{"device": name, "device_name": model, "no_device": why there is none}``.
+
+    It is there if a context can be made and one element allocated on it. For a process of its own, which a driver may
+    hang or kill (scripts/measure.py).
+    """
+    try:
+        device = find().use()
+        return {"device": str(device), "device_name": device.model, "no_device": ""}
+    except NotImplementedError as reason:
+        why = first_line(reason)
+    except Exception as error:  # whatever is wrong with it, the rest can be measured
+        why = f"{type(error).__name__}: {first_line(error)}"
+    return {"device": None, "device_name": None, "no_device": why}
+
+
 def _is_available(kind):
     """Whether torch finds a device of this kind. torch.mps of torch 2.0 and 2.1 cannot say, torch.backends.mps can."""
     places = [place for place in (getattr(torch, kind, None), getattr(torch.backends, kind, None)) if place is not None]

@@ -34,6 +34,7 @@ START = 4.0  # seconds that asv takes before it measures anything
 TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
+DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
 
 
 def asv(*arguments: str) -> list[str]:
@@ -112,26 +113,57 @@ def discover(machine: str, commit: str = "") -> dict[str, Any]:
     return {name: benchmark for name, benchmark in found.items() if isinstance(benchmark, dict)}
 
 
-def settings(python: str = sys.executable) -> dict[str, Any]:
-    """The toolchain really imported and its thread settings, from a process like those that are timed."""
+def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> dict[str, Any]:
+    """The toolchain really imported, its thread settings and the device that works, by processes like those timed."""
     code = (
         "import json, platform, sys, numpy, torch; sys.path.insert(0, sys.argv[1])\n"
         "from benchmarks import devices\n"
-        "try: found, why = devices.find(), ''\n"
-        "except NotImplementedError as reason: found, why = None, str(reason)\n"
-        "device, model = (str(found), found.model) if found else (None, None)\n"
         "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
         " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
-        " 'torch_threads': torch.get_num_threads(), 'device': device, 'device_name': model, 'no_device': why,"
-        " 'git': torch.version.git_version}))"
+        " 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if python != sys.executable:
         environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
     done = subprocess.run([python, "-c", code, str(ROOT)], capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise UserError(f"torch cannot be imported: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        raise UserError(f"torch cannot be imported: {ending(done.returncode, done.stderr)}")
+    return json.loads(done.stdout.splitlines()[-1]) | device_that_works(python, environment, seconds)
+
+
+def device_that_works(python: str, environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
+    """The device's name and model, or why there is none: asked in a process of its own, for ``seconds`` at most.
+
+    Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
+    """
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from benchmarks import devices\n"
+        "print(json.dumps(devices.answer()))"
+    )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([python, "-c", code, str(ROOT)], stdout=pipe, stderr=pipe, text=True, env=environment)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        why = f"did not answer in {seconds:g} s"
+    else:
+        with contextlib.suppress(IndexError, ValueError):
+            if not process.returncode:
+                return json.loads(out.splitlines()[-1])
+        why = ending(process.returncode, err)
+    finally:
+        process.kill()  # and not waited for: what hangs inside the driver may outlive it
+    named = os.environ.get("CONVERSION_DEVICE")
+    tried = f"CONVERSION_DEVICE={named}" if named else "the device"
+    return {"device": None, "device_name": None, "no_device": f"the process that tried {tried}: {why}"}
+
+
+def ending(code: int, err: str) -> str:
+    """How a process that failed ended, in a line: by which signal, or what it said last."""
+    if code < 0:
+        return f"died with signal {-code} ({signal.strsignal(-code)})"
+    return (err.strip().splitlines() or [f"ended with code {code}"])[-1]
 
 
 def read(path: str) -> str:

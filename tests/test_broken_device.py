@@ -4,11 +4,13 @@ NVML counts a device whatever the driver can do with it, so a machine with a dri
 exclusive or a full device, or with MIG and no instance of it looks like any other until a context is made.
 """
 
+import json
 import re
 import sys
 import warnings
 from types import SimpleNamespace
 
+import measure
 import pytest
 import torch
 from asv_runner.benchmarks.mark import SkipNotImplemented
@@ -23,6 +25,132 @@ BROKEN = {"driver too old": TOO_OLD, "exclusive": BUSY, "full": FULL, "MIG witho
 
 FAULT = "CUDA error: an illegal memory access was encountered"
 FORKED = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use 'spawn'"
+
+# torch as far as the question for a device asks it. NVML counts a device; whatever makes a context runs {context}.
+TORCH = """
+import os, time
+from types import SimpleNamespace
+
+__version__ = "2.13.0+cu130"
+version = SimpleNamespace(cuda="13.0", hip=None, git_version="")
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+class device:
+    def __init__(self, name):
+        self.type, _, index = name.partition(":")
+        self.index = int(index) if index else None
+
+    def __str__(self):
+        return self.type if self.index is None else f"{{self.type}}:{{self.index}}"
+
+
+def context(*arguments, **options):
+    {context}
+    return "An Accelerator"
+
+
+def get_num_threads():
+    return 1
+
+
+empty = context
+backends = SimpleNamespace()
+cuda = SimpleNamespace(
+    is_available=lambda: True,
+    device_count=lambda: 2,
+    get_device_name=context,
+    set_device=context,
+    synchronize=context,
+    DeferredCudaCallError=type("DeferredCudaCallError", (Exception,), {{}}),
+)
+"""
+
+
+@pytest.fixture
+def settings(monkeypatch, tmp_path):
+    """The settings of a run record on a machine where ``context`` happens when a context is made."""
+
+    def asked(context, **arguments):
+        (tmp_path / "torch.py").write_text(TORCH.format(context=context), encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        found = measure.settings(**arguments)
+        # whatever becomes of the device, the toolchain is on record
+        assert (found["torch"], found["cuda"], found["torch_threads"]) == ("2.13.0+cu130", "13.0", 1)
+        return found["device"], found["device_name"], found["no_device"]
+
+    monkeypatch.delenv(devices.VARIABLE, raising=False)
+    return asked
+
+
+# The run record -----------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_works_is_found(settings):
+    assert settings("pass") == ("cuda:0", "An Accelerator", "")
+
+
+@pytest.mark.parametrize(
+    "raised, words",
+    [
+        *(("RuntimeError", words) for words in BROKEN.values()),
+        ("OutOfMemoryError", FULL),
+        ("AssertionError", TOO_OLD),
+        ("cuda.DeferredCudaCallError", TOO_OLD),
+    ],
+)
+def test_a_device_without_a_context_is_none_for_the_drivers_reason(settings, raised, words):
+    advice = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+    device, model, why = settings(f"raise {raised}({words + chr(10) + advice!r})")
+    assert (device, model, why) == (None, None, f"cuda:0 cannot be used: {words}")
+
+
+def test_a_device_that_nothing_can_be_allocated_on_is_none(settings):
+    """A context can be had where no memory can."""
+    device, _, why = settings(f"if arguments == (1,): raise OutOfMemoryError({FULL!r})")
+    assert (device, why) == (None, f"cuda:0 cannot be used: {FULL}")
+
+
+def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypatch):
+    monkeypatch.setenv(devices.VARIABLE, "cuda:1")
+    assert settings(f"raise RuntimeError({BUSY!r})")[2] == f"CONVERSION_DEVICE=cuda:1 cannot be used: {BUSY}"
+    assert settings("os.abort()")[2].startswith("the process that tried CONVERSION_DEVICE=cuda:1: died with signal 6")
+    monkeypatch.setenv(devices.VARIABLE, "cuda:7")
+    assert settings("pass")[2] == "CONVERSION_DEVICE=cuda:7: torch finds no such accelerator"
+
+
+@pytest.mark.parametrize(
+    "context, says",
+    [
+        ("os.abort()", r"^the process that tried the device: died with signal 6\b"),
+        ("os.kill(os.getpid(), 11)", r"died with signal 11\b"),
+        ("os._exit(3)", "tried the device: ended with code 3$"),
+        ("os._exit(0)", "tried the device: ended with code 0$"),
+        ("raise SystemExit('no licence')", "tried the device: no licence$"),
+        ("1 / 0", "^ZeroDivisionError: division by zero$"),
+    ],
+)
+def test_whatever_a_driver_does_to_its_process_the_run_goes_on(settings, context, says):
+    device, model, why = settings(context)
+    assert (device, model) == (None, None)
+    assert len(why.splitlines()) == 1
+    assert re.search(says, why)
+
+
+def test_a_driver_that_hangs_is_not_waited_for(settings):
+    device, _, why = settings("time.sleep(600)", seconds=2)
+    assert device is None
+    assert why == "the process that tried the device: did not answer in 2 s"
+
+
+def test_a_torch_that_kills_its_process_is_one_line(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("import os; os.abort()", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(measure.UserError, match="torch cannot be imported: .*signal 6"):
+        measure.settings()
 
 
 # A benchmark's own process -------------------------------------------------------------------------------------------
@@ -167,6 +295,18 @@ def counted(checkout):
     with (checkout.root / "benchmarks" / "__init__.py").open("a", encoding="utf-8") as file:
         file.write(COUNTED)
     return checkout
+
+
+def test_a_run_says_so_in_one_line_and_measures_the_rest(counted):
+    only = ("--profile", "transfers", "--only", r"limits\.Floor|link\.Floor", "--rounds", "1")
+    done = counted.run("scripts/run.py", *only, "--no-report", "--machine", counted.machine, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("skipped: "))
+    assert line == f"skipped: 1 benchmarks of transfers: {REASON}"
+    assert all(samples for _, samples in counted.cells("limits.Floor.timeit_floor").values())
+    record = json.loads(counted.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
+    assert (record["settings"]["device"], record["settings"]["no_device"]) == (None, REASON)
+    assert record["skipped"] == {REASON: ["link.Floor.timeit_synchronize"]}
 
 
 def test_plain_asv_skips_what_needs_the_device(counted):
