@@ -90,6 +90,7 @@ class Route:
     direction     numpy→torch or torch→numpy
     memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
     casts_to      dtype of every result; "python": what the numbers become by way of Python's; "": the source's own
+    view          the result is a view of the source's bits as numbers of casts_to, so it shares memory all the same
     inputs        awkward source -> what happens: works, warns, an exception's name, ...
     refuses       dtype -> the exception it raises
     families      the benchmarks that time it
@@ -103,6 +104,7 @@ class Route:
     direction: str
     memory: str
     casts_to: str = ""
+    view: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = (CONVERSION,)
@@ -128,8 +130,8 @@ class Route:
 
     def memory_for(self, dtype):
         """alias, copy or into for a source of ``dtype``."""
-        kept = self.result_dtype(dtype) == dtype or BFLOAT16 in self.families
-        return self.memory if kept or self.memory == INTO else COPY
+        shares = self.view or self.result_dtype(dtype) == dtype
+        return self.memory if shares or self.memory == INTO else COPY
 
     def contract(self):
         """The promises as plain data, for asv's benchmarks.json."""
@@ -314,6 +316,7 @@ ROUTES = (
         inputs={"requires grad": DETACHES},
         refuses={},
         casts_to="int16",
+        view=True,
         families=(BFLOAT16,),
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),

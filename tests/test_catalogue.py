@@ -11,7 +11,9 @@ from conftest import ROOT, environment
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import routes  # noqa: E402
+from analysis import contracts  # noqa: E402
+
+from benchmarks import routes, sources  # noqa: E402
 
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
@@ -33,6 +35,7 @@ def test_entry_is_well_formed(route):
     assert route.direction in DIRECTIONS
     assert route.memory in (routes.ALIAS, routes.COPY, routes.INTO)
     assert route.families
+    assert route.casts_to != "python" or route.memory == routes.COPY, "Python's numbers share no memory"
     assert all(re.fullmatch(r"[a-z]+(>=\d+(\.\d+)*)?", need) for need in route.needs.split())
     assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
     assert json.loads(json.dumps(route.contract())) is not None
@@ -85,6 +88,22 @@ def test_every_timed_route_is_in_the_catalogue(suite):
 def test_promise_for_a_dtype(expression, direction, dtype, result, memory):
     route = routes.find(expression, direction)
     assert (route.result_dtype(dtype), route.memory_for(dtype)) == (result, memory)
+
+
+@EVERY
+def test_reports_read_the_promise_as_the_catalogue_means_it(route):
+    """Scripts see the contract alone, after JSON; whatever they decide by it is what the route decides."""
+    promise = json.loads(json.dumps(route.contract()))
+    for dtype in sorted({*sources.NUMPY_DTYPES, *sources.TORCH_DTYPES, "bfloat16"}):
+        assert contracts.memory_for(promise, dtype) == route.memory_for(dtype), dtype
+        if route.casts_to != "python":
+            assert contracts.keeps_dtype(promise, dtype) == (route.result_dtype(dtype) == dtype), dtype
+
+
+def test_a_contract_made_before_views_were_told_is_no_view():
+    promise = routes.find("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY).contract()
+    assert promise.pop("view") is True
+    assert contracts.memory_for(promise, "bfloat16") == routes.COPY
 
 
 # Parameters ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import builtins
 import csv
 import hashlib
+import io
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import report
 import resultfiles
-from analysis import answers, figures, show, spreadsheet, tables
+from analysis import answers, comparison, figures, show, spreadsheet, tables
 from analysis.cli import UserError
 from analysis.results import load
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -223,6 +224,37 @@ def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
     times = {("torch.Tensor(a)", "float64", 8): around(1e-7), ("torch.from_numpy(a)", "float64", 8): around(1e-6)}
     found = only(answers_to(tmp_path, conversion(times, [caster, FROM_NUMPY], dtypes=("float64",))))
     assert found.segments[0].route == "torch.from_numpy(a)"
+
+
+def test_one_rule_says_what_shares_memory(tmp_path):
+    """A cast copies, a view of the bits does not: so say advice, broken promises, noise families and the CSV alike."""
+    view = contract("t.view(torch.int16).numpy()", "alias", "torch→numpy", casts_to="int16", view=True)
+    cast = contract("torch.Tensor(a)", "alias", casts_to="float32")
+    wanted = {("torch.Tensor(a)", "int64"): "copy", ("torch.Tensor(a)", "float32"): "alias"}
+    wanted["t.view(torch.int16).numpy()", "bfloat16"] = "alias"
+    params = {"route": [view["expression"]], "dtype": ["bfloat16"], "nbytes": [8]}
+    shares = [
+        Bench(f"semantics.{group}.track_alias", dict(list(params.items())[:2]), cells, [promise], unit="1: shares")
+        for group, params, cells, promise in (
+            ("TorchToNumpy", params, {(view["expression"], "bfloat16"): 1}, view),
+            (
+                "NumpyToTorch",
+                {"route": ["torch.Tensor(a)"], "dtype": ["int64", "float32"]},
+                {("torch.Tensor(a)", "int64"): 0, ("torch.Tensor(a)", "float32"): 1},
+                cast,
+            ),
+        )
+    ]
+    bits = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, {(*key, 8): around(1e-6) for key in wanted}, [view])
+    times = {("torch.Tensor(a)", dtype, 8): around(1e-6) for dtype in ("int64", "float32")}
+    loaded = load(resultfiles.write(tmp_path, [bits, conversion(times, [cast], dtypes=("int64", "float32")), *shares]))
+    assert {(cell.route, cell.dtype): cell.memory for cell in answers.cells_of(loaded)} == wanted
+    assert tables.Semantics(loaded).broken(loaded.contracts.values()) == []
+    first = loaded.processes.drop_duplicates("cell")
+    noise = comparison.families(first, loaded.benchmarks)
+    assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
+    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
+    assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["kind"] == "timed"} == wanted
 
 
 @pytest.mark.parametrize("last, same", [(1.2, True), (1.3, False)])

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import show
+from .contracts import ALIAS, COPY, INTO, MEMORIES, keeps_dtype, memory_for, of_cell
 from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
 from .show import Code, Line
 
-ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
 MEMCPY = "limits.Memcpy.timeit_copy"
 TIE = 0.03  # medians this close are tied
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
@@ -66,19 +66,13 @@ class Cell:
 
     @property
     def memory(self) -> str:
-        """alias, copy or into, for this cell's dtype: a cast always makes a copy."""
-        memory = self.contract.get("memory", "")
-        return COPY if memory == ALIAS and not keeps_dtype(self.contract, self.dtype) else memory
+        """alias, copy or into, for this cell's dtype."""
+        return memory_for(self.contract, self.dtype)
 
     @property
     def safe(self) -> bool:
         inputs = self.contract.get("inputs", {}).values()
         return not self.contract.get("hazard") and not any(str(does).startswith(UNSAFE) for does in inputs)
-
-
-def keeps_dtype(contract: Mapping[str, Any], dtype: str) -> bool:
-    """Whether a route gives the source's dtype, by its contract."""
-    return contract.get("casts_to", "") in ("", dtype)
 
 
 def cells_of(results: Results) -> list[Cell]:
@@ -96,7 +90,7 @@ def cells_of(results: Results) -> list[Cell]:
         order = spellings.index(repr(row["route"])) if repr(row["route"]) in spellings else 0
         wanted: dict[str, Any] = {name: row[name] for name in Cell.__dataclass_fields__ if name in row}
         wanted |= {"nbytes": int(row["nbytes"] or 0), "host": row["memory"], "way": row.get("direction", "")}
-        contract = benchmark.get("contracts", {}).get(row["route"], {})
+        contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
         cells.append(Cell(**wanted, order=order, contract=contract))
     return cells
 

@@ -18,6 +18,7 @@ import pandas as pd
 
 from . import statistics
 from .cli import UserError
+from .contracts import memory_for, of_cell
 from .results import PARAMETERS, Results
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 
@@ -199,16 +200,16 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     return cells, padded
 
 
-def families(cells: pd.DataFrame, contracts: Mapping[str, Any]) -> Any:
+def families(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Any:
     """The family whose cells are alike in noise: alias, copy, into or transfer, else the benchmark's own; (cells,).
 
-    cells      rows with benchmark, route and family
-    contracts  benchmark -> its description in benchmarks.json
+    cells       rows with benchmark, route, dtype and family
+    benchmarks  benchmark -> its description in benchmarks.json
     """
     found = []
-    for benchmark, route, family in zip(cells["benchmark"], cells["route"], cells["family"]):
-        contract = contracts.get(benchmark, {}).get("contracts", {}).get(route, {})
-        found.append(family if family in OWN_FAMILIES else contract.get("memory") or family)
+    for name, route, dtype, family in zip(cells["benchmark"], cells["route"], cells["dtype"], cells["family"]):
+        memory = memory_for(of_cell(benchmarks, name, route), dtype if isinstance(dtype, str) else "")
+        found.append(family if family in OWN_FAMILIES else memory or family)
     return np.array(found, dtype=str)
 
 

@@ -17,7 +17,8 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from . import show
-from .answers import COPY, INTO, MEMORIES, MEMORY_WORDS, SOURCES, Cell, Limit, alike, conversions
+from .answers import MEMORY_WORDS, SOURCES, Cell, Limit, alike, conversions
+from .contracts import COPY, INTO, MEMORIES
 from .show import Line
 
 STYLE = Path(__file__).with_name("report.mplstyle")

@@ -19,6 +19,7 @@ from toolchains.ledger import Toolchain
 
 from . import statistics
 from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
+from .contracts import of_cell
 from .results import PARAMETERS, Results, load_files, read_runs
 from .statistics import MIN_PROCESSES, Estimate, Floats
 from .tables import direction_of, dtype_of
@@ -579,7 +580,7 @@ def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appe
     for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
         rows = table[table["file"].isin(measured) & table["method"].str.startswith("timeit_") & table["route"].notna()]
         for row in rows.to_dict("records"):
-            contract = results.benchmarks[row["benchmark"]].get("contracts", {}).get(row["route"], {})
+            contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
             about[row["cell"]] = (contract.get("direction", ""), row["route"], str(row["dtype"] or ""))
             if "status" in row:
                 absent[row["file"], row["cell"]] = _general(row["reason"] or row["status"], str(row["dtype"]))

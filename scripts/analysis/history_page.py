@@ -12,6 +12,7 @@ import pandas as pd
 from . import history_words as words
 from . import show
 from .comparison import INCONCLUSIVE
+from .contracts import memory_for, of_cell
 from .figures import MEMCPY_LABEL, Figure, slug
 from .history import History, Series, history_of, packages
 from .history_figure import HALF, panels
@@ -229,8 +230,8 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
     for series in history.series:
         if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
             continue
-        contracts = results.benchmarks[series.names["benchmark"]].get("contracts", {})
-        memory = str(contracts.get(series.names["route"], {}).get("memory", ""))
+        contract = of_cell(results.benchmarks, series.names["benchmark"], series.names["route"])
+        memory = memory_for(contract, series.names["dtype"] or "")
         own = grouped.setdefault((words.direction(series), memory), {})
         own.setdefault(str(series.names["route"]), []).append(series)
     for (direction, memory), routes in grouped.items():

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from . import show
 from .answers import (
-    ALIAS,
     FINE,
     TORCH_TO_NUMPY,
     Answer,
@@ -17,6 +16,7 @@ from .answers import (
     tied,
     usual_dtype,
 )
+from .contracts import ALIAS
 from .results import Results
 from .show import Code, Line
 from .tables import Entry, Semantics, Table

@@ -35,6 +35,7 @@ FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str
 CONTRACT = {
     **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard"), str),
     **dict.fromkeys(("inputs", "refuses"), dict),
+    "view": bool,
 }
 RECORD = {
     **dict.fromkeys(("toolchain", "settings", "conditions", "conditions.caches", "skipped", "disturbed_cells"), dict),

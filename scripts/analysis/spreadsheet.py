@@ -7,6 +7,7 @@ import io
 
 import pandas as pd
 
+from .contracts import memory_for, of_cell
 from .results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
 
 DIGITS = 7  # significant, of seconds: the clock has fewer
@@ -17,7 +18,7 @@ COLUMNS = {
     "benchmark": "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
     ", ".join(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of "
     "the host, in transfers",
-    "contract": "what the route's contract says of a dtype that is kept: alias, copy or into",
+    "contract": "what the route's contract promises for that dtype: alias, copy or into",
     "process": "0, 1, …: the processes that measured the cell",
     "seconds": f"25 % quantile of the process's samples, in seconds a call, to {DIGITS} digits",
     "median": f"median of the process's samples, in seconds a call, to {DIGITS} digits",
@@ -50,11 +51,10 @@ def csv_of(results: Results) -> str:
     for kind, table in zip(("timed", "counted", ""), _tables(results)):
         part = table.copy()
         part.insert(0, "kind", kind or part["status"])
-        promises = [
-            results.benchmarks[name].get("contracts", {}).get(route, {})
-            for name, route in zip(part["benchmark"], part["route"])
+        part["contract"] = [
+            memory_for(of_cell(results.benchmarks, name, route), dtype if isinstance(dtype, str) else "")
+            for name, route, dtype in zip(part["benchmark"], part["route"], part["dtype"])
         ]
-        part["contract"] = [promise.get("memory", "") for promise in promises]
         part["note"] = part.get("reason", "")
         parts.append(part.astype(object))
     table = pd.concat(parts, ignore_index=True)

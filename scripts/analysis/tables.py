@@ -9,9 +9,6 @@ import pandas as pd
 
 from . import show
 from .answers import (
-    ALIAS,
-    COPY,
-    INTO,
     NUMPY_TO_TORCH,
     SOURCES,
     TORCH_TO_NUMPY,
@@ -21,9 +18,9 @@ from .answers import (
     Limit,
     alike,
     conversions,
-    keeps_dtype,
     tied,
 )
+from .contracts import ALIAS, COPY, INTO, memory_for
 from .results import PARAMETERS, Results
 from .show import Code, Line
 
@@ -372,10 +369,10 @@ class Semantics:
         for contract in contracts:
             key = contract["direction"], contract["expression"]
             for dtype, shares in self.alias.get(key, {}).items():
-                promised = contract["memory"] == ALIAS and keeps_dtype(contract, dtype)
-                if shares != promised:
+                promised = memory_for(contract, dtype)
+                if shares != (promised == ALIAS):
                     does = "shares memory" if shares else "does not share memory"
-                    found.append((Code(key[1]), f" {does} for {dtype}; its contract says {contract['memory']}."))
+                    found.append((Code(key[1]), f" {does} for {dtype}; its contract says {promised}."))
             for dtype, result in self.dtype.get(key, {}).items():
                 casts_to = contract.get("casts_to", "")
                 if casts_to != "python" and result != (casts_to or dtype):

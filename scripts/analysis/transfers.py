@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import show
-from .answers import BY_BYTES, INTO, Advice, Cell, Choice, Segment, choose, tied, usual_dtype
+from .answers import BY_BYTES, Advice, Cell, Choice, Segment, choose, tied, usual_dtype
+from .contracts import INTO
 from .results import Results
 from .show import Code, Line
 
