@@ -399,7 +399,7 @@ ROUTES = (
     _to_host("t.detach().cpu().numpy()", inputs=DETACHED),
     _to_host("t.cpu().detach().numpy()", inputs=DETACHED),
     _to_host("t.detach().to('cpu').numpy()", inputs=DETACHED),
-    _to_host("t.cpu().data.numpy()", inputs=DETACHED),
+    _to_host("t.cpu().data.numpy()", inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_host("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
     _to_host("t.cpu().numpy().copy()", inputs=NUMPY, hazard="t.cpu() is a copy already: this makes a second one"),
     _to_host("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),

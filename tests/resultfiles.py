@@ -127,3 +127,24 @@ def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
 
 def memcpy(times):
     return Bench("limits.Memcpy.timeit_copy", {"nbytes": list(times)}, {(n,): value for n, value in times.items()})
+
+
+def around(seconds, spread=0.001, count=4):
+    """Processes evenly spread around ``seconds``."""
+    return [seconds * (1 + spread * (2 * k / (count - 1) - 1)) for k in range(count)]
+
+
+def transfer(times, contracts, group, clock="completion"):
+    """A benchmark of transfers. times: (route, host memory, nbytes) -> seconds of each process."""
+    cells = {(route, host, "float32", nbytes): value for (route, host, nbytes), value in times.items()}
+    routes = [promise["expression"] for promise in contracts]
+    hosts, sizes = (sorted({key[place] for key in cells}) for place in (1, 3))
+    params = {"route": routes, "memory": hosts, "dtype": ["float32"], "nbytes": sizes}
+    return Bench(f"transfer.{group}.timeit_{clock}", params, cells, contracts)
+
+
+def once(name, times, group="PinnedMemory"):
+    """A benchmark of what happens once in a process. times: nbytes (None: it has no size) -> seconds of each."""
+    sizes = [n for n in times if n is not None]
+    cells = {(n,) if sizes else (): value for n, value in times.items()}
+    return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import show
-from .contracts import ALIAS, COPY, INTO, MEMORIES, keeps_dtype, memory_for, of_cell
+from .contracts import ALIAS, COPY, FINE, INTO, MEMORIES, keeps_dtype, memory_for, of_cell, safe
 from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
 from .show import Code, Line
 
@@ -21,8 +21,6 @@ TIE = 0.03  # medians this close are tied
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route from this many times the recommended one's seconds on is worth a warning
 BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
-FINE = ("works", "detaches")  # what it says of an input that it simply takes
-UNSAFE = ("wrong", "abort")  # what a contract says of an input that goes wrong without an exception
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 SOURCES = {
@@ -71,8 +69,7 @@ class Cell:
 
     @property
     def safe(self) -> bool:
-        inputs = self.contract.get("inputs", {}).values()
-        return not self.contract.get("hazard") and not any(str(does).startswith(UNSAFE) for does in inputs)
+        return safe(self.contract)
 
 
 def cells_of(results: Results) -> list[Cell]:
@@ -370,9 +367,14 @@ def decisions(cells: Sequence[Cell]) -> list[Answer]:
     return answers
 
 
+def requires_grad(cells: Iterable[Cell]) -> list[Cell]:
+    """The routes that give an array that shares the memory of a tensor that requires grad."""
+    return [cell for cell in cells if cell.group.startswith("RequiresGrad") and cell.memory == ALIAS]
+
+
 def _special(cells: Sequence[Cell]) -> Iterable[Answer]:
     """Needs that have a benchmark of their own."""
-    grad = [c for c in cells if c.group.startswith("RequiresGrad") and c.memory == ALIAS]
+    grad = requires_grad(cells)
     if grad:
         yield answer("Tensor that requires grad to NumPy array, sharing its memory", grad)
     lists = [cell for cell in cells if cell.group == "ArraysToTensor"]

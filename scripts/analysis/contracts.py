@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
+FINE = ("works", "detaches")  # what it says of an input that it simply takes
+UNSAFE = ("wrong", "abort")  # how what it says begins of an input that goes wrong without an exception
 
 
 def keeps_dtype(contract: Mapping[str, Any], dtype: str) -> bool:
@@ -24,6 +26,17 @@ def memory_for(contract: Mapping[str, Any], dtype: str) -> str:
     memory = str(contract.get("memory", ""))
     shares = keeps_dtype(contract, dtype) or contract.get("view", False)
     return COPY if memory == ALIAS and not shares else memory
+
+
+def safe(contract: Mapping[str, Any]) -> bool:
+    """Whether a route may be recommended: no hazard, and no input that it silently gets wrong or dies of."""
+    outcomes = contract.get("inputs", {}).values()
+    return not contract.get("hazard") and not any(str(does).startswith(UNSAFE) for does in outcomes)
+
+
+def takes_grad(contract: Mapping[str, Any]) -> bool:
+    """Whether a route says that it takes a tensor that requires grad."""
+    return contract.get("inputs", {}).get("requires grad") in FINE
 
 
 def of_cell(benchmarks: Mapping[str, Mapping[str, Any]], benchmark: str, route: Any) -> Mapping[str, Any]:

@@ -3,24 +3,37 @@
 Every sentence is made from data: where a run lacks the figures for a question, the question says so.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from . import show
 from .answers import (
-    FINE,
     TORCH_TO_NUMPY,
-    Answer,
     Cell,
+    Segment,
+    answer,
+    choose,
     conversions,
     decisions,
+    requires_grad,
     tied,
-    usual_dtype,
 )
-from .contracts import ALIAS
+from .contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
 from .results import Results
 from .show import Code, Line
-from .tables import Entry, Semantics, Table
-from .transfers import COMPLETION, DEVICE_TO_HOST, ENQUEUE, PAGEABLE, PINNED, REGISTERED, Transfers, method, usual_size
+from .tables import Entry, Semantics, Table, catalogue
+from .transfers import (
+    COMPLETION,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    PAGEABLE,
+    PINNED,
+    REGISTERED,
+    Transfers,
+    gives_array,
+    method,
+    usual_size,
+)
 
 TITLES = {
     1: "Which call, and does it share memory?",
@@ -41,6 +54,10 @@ NEEDS_TRANSFERS = "not measured here: needs the transfers profile"
 NOT_MEASURED = "not measured here"
 TO_DEVICE, TO_DEVICE_EARLY = "t.to(device)", "t.to(device, non_blocking=True)"
 INTO_HOST, INTO_HOST_EARLY, FRESH_HOST = "h.copy_(t)", "h.copy_(t, non_blocking=True)", "t.cpu()"
+PIN_FIRST = "t.pin_memory().to(device, non_blocking=True)"
+PLAIN = "t.numpy()"  # what people write first, and what the errors are about
+
+Wanted = Callable[[Mapping[str, Any]], bool]  # what a contract is to promise
 
 
 class Questions:
@@ -70,9 +87,10 @@ class Questions:
     # The answers
 
     def answer_1(self) -> Iterator[Line]:
-        for answer in decisions(self.cells):
-            if answer.memory == ALIAS:
-                yield self._call(answer)
+        for answered in decisions(self.cells):
+            if answered.memory == ALIAS:
+                for segment in answered.segments:
+                    yield self._call(answered.direction, segment)
 
     def answer_2(self) -> Iterator[Line]:
         lists = [cell for cell in self.cells if cell.group == "ArraysToTensor"]
@@ -82,8 +100,7 @@ class Questions:
             rest = [c for c in lists if c.nbytes == worst.nbytes and not c.contract.get("per_element")]
             yield (*_timed(worst), f": it {worst.contract['hazard']}." if worst.contract.get("hazard") else ".")
             if rest:
-                best = min(rest, key=lambda cell: cell.seconds)
-                yield (*_compared(best, worst), ".")
+                yield (*_compared(choose(rest)[0].choices[0].cell, worst), ".")
 
     def answer_3(self) -> Iterator[Line]:
         fresh = self.found.find(COMPLETION, FRESH_HOST, PAGEABLE)
@@ -94,31 +111,40 @@ class Questions:
         cells = [self.found.find(COMPLETION, route, host, fresh.nbytes) for route, host in others]
         for cell in cells:
             if cell is not None:
-                yield (*_compared(cell, fresh), f", into a {cell.host} tensor that exists: {self.found.told(cell)}.")
+                told = f", into a {cell.host} tensor that exists: {self.found.told(cell)}"
+                yield (*_compared(cell, fresh), f"{told}{_condition(cell)}.")
 
     def answer_4(self) -> Iterator[Line]:
-        refused: list[tuple[str, str]] = []
-        taken: list[str] = []
-        for (direction, route), contract in self.results.contracts.items():
-            does = contract.get("inputs", {}).get("requires grad")
-            if direction == TORCH_TO_NUMPY and does:
-                if does in FINE:
-                    taken.append(route)
-                else:
-                    refused.append((route, does))
-        if refused:
-            how = refused[0][1]
-            yield (Code(refused[0][0]), f" refuses a tensor that requires grad ({how}).")
-        detached = [cell for cell in self.cells if cell.group.startswith("RequiresGrad")]
-        if detached:
-            best = min(detached, key=lambda cell: (cell.nbytes, cell.seconds))
-            yield ("One that takes it: ", *_timed(best), ".")
-        elif taken:
-            yield ("These take it: ", *show.codes(taken[:3]), ".")
-        for (direction, route), contract in self.results.contracts.items():
-            if direction == DEVICE_TO_HOST and contract.get("inputs", {}).get("requires grad") == "detaches":
-                yield ("From a device, and detached: ", Code(route), self._seconds_of(route))
-                break
+        how = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), {}).get("inputs", {}).get("requires grad")
+        if how and not takes_grad(self.results.contracts[TORCH_TO_NUMPY, PLAIN]):
+            yield (Code(PLAIN), f" refuses a tensor that requires grad ({how}).")
+        grad = [cell for cell in requires_grad(self.cells) if cell.safe]
+        if grad:
+            yield from (("This takes it: ", *line, ".") for line in answer("", grad).lines)
+        else:
+            route = self._promising(TORCH_TO_NUMPY, takes_grad, shares)
+            if route:
+                yield ("This takes it, by its contract (not timed here): ", Code(route), ".")
+        yield from self._from_device()
+
+    def _from_device(self) -> Iterator[Line]:
+        """From a device to an array: the plain route, then one that detaches, too. A figure only of a device's cell."""
+        moved = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if gives_array(c.route) and c.safe]
+        wanted: dict[str, Wanted] = {"From a device": array, "From a device, where it requires grad": takes_grad}
+        told: list[str] = []
+        for what, wants in wanted.items():
+            cells = [cell for cell in moved if wants(cell.contract)]
+            nbytes = usual_size(cells)
+            here = [cell for cell in cells if cell.nbytes == nbytes]
+            if here:
+                cell = choose(here)[0].choices[0].cell
+                route, line = cell.route, (f"{what}: ", Code(cell.route), f", {self._told(cell)}.")
+            else:
+                route = self._promising(DEVICE_TO_HOST, array, wants)
+                line = (f"{what}, by its contract (not measured here): ", Code(route), ".")
+            if route and route not in told:
+                told.append(route)
+                yield line
 
     def answer_5(self) -> Iterator[Line]:
         pair = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
@@ -130,6 +156,8 @@ class Questions:
             if len(both) == 2:
                 first, last = both
                 same = tied(last, first)
+                if same:
+                    first, last = sorted(both, key=lambda cell: pair.index(cell.route))
                 words = "a tie" if same else f"the first takes {show.ratio(first.seconds / last.seconds)} the time"
                 times = f"{show.seconds(first.seconds)} and {show.seconds(last.seconds)} at {show.size(nbytes)}"
                 yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
@@ -138,11 +166,11 @@ class Questions:
         own = [
             c for c in self.cells if c.dtype == "bfloat16" and c.family == "casting" and c.direction == TORCH_TO_NUMPY
         ]
-        refusing = self.results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), {}).get("refuses", {}).get("bfloat16")
+        refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), {}).get("refuses", {}).get("bfloat16")
         if own and refusing:
-            yield (Code("t.numpy()"), f" of bfloat16: {refusing}.")
-        largest = max((cell.nbytes for cell in own), default=0)
-        for cell in (cell for cell in own if cell.nbytes == largest):
+            yield (Code(PLAIN), f" of bfloat16: {refusing}.")
+        nbytes = usual_size(own)
+        for cell in sorted((cell for cell in own if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
             hazard = f": {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
             gives = f", gives {cell.contract['casts_to']}" if cell.contract.get("casts_to") else ""
             yield (*_timed(cell), f"{gives}{hazard}.")
@@ -156,14 +184,12 @@ class Questions:
         for route in (TO_DEVICE, TO_DEVICE_EARLY):
             pinned = self.found.find(COMPLETION, route, PINNED, n)
             if pinned is not None:
-                yield (
-                    "From memory that is pinned already ",
-                    *_compared(pinned, plain),
-                    f": {self.found.told(pinned)}.",
-                )
-        pinning = self.found.find(COMPLETION, "t.pin_memory().to(device, non_blocking=True)", PAGEABLE, n)
+                told = f": {self.found.told(pinned)}{_condition(pinned)}"
+                yield ("From memory that is pinned already ", *_compared(pinned, plain), f"{told}.")
+        pinning = self.found.find(COMPLETION, PIN_FIRST, PAGEABLE, n)
         if pinning is not None:
-            yield ("Pinning at every call: ", *_compared(pinning, plain), f", {pinning.contract.get('hazard', '')}.")
+            why = pinning.contract.get("hazard", "")
+            yield ("Pinning at every call: ", *_compared(pinning, plain), f": it {why}." if why else ".")
 
     def answer_8(self) -> Iterator[Line]:
         for host in (PINNED, PAGEABLE):
@@ -175,7 +201,8 @@ class Questions:
             size = show.size(early.nbytes)
             words = f"From {host} memory, {size}: the bytes arrive after {show.seconds(early.seconds)}"
             against = f", blocking after {show.seconds(blocking.seconds)}" if blocking else ""
-            held = f", and the call holds its caller for {show.seconds(queued.seconds)} of that" if queued else ""
+            part = " of that" if queued and queued.seconds < early.seconds else ""
+            held = f", and the call holds its caller for {show.seconds(queued.seconds)}{part}" if queued else ""
             yield (f"{words}{against}{held}.",)
             if host == PINNED and early.contract.get("hazard"):
                 yield (f"Its condition: {early.contract['hazard']}.",)
@@ -233,33 +260,59 @@ class Questions:
         torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
         timed = [cell for cell in self.cells if cell.family == "conversion"]
         if timed and torch and numpy:
-            yield (f"torch {torch} and numpy {numpy} work together: {len(timed):,} conversions were timed.",)
-        for (_, route), contract in self.results.contracts.items():
+            missing = self.results.missing
+            failed = ((missing["family"] == "conversion") & (missing["status"] == "failed")).sum()
+            counts = "1 conversion was timed" if len(timed) == 1 else f"{len(timed):,} conversions were timed"
+            counts += f", {failed:,} failed" if failed else ""
+            if str(numpy).startswith("1."):
+                yield (f"This run has numpy {numpy}: it tells nothing of NumPy 2.",)
+            else:
+                yield (f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}.",)
+        for (direction, route), contract in self.results.contracts.items():
             if "NumPy 2" in contract.get("hazard", ""):
-                yield (Code(route), f": {contract['hazard']}{self._seconds_of(route, ' (', ').')}")
+                yield (Code(route), f": {contract['hazard']}{self._seconds_of(direction, route)}.")
 
     # Pieces
 
-    def _call(self, answer: Answer) -> Line:
-        segment = answer.segments[-1]
-        cell, contract = segment.choices[-1].cell, segment.contract
-        measured = self.semantics.memory(contract)
-        shares = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
-        parts = (Code(cell.route), f" {shares}, {show.seconds(cell.seconds)} at {show.size(cell.nbytes)}")
-        return (f"{answer.direction}: ", *parts, ".")
+    def _call(self, direction: str, segment: Segment) -> Line:
+        cell = segment.choices[-1].cell
+        measured = self.semantics.memory(cell.contract)
+        does = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
+        hazard = f"; {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
+        parts = (Code(cell.route), f" {does}, {show.seconds(cell.seconds)} at {show.size(cell.nbytes)}{hazard}")
+        return (f"{direction}: ", *parts, ".")
+
+    def _promising(self, direction: str, *wanted: Wanted) -> str:
+        """The catalogue's first safe route whose contract is wanted; "" where there is none."""
+        promises = ((key, self.results.contracts[key]) for key in catalogue(self.results) if key[0] == direction)
+        return next((route for (_, route), one in promises if all(holds(one) for holds in (safe, *wanted))), "")
 
     def _told(self, cell: Cell) -> str:
         return f"{self.found.told(cell)} at {show.size(cell.nbytes)}"
 
-    def _seconds_of(self, route: str, before: str = ", ", after: str = ".") -> str:
-        """Time of a route at the usual size of what was measured of it; a full stop where nothing was."""
-        same = [c for c in self.cells if c.route == route and c.family in ("conversion", "transfer")]
-        same = [cell for cell in same if cell.dtype == usual_dtype(same) and method(cell) in (COMPLETION, "convert")]
+    def _seconds_of(self, direction: str, route: str) -> str:
+        """Time of a conversion at the usual size of what was measured of it, in brackets; "" where nothing was."""
+        same = [cell for cell in conversions(self.cells) if (cell.direction, cell.route) == (direction, route)]
         nbytes = usual_size(same)
         for cell in same:
             if cell.nbytes == nbytes:
-                return f"{before}{show.seconds(cell.seconds)} at {show.size(nbytes)}{after}"
-        return "."
+                return f" ({show.seconds(cell.seconds)} at {show.size(nbytes)})"
+        return ""
+
+
+def array(contract: Mapping[str, Any]) -> bool:
+    """Whether a route gives a NumPy array."""
+    return gives_array(contract["expression"])
+
+
+def shares(contract: Mapping[str, Any]) -> bool:
+    """Whether a route promises to share memory and to keep every dtype."""
+    return keeps_dtype(contract, "") and memory_for(contract, "") == ALIAS
+
+
+def _condition(cell: Cell) -> str:
+    """The hazard of a route that is shown as faster: whoever takes it has to heed that."""
+    return f" (its condition: {cell.contract['hazard']})" if cell.contract.get("hazard") else ""
 
 
 def _timed(cell: Cell) -> Line:

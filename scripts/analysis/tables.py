@@ -20,7 +20,7 @@ from .answers import (
     conversions,
     tied,
 )
-from .contracts import ALIAS, COPY, INTO, memory_for
+from .contracts import ALIAS, COPY, INTO, memory_for, takes_grad
 from .results import PARAMETERS, Results
 from .show import Code, Line
 
@@ -378,7 +378,7 @@ class Semantics:
                 if casts_to != "python" and result != (casts_to or dtype):
                     found.append((Code(key[1]), f" gives {result} for {dtype}; its contract says {casts_to or dtype}."))
             taken, promise = self.taken(contract), contract.get("inputs", {}).get("requires grad")
-            if taken and promise and (taken == "yes") != (promise in ("detaches", "works")):
+            if taken and promise and (taken == "yes") != takes_grad(contract):
                 does = "takes" if taken == "yes" else "refuses"
                 found.append((Code(key[1]), f" {does} a tensor that requires grad; its contract says {promise}."))
         return found

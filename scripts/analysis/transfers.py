@@ -74,9 +74,14 @@ def non_blocking(route: str) -> bool:
     return "non_blocking=True" in route or "copy_in_chunks" in route
 
 
+def gives_array(route: str) -> bool:
+    """Whether what arrives at the host is a NumPy array."""
+    return "numpy(" in route
+
+
 def need(cell: Cell) -> Need:
     to_device = cell.direction == HOST_TO_DEVICE
-    array = bool(re.search(r"\ba\b", cell.route)) if to_device else "numpy(" in cell.route
+    array = bool(re.search(r"\ba\b", cell.route)) if to_device else gives_array(cell.route)
     return Need(cell.direction, cell.host, array, cell.memory == INTO)
 
 
