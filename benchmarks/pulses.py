@@ -119,7 +119,9 @@ class Watch:
             self.kinds["memory"] = MemoryPulse()
         self.prepare = prepare
         self.pulses = {kind: [] for kind in self.kinds}
+        self.waits = []  # how many samples had been taken when it waited: two looks lie between the last and the next
         self.waiting = []  # some of the pulses of waits
+        self.samples = 0
         allowed = float(os.environ.get(PATIENCE_VARIABLE, math.inf)) - _RECENT["processor"].waited
         self.patience = self.left = max(0.0, min(PATIENCE, allowed))
         self.began = self.stayed = 0  # samples that began in calm, and those of them that ended in it
@@ -140,7 +142,7 @@ class Watch:
         return self.calm
 
     def wait(self):
-        """Take pulses of the processor until one is calm, or patience ends; then look again, in place of the last."""
+        """Take pulses of the processor until one is calm, or patience ends; then look again."""
         start = kept = time.perf_counter()
         while True:
             seconds = pulse()
@@ -152,8 +154,7 @@ class Watch:
             if excess(seconds) <= CALM or now - start >= self.left:
                 break
         self.spend(now - start)
-        for taken in self.pulses.values():
-            taken.pop()
+        self.waits.append(self.samples)
         self.look()
 
     def spend(self, seconds):
@@ -167,6 +168,7 @@ class Watch:
         """
         began, start = self.calm, time.perf_counter()
         seconds, quiet = sample()
+        self.samples += 1
         calm = self.look() and began and quiet
         if not calm:
             self.spend(time.perf_counter() - start)
@@ -178,8 +180,9 @@ class Watch:
 
     def distances(self):
         """How far from the floor the pulses around each sample are, log units, the kinds added up: one a sample."""
-        kinds = [[excess(taken * UNITS, kind) for taken in pulses] for kind, pulses in self.pulses.items()]
-        return [sum(pair) for pair in zip(*(map(max, far, far[1:]) for far in kinds))]
+        far = [[excess(taken * UNITS, kind) for taken in pulses] for kind, pulses in self.pulses.items()]
+        places = [sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)]
+        return [sum(max(kind[place], kind[place + 1]) for kind in far) for place in places]
 
     def close(self):
         """Have the other processes know what this one waited; seconds."""

@@ -207,7 +207,7 @@ class StatementBenchmark(TimeBenchmark):
             if self.once:
                 break
         # the calm ones first, then those whose surroundings were the least disturbed, in the order they were taken
-        distances = watch.distances() or [0.0] * len(taken)
+        distances = watch.distances()
         best = sorted(range(len(taken)), key=lambda index: (not calm[index], distances[index]))[:count]
         samples = [taken[index] for index in sorted(best)]
         log(
@@ -219,6 +219,7 @@ class StatementBenchmark(TimeBenchmark):
             seconds=taken,
             disturbed=disturbed,
             pulses=watch.pulses,
+            waits=watch.waits,
             waiting=watch.waiting,
             waited=round(watch.close(), 4),
             took=round(time.perf_counter() - self._began, 4),

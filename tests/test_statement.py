@@ -1,7 +1,10 @@
 """StatementBenchmark takes the samples it says, of the statement it was given, and knows when it was disturbed."""
 
 import ast
+import itertools
 import json
+import math
+import os
 import pstats
 import re
 import shutil
@@ -13,11 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from analysis import calm
 from conftest import ROOT, run
 
 pytest.importorskip("torch")
 
-from benchmarks import statement
+from benchmarks import pulses, statement
 from benchmarks.statement import StatementBenchmark, measurement_version, samples_per_process
 
 
@@ -59,7 +63,21 @@ def log(tmp_path, monkeypatch):
 
 def clocks(monkeypatch, cpu):
     """Replace the CPU clock by ``cpu``; the wall clock stays."""
-    monkeypatch.setattr(statement, "time", SimpleNamespace(process_time=cpu, perf_counter=time.perf_counter))
+    clocks = SimpleNamespace(process_time=cpu, perf_counter=time.perf_counter, time=time.time)
+    monkeypatch.setattr(statement, "time", clocks)
+
+
+@pytest.fixture(autouse=True)
+def pulse(monkeypatch):
+    """Pulses of a machine that is calm, whatever this one is; a function that has them follow another course."""
+
+    def follow(course):
+        course = itertools.chain(course, itertools.repeat(25e-6))
+        monkeypatch.setattr(pulses, "pulse", lambda: next(course))
+
+    monkeypatch.setattr(pulses, "_RECENT", {"processor": pulses.Recent(), "memory": pulses.Recent()})
+    follow([])
+    return follow
 
 
 # Samples ------------------------------------------------------------------------------------------------------------
@@ -97,8 +115,9 @@ def test_class_may_say_how_many_samples():
     assert len(made.run(2)["samples"]) == 6
 
 
-def test_number_and_repeat_are_obeyed():
+def test_number_and_repeat_are_obeyed(monkeypatch):
     """asv hands the first process's number to the others, and --quick sets both."""
+    clocks(monkeypatch, time.perf_counter)
     made = benchmark(Counted, number=7, repeat=3, warmup_time=0)
     made.do_setup()
     result = made.run()
@@ -155,35 +174,129 @@ def test_planted_cost_is_read():
 # Disturbance --------------------------------------------------------------------------------------------------------
 
 
+FAST = time.perf_counter  # as CPU clock: the process always had its processor
+
+
 def test_quiet_machine(monkeypatch, log):
-    clocks(monkeypatch, time.perf_counter)
+    clocks(monkeypatch, FAST)
     made = benchmark()
     made.do_setup()
-    made.run()
+    result = made.run()
     (line,) = log()
-    assert (line["samples"], line["retaken"], line["disturbed"]) == (statement.SAMPLES, 0, 0)
+    assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == statement.SAMPLES
+    assert line["disturbed"] == line["waiting"] == [] and line["waited"] == 0
+    assert line["pulses"] == {"processor": [25_000] * (statement.SAMPLES + 1)}
     assert line["benchmark"] == "toy.Counted.timeit_call"
 
 
-def test_disturbed_samples_are_retaken(monkeypatch, log):
+def test_sample_without_a_processor_is_taken_again(monkeypatch, log):
     still = [0.0] * 6  # a CPU clock that stands still in three samples, and runs fast in the rest
     clocks(monkeypatch, lambda: still.pop() if still else 1e6 * time.perf_counter())
     made = benchmark(number=10)
     made.do_setup()
     result = made.run()
     (line,) = log()
-    assert len(result["samples"]) == statement.SAMPLES
-    assert (line["retaken"], line["disturbed"]) == (3, 0)
+    assert (len(line["seconds"]), line["disturbed"]) == (statement.SAMPLES + 3, [0, 1, 2])
+    assert result["samples"] == line["seconds"][3:]
 
 
-def test_retakes_are_bounded_and_what_stays_disturbed_is_counted(monkeypatch, log):
-    clocks(monkeypatch, lambda: 0.0)
-    made = benchmark()
+def test_sample_between_slow_pulses_is_taken_again(monkeypatch, log, pulse):
+    """The pulse after the 40th sample is slow, and three more of the wait that follows; then it is calm again."""
+    clocks(monkeypatch, FAST)
+    pulse([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first is thrown away, the second stands before the first sample
+    made = benchmark(repeat=50)
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert len(line["seconds"]) == 51 and line["waits"] == [40]
+    assert line["pulses"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
+    assert len(calm.judge(line, {"processor": 25_000}).samples) == 50
+
+
+def test_machine_that_got_faster_is_not_calm_either(monkeypatch, log, pulse):
+    """A clock that it does not hold: its samples would be beside the others' in the estimate."""
+    clocks(monkeypatch, FAST)
+    pulse([25e-6] * 42 + [20e-6])
+    made = benchmark(repeat=50)
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert len(line["seconds"]) > 50
+
+
+def test_patience_is_bounded(monkeypatch, log, pulse):
+    """What is still disturbed then is kept, the least disturbed of it, and its pulses say so."""
+    clocks(monkeypatch, FAST)
+    monkeypatch.setattr(pulses, "PATIENCE", 0.02)
+    pulse(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
+    made = benchmark(repeat=60)
     made.do_setup()
     result = made.run()
     (line,) = log()
-    assert len(result["samples"]) == statement.SAMPLES
-    assert (line["retaken"], line["disturbed"]) == (statement.RETAKES, statement.SAMPLES)
+    assert len(result["samples"]) == 60 and line["waited"] == pytest.approx(0.02, rel=0.2)
+    assert line["pulses"]["processor"][-1] == 50_000
+    assert pulses._RECENT["processor"].waited == line["waited"]
+
+
+def test_patience_of_all_processes_is_bounded(monkeypatch, log, pulse):
+    clocks(monkeypatch, FAST)
+    monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "5.0")
+    pulses._RECENT["processor"].waited = 5.0
+    pulse(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
+    made = benchmark(repeat=60)
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert line["waited"] == 0 and len(line["seconds"]) == 60
+
+
+def test_calls_that_calm_is_too_short_for_are_not_waited_for(monkeypatch, log):
+    """Every sample begins in calm and none ends in it: after HOPELESS of them the rest are taken as they come."""
+    clocks(monkeypatch, lambda: 0.0)
+    made = benchmark()
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert len(line["seconds"]) == statement.SAMPLES and len(line["disturbed"]) == statement.SAMPLES
+    assert line["waited"] == pulses.PATIENCE
+
+
+def test_large_samples_stand_between_memory_pulses(log):
+    class Large:
+        params = ([8, statement.LARGE],)
+        param_names = ["nbytes"]
+
+        def timeit_call(self, nbytes):
+            return "pass", {}
+
+    for nbytes, kinds in ((8, ["processor"]), (statement.LARGE, ["processor", "memory"])):
+        made = benchmark(Large, nbytes)
+        made.do_setup()
+        made.run(nbytes)
+        line = log()[-1]
+        assert list(line["pulses"]) == kinds
+        looks = len(line["seconds"]) + len(line["waits"]) + 1
+        assert all(len(taken) == looks for taken in line["pulses"].values())
+
+
+def test_device_s_own_clock_needs_no_pulses(log):
+    made = benchmark(pulsed=False)
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert line["pulses"] == {} and len(line["seconds"]) == statement.SAMPLES
+
+
+def test_processes_of_a_fork_server_share_what_they_saw():
+    recent = pulses.Recent()
+    child = os.fork()
+    if not child:
+        for _ in range(pulses.ANEW):
+            recent.add(30e-6)
+        recent.waited = 1.5
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert recent.waited == 1.5 and recent.floor() == pytest.approx(math.log(30e-6))
 
 
 def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
@@ -192,7 +305,7 @@ def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
     made.do_setup()
     made.run()
     (line,) = log()
-    assert (line["retaken"], line["disturbed"]) == (0, 0)
+    assert (len(line["seconds"]), line["disturbed"]) == (statement.SAMPLES, [])
 
 
 def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
@@ -224,7 +337,8 @@ def test_statement_of_several_calls_is_read_by_the_call():
     assert made.run()["samples"] == pytest.approx([1e-6] * statement.SAMPLES)
 
 
-def test_queue_is_drained_before_every_sample():
+def test_queue_is_drained_before_every_sample(monkeypatch):
+    clocks(monkeypatch, time.perf_counter)
     order = []
 
     def timeit_call(self):
@@ -233,7 +347,7 @@ def test_queue_is_drained_before_every_sample():
     made = benchmark(timeit_call=timeit_call, timer=time.perf_counter, number=2, repeat=3, drained=True, warmup_time=0)
     made.do_setup()
     made.run()
-    assert order[-9:] == ["drained", "call", "call"] * 3
+    assert order[-10:] == ["drained", "call", "call"] * 3 + ["drained"]
 
 
 # Skips --------------------------------------------------------------------------------------------------------------
@@ -357,7 +471,7 @@ def test_versions_are_the_measurement_s_alone(checkout, suite):
 
 
 ELSEWHERE = """
-import json, runpy, sys, types
+import importlib, json, pathlib, sys, types
 
 class Stub(types.ModuleType):
     def __getattr__(self, name):
@@ -365,7 +479,9 @@ class Stub(types.ModuleType):
 
 path, file, names = sys.argv[1], sys.argv[2], sys.argv[3:]
 sys.modules.update({name: Stub(name) for name in names})
-print(runpy.run_path(path)["measurement_version"](file))
+suite = sys.modules["benchmarks"] = types.ModuleType("benchmarks")
+suite.__path__ = [str(pathlib.Path(path).parent)]
+print(importlib.import_module("benchmarks.statement").measurement_version(file))
 """
 
 
@@ -388,7 +504,7 @@ def test_version_is_the_same_on(version, tmp_path):
     needed = [
         node.module
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("asv_runner")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("asv_runner")
     ]
     names = sorted({".".join(name.split(".")[:end]) for name in needed for end in range(1, name.count(".") + 2)})
     decided = tmp_path / "code.py"

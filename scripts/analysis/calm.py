@@ -80,20 +80,30 @@ class Process:
     number: int
 
 
+def places(line: Line) -> list[int]:
+    """Where in the list of pulses the one before each sample stands; the one behind it is the next.
+
+    One pulse lies between two samples, and two where the process waited in between.
+    """
+    waits = line["waits"]
+    if not waits:
+        return list(range(len(line["seconds"])))
+    return [sample + bisect_right(waits, sample) for sample in range(len(line["seconds"]))]
+
+
 def judge(line: Line, known: Mapping[str, float]) -> Process:
     """A process's calm samples, or, where they are fewer than LEAST, the ``wanted`` least disturbed ones."""
     seconds = line["seconds"]
     far = [[abs(math.log(pulse / known[kind])) for pulse in taken] for kind, taken in line["pulses"].items()]
-    beside = [list(map(max, kind, kind[1:])) for kind in far]  # of each kind, of each sample
-    calm = [all(distance <= NEAR for distance in pair) for pair in zip(*beside)] if far else [True] * len(seconds)
+    beside = [[max(kind[place], kind[place + 1]) for kind in far] for place in places(line)]  # each sample
+    calm = [all(distance <= NEAR for distance in kinds) for kinds in beside]
     for index in line["disturbed"]:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
     if enough:
         used = [sample for sample, good in zip(seconds, calm) if good]
     else:
-        total = [sum(pair) for pair in zip(*beside)] if far else [0.0] * len(seconds)
-        order = sorted(range(len(seconds)), key=lambda index: (not calm[index], total[index]))
+        order = sorted(range(len(seconds)), key=lambda index: (not calm[index], sum(beside[index])))
         used = [seconds[index] for index in sorted(order[: line["wanted"]])]
     return Process(used, enough, line["wanted"], line["number"])
 
@@ -138,7 +148,7 @@ def read(path: Path) -> list[Line]:
         if not count or not all(0 < sample < math.inf for sample in line["seconds"]):
             raise ValueError(f"{name_of(line)} took {line['seconds']}")
         for taken in line["pulses"].values():
-            if len(taken) != count + 1 or min(taken) <= 0:
+            if len(taken) != count + 1 + len(line["waits"]) or min(taken) <= 0:
                 raise ValueError(f"{name_of(line)} has {len(taken)} pulses around {count} samples")
         if not all(0 <= index < count for index in line["disturbed"]):
             raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
@@ -191,7 +201,7 @@ def share(lines: Iterable[Line], known: Mapping[str, float]) -> float:
         low, high = known[PROCESSOR] * math.exp(-NEAR), known[PROCESSOR] * math.exp(NEAR)
         near = [low <= pulse <= high for pulse in line["pulses"][PROCESSOR]]
         spent = [seconds * line["number"] for seconds in line["seconds"]]
-        calm += sum(took * (began + ended) / 2 for began, ended, took in zip(near, near[1:], spent))
+        calm += sum(took * (near[place] + near[place + 1]) / 2 for place, took in zip(places(line), spent))
         calm += POLL_SECONDS * sum(low <= pulse <= high for pulse in line["waiting"])
         watched = sum(spent) + POLL_SECONDS * len(line["waiting"])
         before = max(0.0, line["took"] - watched) + START_SECONDS
