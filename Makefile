@@ -1,8 +1,9 @@
-# make bench        measure torch and numpy of requirements.txt on this machine, build the page, print the answers
-# make bench-here   the same for the torch and numpy you already have: make bench-here PYTHON=python3
-# make test         lint and all tests
-# make report       build the pages of all machines, and of their histories, from reports/results
-# make check        is the suite's timing honest here? compares it with torch.utils.benchmark
+# make bench            measure torch and numpy of requirements.txt on this machine, build the page, print the answers
+# make bench-here       the same for the torch and numpy you already have: make bench-here PYTHON=python3
+# make test             lint and all tests
+# make report           build the pages of all machines, and of their histories, from reports/results
+# make benchmarks.json  describe benchmarks/ anew in reports/results, after a change there
+# make check            is the suite's timing honest here? compares it with torch.utils.benchmark
 PYTHON ?= python3
 PROFILE ?= quick
 VENV := .venv
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 ARGS ?=
 
-.PHONY: bench bench-here test lint report check clean
+.PHONY: bench bench-here test lint report benchmarks.json check clean
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
@@ -31,6 +32,9 @@ lint: $(VENV)/installed-dev
 
 report: $(VENV)/installed
 	$(BIN)/python scripts/report.py
+
+benchmarks.json: $(VENV)/installed
+	$(BIN)/python scripts/describe.py
 
 check: $(VENV)/installed
 	$(BIN)/python scripts/check_timing.py $(ARGS)

@@ -1,7 +1,9 @@
 """The checkout itself: what git holds of it, whatever else lies there, and that its parts agree."""
 
+import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, environment, export
@@ -36,3 +38,29 @@ def test_ci_runs_the_commands_of_the_readme_in_its_order():
     commands = re.findall(r"^(?:exec )?(make .+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     assert commands == ["make bench", "make test"]
     assert readme.index("$ make bench\n") < readme.index("`make test`")
+
+
+def test_the_committed_description_is_what_asv_finds(committed, checkout):
+    """Results are read by benchmarks.json: where it lags behind, a page misses benchmarks, and `make bench` changes it.
+
+    As git has it, since every run writes the file in the checkout.
+    """
+    done = checkout.asv("run", "--bench", "just-discover")
+    assert done.returncode == 0, done.stdout + done.stderr
+    path = Path("reports", "results", "benchmarks.json")
+    found, kept = (json.loads((root / path).read_text(encoding="utf-8")) for root in (checkout.root, committed))
+    different = sorted(name for name in found.keys() | kept.keys() if found.get(name) != kept.get(name))
+    told = f"make benchmarks.json, and git add {path}"
+    assert not different, f"{told}: {', '.join(different)}"
+    assert (checkout.root / path).read_bytes() == (committed / path).read_bytes(), told
+
+
+def test_benchmarks_are_described_without_a_trace_of_the_machine(checkout):
+    """By the command that the test above asks for: the same bytes as asv writes, and nothing else."""
+    done = checkout.run("scripts/describe.py")
+    assert (done.returncode, done.stdout) == (0, "reports/results/benchmarks.json\n"), done.stdout + done.stderr
+    described = checkout.results / "benchmarks.json"
+    assert [path for path in (checkout.root / "reports").rglob("*") if path.is_file()] == [described]
+    before = described.read_bytes()
+    assert checkout.asv("run", "--bench", "just-discover").returncode == 0
+    assert described.read_bytes() == before

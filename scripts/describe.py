@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""What can be measured? Writes reports/results/benchmarks.json, asv's description of benchmarks/, anew.
+
+    python scripts/describe.py     after a change of benchmarks/; measures nothing
+
+Every run of asv writes that file, and beside it what is known of the machine, which is no part of a change of
+benchmarks/. So asv runs in a copy of the code here, and only the description is kept.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.cli import Parser, UserError, run
+from measure import RESULTS, ROOT, check_asv
+
+CODE = ("benchmarks", "scripts")
+DESCRIPTION = "benchmarks.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    Parser(__doc__).parse_args(argv)
+    check_asv()
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch)
+        shutil.copy(ROOT / "asv.conf.json", copy)
+        for part in CODE:
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        command = [sys.executable, "-m", "asv", "run", "--bench", "just-discover"]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+        if done.returncode:
+            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+            raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        shutil.copy(copy / "reports" / "results" / DESCRIPTION, RESULTS)
+    print((RESULTS / DESCRIPTION).relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
