@@ -61,8 +61,8 @@ TIME, MOVED = 1.15, 0.01  # calm, new against before: seconds a cell, and the me
 
 # Seconds of each step of the quick profile on a 2-core machine: the estimate shown before anything is measured
 ESTIMATES = {
-    CALM: {NEW: 150, BEFORE: 140, PLANTED: 150, PAIRS: 30},
-    NOISE: {NEW: 320, BEFORE: 240, PLANTED: 300, PAIRS: 30},
+    CALM: {NEW: 150, BEFORE: 140, PLANTED: 250, PAIRS: 30},
+    NOISE: {NEW: 320, BEFORE: 240, PLANTED: 450, PAIRS: 30},
 }
 
 KIB, MIB = 2**10, 2**20
@@ -514,8 +514,8 @@ class Row:
     kept: Mapping[str, bool]
 
 
-def percent(value: float) -> str:
-    return f"{value:.1%}".replace("%", " %")
+def percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %"
 
 
 def column(condition: str, code: str) -> str:
@@ -550,17 +550,17 @@ def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
     of_sides(
         "A/A of two runs: the median cell differs by",
-        f"at most {MEDIAN:.0%}",
+        f"at most {percent(MEDIAN, 0)}",
         lambda own: percent(own["spread"]["all"]["median"]),
         lambda own: own["spread"]["all"]["median"] <= MEDIAN,
     )
     of_sides(
         "nine cells in ten differ by at most",
-        f"{NINE_IN_TEN:.0%}",
+        percent(NINE_IN_TEN, 0),
         lambda own: percent(own["spread"]["all"]["nine"]),
         lambda own: own["spread"]["all"]["nine"] <= NINE_IN_TEN,
     )
-    of_sides(f"cells beyond {NINE_IN_TEN:.0%}", "", lambda own: percent(own["spread"]["all"]["beyond"]))
+    of_sides(f"cells beyond {percent(NINE_IN_TEN, 0)}", "", lambda own: percent(own["spread"]["all"]["beyond"]))
     for name in SIZES:
         if any(name in own["spread"] for own in sides.values()):
             of_sides(f"{name}: median, nine in ten", "", partial(_of_class, name))
@@ -577,13 +577,13 @@ def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     )
     of_conditions(
         "figures, new ÷ before, the median cell",
-        f"calm: within {MOVED:.0%}",
+        f"calm: within {percent(MOVED, 0)}",
         "against",
         lambda own: f"{own['figures']:.3f}",
         lambda own: abs(own["figures"] - 1) <= MOVED,
         (CALM,),
     )
-    slower = f"{MADE['new'] / COUNTED - 1:.0%}"
+    slower = percent(MADE["new"] / COUNTED - 1, 0)
     of_conditions(
         f"{slower} slowdown of `{ROUTE}`, {ROUNDS} processes a side: found in",
         "every cell",
@@ -682,7 +682,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--before", metavar="REV", help="a git revision to measure beside this code")
     parser.add_argument("--runs", type=int, help=f"runs of this code in each condition (default: {RUNS})")
-    parser.add_argument("--only", metavar="REGEX", help="restrict the runs to benchmarks whose name matches")
+    parser.add_argument(
+        "--only",
+        metavar="REGEX",
+        help="restrict the runs to benchmarks whose name matches (the slowdown has cells of its own)",
+    )
     parser.add_argument("--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both")
     parser.add_argument("--quick", action="store_true", help="try this script: two small runs, which show nothing")
     parser.add_argument("--resume", metavar="DIR", type=Path, help="go on with a check that was interrupted")
@@ -729,6 +733,10 @@ def measure(place: Workplace, planned: Sequence[Step], restricted: bool) -> None
         f"machine{', less with fewer cells' if restricted else ''}",
         flush=True,
     )
+    if left and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1):
+        print(
+            f"something else runs here (load average {os.getloadavg()[0]:.1f}): what is called calm is not", flush=True
+        )
     taken = estimated = 0.0
     for number, step in enumerate(left, 1):
         started = time.monotonic()

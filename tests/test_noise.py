@@ -338,7 +338,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
     _, printed = shown(place, capsys)
     assert line_of(printed, " | promise") == ["", "promise", "calm", "calm, before", "noise", "noise, before", "kept"]
     median = line_of(printed, "A/A of two runs")
-    assert median[1:] == ["at most 2%", "1.0 %", "9.1 %", "1.0 %", "9.1 %", "yes"]
+    assert median[1:] == ["at most 2 %", "1.0 %", "9.1 %", "1.0 %", "9.1 %", "yes"]
     assert line_of(printed, "nine cells in ten")[2:4] == ["1.0 %", "18.2 %"]
     assert line_of(printed, "cells beyond")[2:4] == ["0.0 %", "50.0 %"]
     assert line_of(printed, "≤ 4 KiB")[2:4] == ["1.0 %, 1.0 %", "18.2 %, 18.2 %"]
@@ -355,7 +355,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
         (Step(NOISE, NEW, 2), ran(1.03), "A/A of two runs"),
         (Step(NOISE, NEW, 2), ran({"a": 1.2}), "nine cells in ten"),
         (Step(CALM, NEW, 2), ran(1.01, seconds=150.0), "time, new"),
-        (Step(CALM, PLANTED), {"first": said(["slower", "inconclusive"], check_noise.ROUTE), "fresh": FOUND}, "10%"),
+        (Step(CALM, PLANTED), {"first": said(["slower", "inconclusive"], check_noise.ROUTE), "fresh": FOUND}, "10 %"),
         (Step(NOISE, PLANTED), {"first": both(FOUND, said(["faster"])), "fresh": FOUND}, "unchanged cells"),
         (Step(CALM, PAIRS), [said(["no change"]), said(["slower"], code=1)], "A/A comparisons"),
     ],
