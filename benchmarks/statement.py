@@ -37,6 +37,7 @@ WARMUP_SECONDS = 0.02
 WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
 WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
 QUIET = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
+FASTEST = 1e12  # bytes a second that no memory moves: a call that takes less time than its bytes would moves none
 REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which memory pulses emptied
 DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects what asv's results have no place for
@@ -190,10 +191,12 @@ class StatementBenchmark(TimeBenchmark):
         cells = list(itertools.product(*self._params))
         count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)]
         number = 1 if self.once else self._warm_up(timer)
-        memory = self._nbytes(params) >= LARGE and not self.once
+        nbytes = self._nbytes(params)
+        once = timer.timeit(1) if nbytes >= LARGE and not self.once else 0.0
+        memory = once > nbytes / FASTEST
+        refresh = memory and once < REFRESH
         watch = pulses.Watch(self.pulsed, memory, prepare)
         taken, calm, disturbed = [], [], []
-        refresh = memory and timer.timeit(1) < REFRESH
         while sum(calm) < count and (len(taken) < count or watch.left > 0):
             if not watch.calm and watch.left > 0:
                 watch.wait()

@@ -17,7 +17,7 @@ import interleave
 import numpy as np
 import pytest
 import resultfiles
-from analysis import comparison, comparison_figure
+from analysis import calm, comparison, comparison_figure
 from analysis import comparison_words as words
 from analysis.cli import UserError
 from analysis.comparison import FAILED, FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS, Settings
@@ -654,8 +654,11 @@ def test_both_sides_are_measured_in_turns(tmp_path, home):
     result = collected(
         tmp_path, ["installed", sys.executable], r"conversion.NumpyToTorch.*'torch\.from_numpy\(a\)'.*, 8\)", 2
     )
-    assert result.interleaved and result.cells["paired"].all() and len(result.cells) == 1
-    assert set(result.cells["base_processes"]) == set(result.cells["new_processes"]) == {2}
+    assert result.interleaved and len(result.cells) == 1
+    for side in ("base", "new"):  # how many of them were calm is the machine's business
+        (taken,) = (tmp_path / side).rglob(f"*{calm.SUFFIX}")
+        assert {line["round"] for line in calm.read(taken)} == {0, 1}
+        assert set(result.cells[f"{side}_processes"]) <= {1, 2}
     assert result.base["toolchain"] == result.new["toolchain"]
     assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}
 

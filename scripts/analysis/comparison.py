@@ -190,7 +190,7 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     logs = np.full((len(names), place.max() + 1 if len(place) else 0), np.nan)
     seconds = processes["seconds"].to_numpy(dtype=float)
     logs[codes, place] = np.log(np.where(seconds > 0, seconds, np.nan))
-    first = processes.drop_duplicates("cell")[[*columns, "status", "reason", "samples"]]
+    first = processes.drop_duplicates("cell")[[*columns, *ONE_SIDE]]
     cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
     cells = cells.drop_duplicates("cell").set_index("cell")
     padded = np.full((len(cells), logs.shape[1]), np.nan)
@@ -287,7 +287,8 @@ def compare(
     interleaved = is_interleaved(*sides)
     _refuse(table, sides, settings)
 
-    paired = _paired(logs, sides, interleaved)
+    paired = _paired(logs, interleaved)
+    logs = _in_pairs(logs, paired)
     table["noise"] = family = families(table, contracts)
     open_cells = (table["verdict"] == "").to_numpy()
     controls = (table["family"] == CONTROLS).to_numpy()[open_cells]
@@ -296,6 +297,7 @@ def compare(
     estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], session, controls)
     check = self_check(part[0], family[open_cells], paired[open_cells], settings)
     decided = _decide(part[0], part[1], paired[open_cells], estimated, settings)
+    _withhold_busy(decided, *(table.loc[open_cells, f"{side}_calm"] for side in ("base", "new")))
     if fresh is not None:
         _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings)
     for column in decided.columns:
@@ -338,6 +340,8 @@ def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
     return np.where((place >= 0)[:, None], logs[place], np.nan)
 
 
+NEVER_CALM = "the machine was never calm"  # begins the reason of a cell that is not decided for that
+ONE_SIDE = ("status", "reason", "samples", "calm")  # what each side says of a cell
 FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
 
 
@@ -347,10 +351,10 @@ def _joined(
     """The union of both sides' cells, indexed by cell, with the verdicts that need no statistics; log seconds."""
     names = new[0].index.union(base[0].index, sort=False)
     table = new[0].reindex(names).combine_first(base[0].reindex(names)).loc[names]
-    table = table.drop(columns=["status", "reason", "samples", "version"])
+    table = table.drop(columns=[*ONE_SIDE, "version"])
     logs = []
     for (cells, own), side in zip((base, new), ("base", "new")):
-        for column in ("status", "reason", "samples", "version"):
+        for column in (*ONE_SIDE, "version"):
             table[f"{side}_{column}"] = cells[column].reindex(names)
         logs.append(_aligned(cells, own, names))
         table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
@@ -399,14 +403,23 @@ def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, An
     table.loc[samples | versions, "verdict"] = NOT_COMPARABLE
 
 
-def _paired(
-    logs: tuple[Floats, Floats], sides: tuple[Mapping[str, Any], Mapping[str, Any]], interleaved: bool
-) -> Bools:
-    """Cells (cells,) of which every round of an interleaved collection gave a process to both sides."""
+def _paired(logs: tuple[Floats, Floats], interleaved: bool) -> Bools:
+    """Cells (cells,) of an interleaved collection with enough rounds that gave both sides a process, or with all."""
     if not interleaved:
         return np.zeros(len(logs[0]), dtype=bool)
-    whole = [np.isfinite(side).sum(axis=1) == own["rounds"] for side, own in zip(logs, sides)]
-    return whole[0] & whole[1]
+    width = min(side.shape[1] for side in logs)
+    one, other = (np.isfinite(side[:, :width]) for side in logs)
+    return ((one & other).sum(axis=1) >= MIN_PROCESSES) | (one == other).all(axis=1)
+
+
+def _in_pairs(logs: tuple[Floats, Floats], paired: Bools) -> tuple[Floats, Floats]:
+    """The same without the processes of paired cells that have no counterpart on the other side."""
+    width = min(side.shape[1] for side in logs)
+    both = np.isfinite(logs[0][:, :width]) & np.isfinite(logs[1][:, :width])
+    drop = paired[:, None] & ~both
+    if not paired.any():
+        return logs
+    return np.where(drop, np.nan, logs[0][:, :width]), np.where(drop, np.nan, logs[1][:, :width])
 
 
 def judge(estimated: Estimate, enough: Bools, settings: Settings, silent: int = 0) -> pd.DataFrame:
@@ -460,6 +473,19 @@ def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, setti
     )
 
 
+def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> None:
+    """Decide nothing, in place, of cells that one side never saw calm: the machine may be what differs."""
+    busy = [[value is False for value in side] for side in (base, new)]
+    for place, (one, other) in enumerate(zip(*busy)):
+        if one or other:
+            who = "both sides" if one and other else "base" if one else "new"
+            decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [
+                INCONCLUSIVE,
+                f"never calm in {who}",
+                False,
+            ]
+
+
 def _decide_fresh(
     decided: pd.DataFrame,
     names: pd.Index,
@@ -475,7 +501,8 @@ def _decide_fresh(
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
     logs = [_aligned(cells, own, names) for cells, own in parts]
-    paired = _paired((logs[0], logs[1]), sides, is_interleaved(*sides))
+    paired = _paired((logs[0], logs[1]), is_interleaved(*sides))
+    logs = list(_in_pairs((logs[0], logs[1]), paired))
     close = decided["close"].to_numpy(dtype=bool)
     taken = close | (np.isfinite(logs[0]).any(axis=1) & np.isfinite(logs[1]).any(axis=1))
     if not close.any():
@@ -486,6 +513,7 @@ def _decide_fresh(
     estimated = Estimate(*(value[judged] for value in vars(estimated).values()))
     again = _decide(base[judged], new[judged], pairs[judged], estimated, settings)
     again[["fresh", "close"]] = True
+    _withhold_busy(again, *(cells["calm"].reindex(names[chosen]) for cells, _ in parts))
     decided["q"] = np.nan  # of the first stage: it flags nothing
     for column in again.columns:
         decided[column] = decided[column].astype(again[column].dtype)

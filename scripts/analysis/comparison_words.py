@@ -15,7 +15,19 @@ from typing import Any, TextIO
 import pandas as pd
 
 from . import show
-from .comparison import FAILED, FASTER, GONE, INCONCLUSIVE, NEW, NO_CHANGE, NOT_COMPARABLE, SLOWER, VERDICTS, Comparison
+from .comparison import (
+    FAILED,
+    FASTER,
+    GONE,
+    INCONCLUSIVE,
+    NEVER_CALM,
+    NEW,
+    NO_CHANGE,
+    NOT_COMPARABLE,
+    SLOWER,
+    VERDICTS,
+    Comparison,
+)
 from .results import PARAMETERS
 from .show import Code, Line
 
@@ -80,7 +92,7 @@ def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
 
 def _undecided(row: Mapping[str, Any], comparison: Comparison) -> str:
     seen = f"{number(row['low95'])}–{number(row['high95'])}; " if math.isfinite(row["low95"]) else ""
-    if str(row["reason"]).startswith("withheld"):
+    if str(row["reason"]).startswith(("withheld", NEVER_CALM)):
         return seen + row["reason"]
     more = int(row["more"]) if math.isfinite(row["more"]) else 0
     wanted = f"about {more:,} more process{'es' if more > 1 else ''}"
