@@ -29,6 +29,7 @@ from analysis.transfers import Transfers
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 HISTORY = "history"  # beside the directories of machines
+CALM = 0.9  # share of the time at full speed from which a machine is called calm
 LEGEND: tuple[Line, ...] = (
     (
         "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
@@ -99,6 +100,8 @@ def facts_of(results: Results) -> tuple[str, ...]:
         facts += [f"torch {torch}", f"numpy {numpy}", f"Python {at['python']}" if at.get("python") else ""]
         facts.append(f"{on['cpu']}, {on['cores_allowed']} cores" if on.get("cpu") and on.get("cores_allowed") else "")
         facts.append(tables.device_of(at))
+        if isinstance(record.get("calm"), (int, float)):
+            facts.append(f"at full speed {show.percent(record['calm'])} of the time")
         facts += [str(record.get("started", ""))[:10], f"profile {record['profile']}" if record.get("profile") else ""]
     else:
         python = [*results.processes["python"], *results.values["python"], *results.missing["python"]][0]
@@ -109,6 +112,24 @@ def facts_of(results: Results) -> tuple[str, ...]:
         each = f"{low}" if low == high else f"{low} to {high}"
         facts.append(f"{len(counts):,} timed cells, {each} process{'es' if high > 1 else ''} each")
     return tuple(fact for fact in facts if fact)
+
+
+def busy_machine(results: Results) -> str:
+    """How busy the machine was and what that means for the figures; "" where it was calm, or nobody watched."""
+    share = results.runs[-1].get("calm") if results.runs else None
+    timed = results.processes
+    never = timed[timed["calm"].eq(False)]["cell"].nunique()
+    if share is None or (share >= CALM and not never):
+        return ""
+    speed = f"it ran at full speed {show.percent(share)} of the time"
+    was = f"The machine was busy: {speed}." if share < CALM else f"The machine was calm for the most part: {speed}."
+    if not never:
+        return f"{was} Every figure rests on samples that were taken then."
+    cells = timed["cell"].nunique()
+    return (
+        f"{was} Figures rest on samples that were taken then. {never} of {cells} cells never had any: they are marked "
+        f"{show.BUSY}, and nothing is decided by them."
+    )
 
 
 def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], moved: Transfers) -> tuple[Line, ...]:
@@ -128,6 +149,9 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], 
                 "those of the processes, not confidence intervals.",
             )
         )
+    busy = busy_machine(results)
+    if busy:
+        found.append((busy,))
     if others:
         found.append((f"The latest run is shown. There are results of {show.join(others)}, too.",))
     if results.unknown:

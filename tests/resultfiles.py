@@ -148,3 +148,36 @@ def once(name, times, group="PinnedMemory"):
     sizes = [n for n in times if n is not None]
     cells = {(n,) if sizes else (): value for n, value in times.items()}
     return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)
+
+
+def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", machine="box", commit="c0ffee00" * 5):
+    """Beside the result file of ``write``, the samples of a benchmark with their pulses, a process a round.
+
+    slow: (cell's parameters, round) during which the machine ran at half its speed; pulses and samples say so
+    """
+    lines = []
+    rounds = max(len(value) for value in bench.cells.values() if isinstance(value, list))
+    for number in range(rounds):
+        for key, value in bench.cells.items():
+            pulse = 50_000 if (key, number) in slow else 25_000
+            lines.append(
+                {
+                    "run": run,
+                    "benchmark": bench.name,
+                    "params": [repr(parameter) for parameter in key],
+                    "at": 1000.0 + len(lines),
+                    "round": number,
+                    "wanted": SAMPLES,
+                    "number": 10,
+                    "seconds": [value[number]] * SAMPLES,
+                    "disturbed": [],
+                    "pulses": {"processor": [pulse] * (SAMPLES + 1)},
+                    "waits": [],
+                    "waiting": [],
+                    "waited": 0.0,
+                    "took": 0.1,
+                }
+            )
+    path = root / machine / f"{commit[:8]}-toolchain-py3.11.ndjson"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path

@@ -230,3 +230,96 @@ def test_a_result_of_another_kind_is_one_clear_line(results, column, value):
     path.write_text(json.dumps(file))
     with pytest.raises(UserError, match="not a result file of this suite"):
         load(results)
+
+
+# Samples between pulses ---------------------------------------------------------------------------------------------
+
+SIZES = tuple(range(8, 108))
+ROUTE = "torch.from_numpy(a)"
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """A function: results of four processes a cell, those of them that are named at half the machine's speed."""
+
+    def make(*slow):
+        times = {(ROUTE, n): [2e-6 if (n, k) in slow else 1e-6 for k in range(4)] for n in SIZES}
+        bench = conversion(times, [contract(ROUTE, "alias")])
+        resultfiles.write(tmp_path, [bench])
+        resultfiles.watched(tmp_path, bench, {((ROUTE, "float32", n), k) for n, k in slow})
+        return tmp_path
+
+    return make
+
+
+def of(loaded, nbytes):
+    return loaded.processes[loaded.processes["nbytes"] == nbytes]
+
+
+def test_calm_processes_alone_are_used(busy):
+    loaded = load(busy((8, 0), (8, 3)))
+    assert list(of(loaded, 8)["process"]) == [1, 2], "processes keep the number of their round"
+    assert list(of(loaded, 8)["seconds"]) == [1e-6, 1e-6] and all(of(loaded, 8)["calm"])
+    assert list(of(loaded, 9)["process"]) == [0, 1, 2, 3]
+
+
+def test_cell_that_never_was_calm_says_so(busy):
+    loaded = load(busy(*((8, k) for k in range(4))))
+    assert list(of(loaded, 8)["seconds"]) == [2e-6] * 4
+    assert list(of(loaded, 8)["calm"]) == [False] * 4
+    table = summarize(loaded.processes).set_index("nbytes")
+    assert not table.loc[8, "calm"] and table.loc[9, "calm"]
+
+
+def test_calm_is_judged_with_the_whole_run_in_sight(busy):
+    """Of a machine that is always at half its speed nobody can tell: its floor is that."""
+    loaded = load(busy(*((n, k) for n in SIZES for k in range(4))))
+    assert all(loaded.processes["calm"])
+
+
+def test_results_taken_by_hand_since_have_no_pulses(busy, tmp_path):
+    """asv run without scripts/run.py replaces samples of some cells, and nobody watched then."""
+    path = busy((8, 0)) / "box" / "c0ffee00-toolchain-py3.11.json"
+    file = json.loads(path.read_text())
+    (entry,) = file["results"].values()
+    entry[6][0] = [3e-6] * 8
+    path.write_text(json.dumps(file))
+    loaded = load(tmp_path)
+    assert list(of(loaded, 8)["seconds"]) == [3e-6, 3e-6] and list(of(loaded, 8)["calm"]) == [None, None]
+    assert all(of(loaded, 9)["calm"])
+
+
+def test_second_visit_goes_on_counting(busy, tmp_path):
+    root = busy()
+    path = root / "box" / "c0ffee00-toolchain-py3.11.ndjson"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in [*lines, *({**line, "run": "again"} for line in lines)])
+    )
+    assert list(of(load(root), 8)["process"]) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pulses": {"processor": [1, 2]}},
+        {"pulses": {"processor": [0] * (resultfiles.SAMPLES + 1)}},
+        {"seconds": [-1.0] * resultfiles.SAMPLES},
+        {"seconds": []},
+        {"disturbed": [99]},
+        {"disturbed": None},
+        {"round": "one"},
+        {"run": None},
+        {"pulses": None},
+        {"waits": None},
+    ],
+    ids=str,
+)
+def test_broken_samples_are_named_in_one_line(busy, change):
+    root = busy()
+    path = root / "box" / "c0ffee00-toolchain-py3.11.ndjson"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(lines[0]), **change}), *lines[1:]]))
+    with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.ndjson is broken .*restore it from git") as told:
+        load(root)
+    assert "\n" not in str(told.value)

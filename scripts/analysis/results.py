@@ -40,6 +40,8 @@ CONTRACT = {
 RECORD = {
     **dict.fromkeys(("toolchain", "settings", "conditions", "conditions.caches", "skipped", "disturbed_cells"), dict),
     **dict.fromkeys(("toolchain.tag", "toolchain.torch", "toolchain.numpy", "command", "started"), str),
+    "floors": dict,
+    "calm": (int, float, type(None)),
     **dict.fromkeys(("samples", "retaken", "disturbed", "seconds", "conditions.memory_bytes"), (int, float)),
 }
 

@@ -1,0 +1,151 @@
+"""Rounds: what was not calm gets another process, within the time that is said, and asv's figures follow."""
+
+import json
+import re
+import statistics
+
+import measure
+import pytest
+from analysis import calm
+
+CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
+
+
+def line(cell, slow=False, waited=0.0, took=0.1):
+    """What a process logs of a cell."""
+    name, _, params = cell.rstrip(")").partition("(")
+    pulse = 50_000 if slow else 25_000
+    return {
+        "benchmark": name,
+        "params": [params],
+        "at": 0.0,
+        "wanted": 4,
+        "number": 10,
+        "seconds": [1e-6] * 4,
+        "disturbed": [],
+        "pulses": {"processor": [pulse] * 5},
+        "waits": [],
+        "waiting": [],
+        "waited": waited,
+        "took": took,
+    }
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A function: rounds of an asv that logs what ``slow(cell, attempt)`` says; its calls, the state, the record."""
+
+    def take(slow, rounds=1, took=0.1, earlier=True, budget=1000.0):
+        attempts, calls = {}, []
+
+        def round_of(patterns, machine, log, advance, append, commit="", patience=0.0):
+            chosen = [cell for cell in CELLS if any(re.search(pattern, cell) for pattern in patterns)]
+            calls.append((len(chosen), append, patience))
+            with log.open("a", encoding="utf-8") as file:
+                for cell in chosen:
+                    attempts[cell] = attempts.get(cell, 0) + 1
+                    file.write(json.dumps(line(cell, slow(cell, attempts[cell]), took=took)) + "\n")
+
+        monkeypatch.setattr(measure, "round_of", round_of)
+        monkeypatch.setattr(measure, "PATIENCE", budget / len(CELLS) / rounds)
+        state = measure.State(tmp_path / "state")
+        record = {"rounds": 0, "seconds": 0.0, "waited": 0.0, "machine": "box"}
+        state.start(record)
+        for number in range(rounds):
+            measure.take_round(
+                record, state, number, [r"^toy\.Toy.*"], len(CELLS), lambda done: None, "", number > 0, earlier
+            )
+        return calls, state, record
+
+    return take
+
+
+def test_calm_machine_takes_nothing_again(machine):
+    calls, state, record = machine(lambda cell, attempt: False, rounds=2)
+    assert [(count, append) for count, append, _ in calls] == [(60, False), (60, True)]
+    assert record["waited"] == 0 and record["rounds"] == 2
+    assert {each["round"] for each in state.lines()} == {0, 1}
+
+
+def test_cell_that_was_not_calm_gets_another_process_of_its_round(machine):
+    lost = CELLS[7]
+    calls, state, _ = machine(lambda cell, attempt: cell == lost and attempt == 1)
+    assert [count for count, _, _ in calls] == [60, 1]
+    own = [each for each in state.lines() if calm.name_of(each) == lost]
+    assert [each["round"] for each in own] == [0, 0]
+    (process,) = calm.chosen({"run": "", **each} for each in state.lines())[lost].values()
+    assert process.calm
+
+
+def test_passes_are_bounded(machine):
+    calls, state, _ = machine(lambda cell, attempt: cell in CELLS[:3])
+    assert [count for count, _, _ in calls] == [60, *[3] * measure.PASSES]
+    summed = measure.summary(state.lines())
+    assert set(summed["disturbed_cells"]) == set(CELLS[:3])
+    assert summed["calm"] == pytest.approx(0.9, abs=0.06) and summed["floors"] == {"processor": 25_000.0}
+
+
+def test_budget_is_kept(machine):
+    """Twelve cells are lost, a process of each takes two seconds, and after asv's start there is time for five."""
+    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=measure.START + 11.0)
+    assert calls[1][0] == 5
+    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=measure.START + 1.0)
+    assert len(calls) == 1, "no time for one"
+
+
+def test_patience_of_a_round_leaves_some_for_its_end(machine):
+    calls, _, _ = machine(lambda cell, attempt: False, rounds=2, budget=100.0)
+    assert [round(patience, 1) for _, _, patience in calls] == [33.3, 66.7], (
+        "what the first did not use is the second's"
+    )
+
+
+def test_earlier_rounds_are_judged_again(machine):
+    """A first round that lay wholly in a slow phase looks calm until the second has shown what the machine can do."""
+    calls, state, _ = machine(lambda cell, attempt: attempt == 1, rounds=2)
+    assert [count for count, _, _ in calls][:3] == [60, 60, 60]
+    found = calm.chosen({"run": "", **each} for each in state.lines())
+    assert all(len(own) == 2 and all(process.calm for process in own.values()) for own in found.values())
+
+
+def test_sides_in_turns_leave_earlier_rounds_as_they_are(machine):
+    """The other side's process that ran beside one of them is long gone."""
+    calls, _, _ = machine(lambda cell, attempt: attempt == 1, rounds=2, earlier=False)
+    assert [count for count, _, _ in calls] == [60, 60]
+
+
+def test_cells_that_never_were_calm_come_first(machine):
+    lost = CELLS[50:52]
+    calls, state, _ = machine(
+        lambda cell, attempt: cell in lost or (cell in CELLS[:10] and attempt > 1),
+        rounds=2,
+        took=2.0,
+        budget=measure.START + 5.0,
+    )
+    assert [calm.name_of(each) for each in state.lines()[-2:]] == lost
+
+
+def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):
+    floor = "limits.Floor.timeit_floor"
+    done = checkout.run("scripts/run.py", "--only", r"limits\.Floor", "--no-report", "--machine", checkout.machine)
+    assert done.returncode == 0, done.stdout + done.stderr
+    path = checkout.result_file()
+    lines = calm.read(path.with_suffix(calm.SUFFIX))
+    assert {each["round"] for each in lines} == {0, 1, 2, 3}
+    (record,) = map(json.loads, path.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines())
+    assert {each["run"] for each in lines} == {record["started"]}
+    assert 0 < record["calm"] <= 1 and list(record["floors"]) == ["processor"]
+    assert f"full speed {record['calm']:.0%} of the time" in done.stdout
+    chosen = calm.chosen(lines)
+    for params, (value, samples) in checkout.cells(floor).items():
+        own = [s for process in chosen[f"{floor}({params[0]})"].values() for s in process.samples]
+        assert samples == own and value == pytest.approx(statistics.median(own))
+
+    # another run replaces the samples of its cells and leaves the others
+    again = checkout.run(
+        "scripts/run.py", "--only", r"limits\.Memcpy", "--rounds", "1", "--no-report", "--machine", checkout.machine
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    after = calm.read(path.with_suffix(calm.SUFFIX))
+    assert [each for each in after if each["benchmark"] == floor] == lines
+    assert {each["run"] for each in after} - {record["started"]}
