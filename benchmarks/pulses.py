@@ -123,7 +123,8 @@ class Watch:
         self.waiting = []  # some of the pulses of waits
         self.samples = 0
         allowed = float(os.environ.get(PATIENCE_VARIABLE, math.inf)) - _RECENT["processor"].waited
-        self.patience = self.left = max(0.0, min(PATIENCE, allowed))
+        self.patience = max(0.0, min(PATIENCE, allowed))
+        self.waited = 0.0
         self.began = self.stayed = 0  # samples that began in calm, and those of them that ended in it
         for take in self.kinds.values():
             take()  # meets its own code and memory for the first time in this process
@@ -143,7 +144,8 @@ class Watch:
 
     def wait(self):
         """Take pulses of the processor until one is calm, or patience ends; then look again."""
-        start = kept = time.perf_counter()
+        start, left = time.perf_counter(), self.left
+        kept = start
         while True:
             seconds = pulse()
             now = time.perf_counter()
@@ -151,15 +153,17 @@ class Watch:
                 kept = now
                 self.waiting.append(round(seconds / UNITS))
                 _RECENT["processor"].add(seconds)
-            if excess(seconds) <= CALM or now - start >= self.left:
+            if excess(seconds) <= CALM or now - start >= left:
                 break
-        self.spend(now - start)
+        self.waited += now - start
         self.waits.append(self.samples)
         self.look()
 
-    def spend(self, seconds):
-        """Count time that calm would not have taken."""
-        self.left = max(0.0, self.left - seconds)
+    @property
+    def left(self):
+        """Seconds that it may still wait."""
+        hopeless = self.began >= HOPELESS and not self.stayed
+        return 0.0 if hopeless else max(0.0, self.patience - self.waited)
 
     def judge(self, sample):
         """Take a sample by calling ``sample``: seconds, whether it had the processor throughout, whether it is calm.
@@ -170,12 +174,10 @@ class Watch:
         seconds, quiet = sample()
         self.samples += 1
         calm = self.look() and began and quiet
-        if not calm:
-            self.spend(time.perf_counter() - start)
+        if not calm and self.left > 0:  # after that it is one of the samples that are taken as they come
+            self.waited += time.perf_counter() - start
         self.began += began
         self.stayed += calm
-        if self.began >= HOPELESS and not self.stayed:
-            self.left = 0.0
         return seconds, quiet, calm
 
     def distances(self):
@@ -186,9 +188,8 @@ class Watch:
 
     def close(self):
         """Have the other processes know what this one waited; seconds."""
-        waited = self.patience - self.left
-        _RECENT["processor"].waited += waited
-        return waited
+        _RECENT["processor"].waited += self.waited
+        return self.waited
 
 
 def excess(seconds, kind="processor"):

@@ -235,7 +235,7 @@ def test_patience_is_bounded(monkeypatch, log, pulse):
     (line,) = log()
     assert len(result["samples"]) == 60 and line["waited"] == pytest.approx(0.02, rel=0.2)
     assert line["pulses"]["processor"][-1] == 50_000
-    assert pulses._RECENT["processor"].waited == line["waited"]
+    assert pulses._RECENT["processor"].waited == pytest.approx(line["waited"], abs=1e-4)
 
 
 def test_patience_of_all_processes_is_bounded(monkeypatch, log, pulse):
@@ -258,25 +258,29 @@ def test_calls_that_calm_is_too_short_for_are_not_waited_for(monkeypatch, log):
     made.run()
     (line,) = log()
     assert len(line["seconds"]) == statement.SAMPLES and len(line["disturbed"]) == statement.SAMPLES
-    assert line["waited"] == pulses.PATIENCE
+    assert line["waited"] < pulses.PATIENCE / 2
 
 
 def test_large_samples_stand_between_memory_pulses(log):
+    """Where the bytes are moved: an alias of 16 MiB takes less time than any memory would."""
+
     class Large:
-        params = ([8, statement.LARGE],)
-        param_names = ["nbytes"]
+        params = ([8, statement.LARGE], ["pass", "sum(range(10_000))"])
+        param_names = ["nbytes", "code"]
 
-        def timeit_call(self, nbytes):
-            return "pass", {}
+        def timeit_call(self, nbytes, code):
+            return code, {}
 
-    for nbytes, kinds in ((8, ["processor"]), (statement.LARGE, ["processor", "memory"])):
-        made = benchmark(Large, nbytes)
-        made.do_setup()
-        made.run(nbytes)
-        line = log()[-1]
-        assert list(line["pulses"]) == kinds
-        looks = len(line["seconds"]) + len(line["waits"]) + 1
-        assert all(len(taken) == looks for taken in line["pulses"].values())
+    for nbytes in Large.params[0]:
+        for code in Large.params[1]:
+            made = benchmark(Large, nbytes, code)
+            made.do_setup()
+            made.run(nbytes, code)
+            line = log()[-1]
+            moved = nbytes == statement.LARGE and code != "pass"
+            assert list(line["pulses"]) == ["processor", "memory"][: 1 + moved]
+            looks = len(line["seconds"]) + len(line["waits"]) + 1
+            assert all(len(taken) == looks for taken in line["pulses"].values())
 
 
 def test_device_s_own_clock_needs_no_pulses(log):
