@@ -283,7 +283,8 @@ def test_large_samples_stand_between_memory_pulses(log):
             assert all(len(taken) == looks for taken in line["pulses"].values())
 
 
-def test_device_s_own_clock_needs_no_pulses(log):
+def test_device_s_own_clock_needs_no_pulses(monkeypatch, log):
+    clocks(monkeypatch, FAST)
     made = benchmark(pulsed=False)
     made.do_setup()
     made.run()
