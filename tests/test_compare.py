@@ -99,6 +99,43 @@ def test_nothing_slower_is_exit_code_0(tmp_path):
     assert (found.counts[FASTER], found.counts[SLOWER], found.exit_code) == (1, 0, 0)
 
 
+def beside(root, times, slow):
+    """Results whose samples stand between pulses; ``slow``: (route, nbytes), round of processes at half the speed."""
+    write(root, times)
+    slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
+    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS), slow)
+    return root
+
+
+def test_nothing_is_decided_of_what_was_never_calm(tmp_path):
+    """Twice the time, and the machine at half its speed: that is the machine's, not the release's."""
+    cell = ROUTES[0], 8
+    calm = beside(tmp_path / "calm", cells(0), ())
+    busy = beside(tmp_path / "busy", cells(1, {cell: 2.0}), {(cell, number) for number in range(4)})
+    for base, new, who in ((calm, busy, "new"), (busy, calm, "base")):
+        found = compared(base, new)
+        assert found.counts[SLOWER] == found.counts[FASTER] == 0
+        row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
+        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, f"the machine was never calm in {who}")
+        assert not row["close"], "fresh processes are for what is close"
+        assert f"the machine was never calm in {who}" in words.markdown(found, True, "command")
+    # the same figures from a machine that was calm are a finding
+    really = beside(tmp_path / "really", cells(1, {cell: 2.0}), ())
+    assert verdicts(compared(calm, really))[cell] == SLOWER
+
+
+def test_calm_processes_alone_decide(tmp_path):
+    """One process of every cell at half the speed: three calm ones are too few for a verdict, and no outlier."""
+    slow = {((route, nbytes), 2) for route in ROUTES for nbytes in SIZES[:4]}
+    times = cells(1)
+    for (route, nbytes), number in slow:
+        times[route, nbytes][number] *= 2
+    found = compared(beside(tmp_path / "base", cells(0), ()), beside(tmp_path / "new", times, slow))
+    few = found.cells[found.cells["nbytes"].isin(SIZES[:4])]
+    assert set(few["new_processes"]) == {3} and set(few["verdict"]) == {INCONCLUSIVE}
+    assert few["ratio"].between(0.97, 1.03).all()
+
+
 NOISE = 0.3  # sd of log time: a cell decides nothing
 
 

@@ -478,12 +478,8 @@ def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> No
     busy = [[value is False for value in side] for side in (base, new)]
     for place, (one, other) in enumerate(zip(*busy)):
         if one or other:
-            who = "both sides" if one and other else "base" if one else "new"
-            decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [
-                INCONCLUSIVE,
-                f"never calm in {who}",
-                False,
-            ]
+            reason = f"{NEVER_CALM} in {'both' if one and other else 'base' if one else 'new'}"
+            decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [INCONCLUSIVE, reason, False]
 
 
 def _decide_fresh(
