@@ -8,7 +8,7 @@ import re
 
 import resultfiles
 from profiles import PROFILES, select
-from resultfiles import SKIPPED, Bench
+from resultfiles import SKIPPED, Bench, around
 
 from benchmarks import batches, casting, conversion, firsts, link, overlap, routes, transfer
 
@@ -19,11 +19,6 @@ HARDWARE = {"link generation": 5, "link width": 16, "graphics clock": 1980, "mem
 SETTINGS = {"torch": "2.0+cu118", "numpy": "1.26.1", "python": "3.11.7", "cuda": "11.8", "hip": None}
 SETTINGS |= {"device": "cuda:0", "device_name": "An Accelerator", "torch_threads": 1, "no_device": ""}
 PIN, REGISTER = 0.4, 0.25  # seconds a GiB
-
-
-def around(seconds, spread=0.002):
-    """Two processes close to ``seconds``."""
-    return [seconds * (1 - spread), seconds * (1 + spread)]
 
 
 def move_seconds(route, memory, nbytes, clock):

@@ -1,9 +1,11 @@
 """Which route to take: the recommendation, made once here and shown in the terminal, the page and its Markdown.
 
 A need is what somebody wants ("a copy of this array as a tensor"); its candidates are the routes that do it. At each
-measured size the fastest safe route is chosen. Safe: no hazard, and no input that it silently gets wrong or dies of.
-Routes are tied with the fastest where the ranges of their processes overlap or the medians are within TIE. Among tied
-routes the one that is tied at the most neighbouring sizes wins, then the catalogue's earlier.
+measured size a route is good where it is safe and not decided to be slower than another safe one (see choice.py). Safe:
+no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in common get
+one; of several the catalogue's first. So ties decide nothing: a size at which routes tie joins its neighbours, and the
+same run measured twice gives the same advice but where a difference is barely decided. Being tied is not transitive, so
+what counts is not to be beaten by any, rather than to be tied with the one that happened to read the fastest.
 """
 
 from collections import Counter
@@ -12,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import show
+from .choice import Evidence, evidence_of, slower, unbeaten
 from .contracts import ALIAS, COPY, FINE, INTO, MEMORIES, keeps_dtype, memory_for, of_cell, safe
 from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
 from .show import Code, Line
 
 MEMCPY = "limits.Memcpy.timeit_copy"
-TIE = 0.03  # medians this close are tied
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
-SLOW = 1.5  # a route from this many times the recommended one's seconds on is worth a warning
+SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
+ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
@@ -34,7 +37,10 @@ MEMORY_WORDS = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO:
 
 @dataclass(frozen=True)
 class Cell:
-    """A timed cell. seconds: median over processes of each process's 25 % quantile; low, high: their range."""
+    """A timed cell. seconds: median over processes of each process's 25 % quantile; low, high: their range.
+
+    calm: whether the machine was calm while any of the processes measured, True where that is not known.
+    """
 
     benchmark: str
     cell: str
@@ -54,6 +60,8 @@ class Cell:
     processes: int
     order: int
     contract: Mapping[str, Any] = field(hash=False, compare=False)
+    evidence: Evidence = field(hash=False, compare=False)
+    calm: bool = True
     way: str = ""  # the parameter direction, of benchmarks without routes
     part: str = ""
     form: str = ""
@@ -68,6 +76,11 @@ class Cell:
         return memory_for(self.contract, self.dtype)
 
     @property
+    def shown(self) -> str:
+        """Its seconds in words."""
+        return show.seconds(self.seconds, self.calm)
+
+    @property
     def safe(self) -> bool:
         return safe(self.contract)
 
@@ -77,6 +90,7 @@ def cells_of(results: Results) -> list[Cell]:
     if results.processes.empty:
         return []
     table = summarize(results.processes)
+    table["evidence"] = evidence_of(table, results.benchmarks)
     parameters = [*PARAMETERS, *(name for name in MORE_PARAMETERS if name in table)]
     table[parameters] = table[parameters].astype(object).where(table[parameters].notna(), "")
     cells = []
@@ -92,19 +106,15 @@ def cells_of(results: Results) -> list[Cell]:
     return cells
 
 
-def tied(cell: Cell, fastest: Cell) -> bool:
-    """Whether a cell is as fast as the fastest, as far as the processes can tell."""
-    return cell.low <= fastest.high or cell.seconds <= fastest.seconds * (1 + TIE)
-
-
 @dataclass(frozen=True)
 class Choice:
     """The route to take at one size, with every candidate beside it, fastest first."""
 
     cell: Cell
-    ties: tuple[Cell, ...]  # as fast, the chosen one left out
-    others: tuple[Cell, ...]  # the safe candidates that are slower, fastest first
-    hazardous: tuple[Cell, ...]  # faster than the chosen one beyond a tie, and not safe
+    ties: tuple[Cell, ...]  # safe and not decided to be slower or faster than the chosen one
+    others: tuple[Cell, ...]  # safe and decided to be slower
+    hazardous: tuple[Cell, ...]  # decided to be faster, and not safe
+    busy: bool  # the machine was never calm while a safe candidate was measured: nothing is decided about that one
 
     @property
     def nbytes(self) -> int:
@@ -126,20 +136,25 @@ class Segment:
         return self.choices[0].cell.contract
 
     @property
+    def told(self) -> tuple[Choice, ...]:
+        """The choices whose figures are told: the calm ones, where there are any."""
+        return tuple(choice for choice in self.choices if choice.cell.calm) or self.choices
+
+    @property
     def flat(self) -> bool:
-        seconds = [choice.cell.seconds for choice in self.choices]
+        seconds = [choice.cell.seconds for choice in self.told]
         return max(seconds) <= FLAT * min(seconds)
 
     def time(self) -> str:
         """Seconds in words: one figure where they are the same at all sizes, else up to three sizes."""
-        choices = self.choices
+        choices = self.told
         if len(choices) == 1:
-            return f"{show.seconds(choices[0].cell.seconds)} at {show.size(choices[0].nbytes)}"
+            return f"{choices[0].cell.shown} at {show.size(choices[0].nbytes)}"
         if self.flat:
-            middle = sorted(choice.cell.seconds for choice in choices)[len(choices) // 2]
-            return f"{show.seconds(middle)} from {show.size(choices[0].nbytes)} to {show.size(choices[-1].nbytes)}"
+            middle = sorted((choice.cell for choice in choices), key=lambda cell: cell.seconds)[len(choices) // 2]
+            return f"{middle.shown} from {show.size(choices[0].nbytes)} to {show.size(choices[-1].nbytes)}"
         shown = dict.fromkeys((choices[0], choices[len(choices) // 2], choices[-1]))
-        return ", ".join(f"{show.seconds(choice.cell.seconds)} at {show.size(choice.nbytes)}" for choice in shown)
+        return ", ".join(f"{choice.cell.shown} at {show.size(choice.nbytes)}" for choice in shown)
 
 
 @dataclass(frozen=True)
@@ -165,46 +180,46 @@ class Answer(Advice):
 
 
 def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
-    """The fewest segments of sizes that have one route each among the fastest, from small sizes to large."""
+    """The fewest segments of sizes that have a good route in common, from small sizes to large.
+
+    At a size at which the machine was never calm while a route was measured, nothing is decided about that route: its
+    neighbours' choice may stand there, but it is not chosen for that size alone if another was measured in calm.
+    """
     by_size: dict[int, list[Cell]] = {}
     for cell in candidates:
         by_size.setdefault(cell.nbytes, []).append(cell)
     groups: list[tuple[list[int], set[str]]] = []
     for nbytes in sorted(by_size):
-        good = {cell.route for cell in _best(by_size[nbytes])}
+        good = {cell.route for cell in unbeaten(preferred(by_size[nbytes]))}
         if groups and groups[-1][1] & good:
             groups[-1] = (groups[-1][0] + [nbytes], groups[-1][1] & good)
         else:
             groups.append(([nbytes], good))
     segments = []
     for sizes, routes in groups:
-        first = min((cell for cell in by_size[sizes[0]] if cell.route in routes), key=lambda cell: cell.order)
+        good_cells = [cell for nbytes in sizes for cell in by_size[nbytes] if cell.route in routes]
+        first = min(good_cells, key=lambda cell: (not cell.calm, cell.order))
         segments.append(Segment(tuple(_choice(by_size[nbytes], first.route) for nbytes in sizes)))
     return tuple(segments)
 
 
-def _preferred(cells: Sequence[Cell]) -> list[Cell]:
+def preferred(cells: Sequence[Cell]) -> list[Cell]:
     """The safe ones, or all where none is."""
     return [cell for cell in cells if cell.safe] or list(cells)
-
-
-def _best(cells: Sequence[Cell]) -> list[Cell]:
-    preferred = _preferred(cells)
-    fastest = min(preferred, key=lambda cell: cell.seconds)
-    return [cell for cell in preferred if tied(cell, fastest)]
 
 
 def _choice(cells: Sequence[Cell], route: str) -> Choice:
     chosen = next(cell for cell in cells if cell.route == route)
     rest = sorted((cell for cell in cells if cell is not chosen), key=lambda cell: (cell.seconds, cell.order))
-    preferred, best = _preferred(cells), _best(cells)
+    candidates = preferred(cells)
+    behind, ahead = slower(rest, [chosen])[:, 0], slower([chosen], rest)[0]
+    each = [(cell, cell in candidates, bool(lost), bool(won)) for cell, lost, won in zip(rest, behind, ahead)]
     return Choice(
         cell=chosen,
-        ties=tuple(cell for cell in rest if cell in best),
-        others=tuple(cell for cell in rest if cell in preferred and cell not in best),
-        hazardous=tuple(
-            cell for cell in rest if cell not in preferred and cell.seconds < chosen.seconds and not tied(chosen, cell)
-        ),
+        ties=tuple(c for c, good, lost, won in each if good and not lost and not won and c.calm and chosen.calm),
+        others=tuple(cell for cell, good, lost, _ in each if good and lost),
+        hazardous=tuple(cell for cell, good, _, won in each if not good and won),
+        busy=not all(cell.calm for cell in candidates),
     )
 
 
@@ -212,7 +227,8 @@ def answer(title: str, candidates: Sequence[Cell], rivals: Sequence[Cell] = ()) 
     """The answer to one need. rivals: other ways people take, for the warning of the slowest; candidates are in it."""
     segments = choose(candidates)
     first = segments[0].choices[0].cell
-    notes = [*_crossovers(segments), *_promises(segments), *_ties(segments), *_hazardous(segments)]
+    notes = [*busy_at(segments), *_crossovers(segments), *_promises(segments), *_ties(segments)]
+    notes += _hazardous(segments)
     notes += _slowest(segments, [*candidates, *rivals])
     return Answer(title, tuple(_sentences(segments)), tuple(notes), segments, first.direction, first.memory)
 
@@ -232,14 +248,35 @@ def _sentences(segments: Sequence[Segment]) -> Iterable[Line]:
         yield (where, Code(segment.route), f", {time}")
 
 
+def busy_at(segments: Iterable[Segment]) -> Iterable[Line]:
+    """The sizes at which not everything could be decided because of the machine."""
+    sizes = sorted({choice.nbytes for segment in segments for choice in segment.choices if choice.busy})
+    if sizes:
+        at = f" at {show.sizes(sizes)}" if any(sizes) else ""
+        yield (f"Not decided here: the machine was busy{at}.",)
+
+
 def _crossovers(segments: Sequence[Segment]) -> Iterable[Line]:
-    bounds = [
-        f"between {show.size(before.choices[-1].nbytes)} and {show.size(after.choices[0].nbytes)}"
-        for before, after in zip(segments, segments[1:])
-    ]
+    """Between the sizes at which either route is decided to be slower than the other; nothing where one is missing."""
+    bounds, undecided = [], False
+    for before, after in zip(segments, segments[1:]):
+        low = [choice.nbytes for choice in before.choices if _slower_here(after.route, choice)]
+        high = [choice.nbytes for choice in after.choices if _slower_here(before.route, choice)]
+        if low and high:
+            sizes = [choice.nbytes for choice in (*before.choices, *after.choices)]
+            between = [nbytes for nbytes in sizes if low[-1] < nbytes < high[0]]
+            undecided |= bool(between)
+            inside = f" (undecided at {show.sizes(between)})" if between else ""
+            bounds.append(f"between {show.size(low[-1])} and {show.size(high[0])}{inside}")
     if bounds:
         word = "The crossover lies" if len(bounds) == 1 else "The crossovers lie"
-        yield (f"{word} {show.join(bounds)}: sizes in between were not measured.",)
+        which = "other sizes" if undecided else "sizes"
+        yield (f"{word} {show.join(bounds)}: {which} in between were not measured.",)
+
+
+def _slower_here(route: str, choice: Choice) -> bool:
+    """Whether a route is decided to be slower than the one chosen at a size."""
+    return any(cell.route == route for cell in choice.others)
 
 
 def _promises(segments: Sequence[Segment]) -> Iterable[Line]:
@@ -291,22 +328,32 @@ def _hazardous(segments: Sequence[Segment]) -> Iterable[Line]:
     for gain, cell in gains.values():
         yield (
             Code(cell.route),
-            f" is {show.ratio(gain)} as fast ({show.seconds(cell.seconds)} at {show.size(cell.nbytes)}), but not "
-            f"recommended: {cell.contract.get('hazard') or 'it gets some inputs wrong without an exception'}.",
+            f" is {show.ratio(gain)} as fast ({cell.shown} at {show.size(cell.nbytes)}), but not recommended: "
+            f"{why_unsafe(cell)}.",
         )
 
 
-def _slowest(segments: Sequence[Segment], rivals: Iterable[Cell]) -> Iterable[Line]:
-    """A warning of the rival that costs the largest factor."""
-    chosen = {choice.nbytes: choice.cell for segment in segments for choice in segment.choices}
-    measured = [(cell.seconds / chosen[cell.nbytes].seconds, cell) for cell in rivals if cell.nbytes in chosen]
-    factor, worst = max(measured, key=lambda pair: pair[0])
-    if factor >= SLOW:
+def why_unsafe(cell: Cell) -> str:
+    """Why a route is not recommended."""
+    return cell.contract.get("hazard") or "it gets some inputs wrong without an exception"
+
+
+def _slowest(segments: Sequence[Segment], rivals: Sequence[Cell]) -> Iterable[Line]:
+    """A warning of the rival that costs the largest factor; of those that are ALIKE in it, of the catalogue's first."""
+    measured: list[tuple[float, Cell]] = []
+    for choice in (choice for segment in segments for choice in segment.choices):
+        here = [cell for cell in rivals if cell.nbytes == choice.nbytes]
+        far = slower(here, [choice.cell], SLOW - 1)[:, 0]
+        measured += [(cell.seconds / choice.cell.seconds, cell) for cell, slow in zip(here, far) if slow]
+    if measured:
+        largest = max(factor for factor, _ in measured)
+        alike = [(factor, cell) for factor, cell in measured if factor * ALIKE >= largest]
+        factor, worst = min(alike, key=lambda pair: (pair[1].order, -pair[1].nbytes))
         hazard = worst.contract.get("hazard", "")
         yield (
             "Slowest: ",
             Code(worst.route),
-            f", {show.seconds(worst.seconds)} at {show.size(worst.nbytes)}, {show.ratio(factor)} the time",
+            f", {worst.shown} at {show.size(worst.nbytes)}, {show.ratio(factor)} the time",
             f": {hazard}." if hazard else ".",
         )
 
@@ -407,12 +454,11 @@ def _casts(cells: Sequence[Cell]) -> Iterable[Answer]:
 
 def _with_dtypes(one: Answer, each: Sequence[tuple[Segment, ...]], dtypes: Sequence[str]) -> Answer:
     """The answer for several source dtypes: the times of all, at the largest common size; no notes on one of them."""
-    times = [
-        f"{show.seconds(segments[-1].choices[-1].cell.seconds)} from {dtype}" for dtype, segments in zip(dtypes, each)
-    ]
+    times = [f"{segments[-1].choices[-1].cell.shown} from {dtype}" for dtype, segments in zip(dtypes, each)]
     size = show.size(one.segments[-1].choices[-1].nbytes)
     lines = (*one.lines[:-1], (*one.lines[-1][:2], f", {', '.join(times)} at {size}"))
-    notes = tuple(_crossovers(one.segments)) + tuple(_promises(one.segments))
+    busy = busy_at(segment for segments in each for segment in segments)
+    notes = (*busy, *_crossovers(one.segments), *_promises(one.segments))
     return Answer(one.title, lines, notes, one.segments, one.direction, one.memory)
 
 

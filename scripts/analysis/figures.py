@@ -259,8 +259,8 @@ def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
     first, slow = at_last[0], at_last[-1]
     sizes = sorted({cell.nbytes for cell in cells})
     text = f"{len(series)} routes at {len(sizes)} sizes from {show.size(sizes[0])} to {show.size(last)}. "
-    text += f"At {show.size(last)} {first.route} is the fastest with {show.seconds(first.seconds)}"
-    text += f" and {slow.route} the slowest with {show.seconds(slow.seconds)}." if slow is not first else "."
+    text += f"At {show.size(last)} {first.route} takes {first.shown}"
+    text += f", the least, and {slow.route} {slow.shown}, the most." if slow is not first else "."
     if limit and last in limit.seconds:
         text += f" memcpy takes {show.seconds(limit.seconds[last])}."
     return text

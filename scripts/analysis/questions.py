@@ -16,12 +16,12 @@ from .answers import (
     conversions,
     decisions,
     requires_grad,
-    tied,
 )
+from .choice import decided
 from .contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
 from .results import Results
 from .show import Code, Line
-from .tables import Entry, Semantics, Table, catalogue
+from .tables import UNDECIDED, Entry, Semantics, Table, catalogue, compared
 from .transfers import (
     COMPLETION,
     DEVICE_TO_HOST,
@@ -155,11 +155,11 @@ class Questions:
             both = sorted((cell for cell in here if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
             if len(both) == 2:
                 first, last = both
-                same = tied(last, first)
-                if same:
+                words = compared(first, last, f"the first takes {show.ratio(first.seconds / last.seconds)} the time")
+                if not decided(first, last):
                     first, last = sorted(both, key=lambda cell: pair.index(cell.route))
-                words = "a tie" if same else f"the first takes {show.ratio(first.seconds / last.seconds)} the time"
-                times = f"{show.seconds(first.seconds)} and {show.seconds(last.seconds)} at {show.size(nbytes)}"
+                    words = "a tie" if words != UNDECIDED else UNDECIDED
+                times = f"{first.shown} and {last.shown} at {show.size(nbytes)}"
                 yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
 
     def answer_6(self) -> Iterator[Line]:
@@ -199,10 +199,10 @@ class Questions:
             blocking = self.found.find(COMPLETION, TO_DEVICE, host, early.nbytes)
             queued = self.found.find(ENQUEUE, TO_DEVICE_EARLY, host, early.nbytes)
             size = show.size(early.nbytes)
-            words = f"From {host} memory, {size}: the bytes arrive after {show.seconds(early.seconds)}"
-            against = f", blocking after {show.seconds(blocking.seconds)}" if blocking else ""
+            words = f"From {host} memory, {size}: the bytes arrive after {early.shown}"
+            against = f", blocking after {blocking.shown}" if blocking else ""
             part = " of that" if queued and queued.seconds < early.seconds else ""
-            held = f", and the call holds its caller for {show.seconds(queued.seconds)}{part}" if queued else ""
+            held = f", and the call holds its caller for {queued.shown}{part}" if queued else ""
             yield (f"{words}{against}{held}.",)
             if host == PINNED and early.contract.get("hazard"):
                 yield (f"Its condition: {early.contract['hazard']}.",)
@@ -215,8 +215,8 @@ class Questions:
                 queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
                 yield (Code(cell.route), f": {hazard}.")
                 if queued is not None:
-                    times = f"{show.seconds(queued.seconds)}, {show.size(done.nbytes)} have arrived"
-                    yield (f"The call returns after {times} after {show.seconds(done.seconds)}.",)
+                    times = f"{queued.shown}, {show.size(done.nbytes)} have arrived"
+                    yield (f"The call returns after {times} after {done.shown}.",)
                 return
 
     def answer_10(self) -> Iterator[Line]:
@@ -229,7 +229,7 @@ class Questions:
         for name, what in words.items():
             for cell in pinned:
                 if method(cell) == name and cell.nbytes == size:
-                    yield (f"{what} {show.seconds(cell.seconds)} the first time, at {show.size(size)}.",)
+                    yield (f"{what} {cell.shown} the first time, at {show.size(size)}.",)
         why = self.found.why_not(family="firsts", method="timeit_register")
         if pinned and why:
             yield (f"Registering in place: {why}.",)
@@ -246,12 +246,12 @@ class Questions:
 
     def answer_11(self) -> Iterator[Line]:
         for cell in self.found.group("firsts", "Context"):
-            yield (f"The first tensor on the device makes its context: {show.seconds(cell.seconds)} once a process.",)
+            yield (f"The first tensor on the device makes its context: {cell.shown} once a process.",)
         allocated = [c for c in self.found.group("firsts", "PinnedMemory") if method(c) == "allocate"]
         if allocated:
             cell = max(allocated, key=lambda cell: cell.nbytes)
             per_gib = show.significant(cell.seconds / cell.nbytes * 2**30)
-            took = f"{show.seconds(cell.seconds)}, {per_gib} s/GiB"
+            took = f"{cell.shown}, {per_gib} s/GiB"
             yield (f"The first {show.size(cell.nbytes)} of pinned memory take {took}.",)
 
     def answer_12(self) -> Iterator[Line]:
@@ -279,7 +279,7 @@ class Questions:
         measured = self.semantics.memory(cell.contract)
         does = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
         hazard = f"; {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
-        parts = (Code(cell.route), f" {does}, {show.seconds(cell.seconds)} at {show.size(cell.nbytes)}{hazard}")
+        parts = (Code(cell.route), f" {does}, {cell.shown} at {show.size(cell.nbytes)}{hazard}")
         return (f"{direction}: ", *parts, ".")
 
     def _promising(self, direction: str, *wanted: Wanted) -> str:
@@ -296,7 +296,7 @@ class Questions:
         nbytes = usual_size(same)
         for cell in same:
             if cell.nbytes == nbytes:
-                return f" ({show.seconds(cell.seconds)} at {show.size(nbytes)})"
+                return f" ({cell.shown} at {show.size(nbytes)})"
         return ""
 
 
@@ -316,23 +316,22 @@ def _condition(cell: Cell) -> str:
 
 
 def _timed(cell: Cell) -> Line:
-    return (Code(cell.route), f" takes {show.seconds(cell.seconds)} at {show.size(cell.nbytes)}")
+    return (Code(cell.route), f" takes {cell.shown} at {show.size(cell.nbytes)}")
 
 
 def _compared(cell: Cell, other: Cell) -> Line:
     """A route against another at the same size."""
-    first, last = sorted((cell, other), key=lambda c: c.seconds)
-    if tied(last, first):
-        return (
-            (Code(cell.route), " ties with ", Code(other.route))
-            if cell.route != other.route
-            else (Code(cell.route), " ties")
-        )
     if cell.seconds <= other.seconds:
-        gain = f" is {show.ratio(other.seconds / cell.seconds)} as fast"
+        gain = f"is {show.ratio(other.seconds / cell.seconds)} as fast"
     else:
-        gain = f" takes {show.ratio(cell.seconds / other.seconds)} the time"
-    return (Code(cell.route), gain)
+        gain = f"takes {show.ratio(cell.seconds / other.seconds)} the time"
+    how = compared(cell, other, gain)
+    against = (Code(other.route),) if cell.route != other.route else ()
+    if how == gain:
+        return (Code(cell.route), f" {gain}")
+    if how == UNDECIDED:
+        return (Code(cell.route), f" against {other.shown}, not decided: the machine was busy")
+    return (Code(cell.route), " ties with " if against else " ties", *against)
 
 
 def device_reason(records: Iterable[dict]) -> str:

@@ -331,9 +331,15 @@ def _load_benchmark(
 
 
 def summarize(processes: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell: seconds (median over processes), low and high (their range), cv (between them), processes."""
+    """One row a cell: seconds (median over processes), low and high (their range), cv (between them), processes; each
+    and rounds (tuples of the seconds and of the round of every process), watched (whether somebody looked if the
+    machine was calm) and calm (False where it was for no process of the cell)."""
     keys = [c for c in processes.columns if c not in TIMING]
-    grouped = processes.groupby(keys, dropna=False, sort=False)["seconds"]
-    table = grouped.agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
+    calm = processes["calm"] if "calm" in processes else pd.Series(None, processes.index, dtype=object)
+    looked = processes.assign(watched=calm.notna(), busy=calm.eq(False).fillna(False).astype(bool))
+    grouped = looked.groupby(keys, dropna=False, sort=False)
+    table = grouped["seconds"].agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
     table["cv"] = table.pop("std") / table.pop("mean")
+    table["each"], table["rounds"] = grouped["seconds"].agg(tuple), grouped["process"].agg(tuple)
+    table["watched"], table["calm"] = grouped["watched"].all(), ~grouped["busy"].all()
     return table.reset_index()

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from . import answers, comparison, comparison_figure, figures, questions, show, tables, transfer_tables
+from . import answers, choice, comparison, comparison_figure, figures, questions, show, tables, transfer_tables
 from .answers import Answer, Cell
 from .figures import Figure
 from .pages import Section
 from .results import Results
 from .show import Line
+from .statistics import MIN_PROCESSES
 from .tables import Table
 from .transfer_sections import transfer_sections
 from .transfers import Transfers
@@ -44,9 +45,8 @@ def sections_of(
                 (
                     f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
                     "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                    f"is shown from where memmove takes {answers.BY_BYTES:g} times its call. Tie: the ranges of the "
-                    f"processes overlap, or the medians are within {show.percent(answers.TIE)}. Next: the fastest safe "
-                    "route that is slower, and by how much.",
+                    f"is shown from where memmove takes {answers.BY_BYTES:g} times its call. {tables.TIE} Next: the "
+                    "fastest safe route that is slower, and by how much.",
                 ),
             ),
             tables=(tables.decision(decisions, limit),) if decisions else (),
@@ -172,8 +172,15 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         ),
         (
             "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
-            "process. With few processes that range is not a confidence interval, and nothing here is a verdict on a "
-            "difference smaller than it.",
+            "process. With few processes that range is not a confidence interval.",
+        ),
+        (
+            "Which of two routes is faster is decided by the statistics of a comparison, on the processes of this run: "
+            f"a moderated t test that one takes more than {show.percent(choice.MARGIN)} longer than the other (p ≤ "
+            f"{choice.PROMISE:g}, variances moderated among cells of alike noise). A recommendation, a crossover and "
+            "what is called slower or faster rest on differences that are decided so; among routes that tie the "
+            "catalogue's first is named, so that the same run measured twice gives the same advice. With fewer than "
+            f"{MIN_PROCESSES} processes a cell only large differences are decided.",
         ),
         (
             "A sample is disturbed if its process did not get a processor for nearly all of its time (QUIET in "

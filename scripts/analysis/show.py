@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 Line = tuple[str, ...]
 
+BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
+
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -25,8 +27,10 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
-def seconds(value: float) -> str:
-    """Seconds with an SI prefix: 3.91e-07 is "391 ns"."""
+def seconds(value: float, calm: bool = True) -> str:
+    """Seconds with an SI prefix: 3.91e-07 is "391 ns"; marked where the machine was not calm."""
+    if not calm:
+        return seconds(value) + BUSY
     for scale, prefix in PREFIXES:
         if float(f"{value:.2e}") >= scale:
             return f"{significant(value / scale)} {prefix}s"

@@ -23,6 +23,7 @@ COLUMNS = {
     "seconds": f"25 % quantile of the process's samples, in seconds a call, to {DIGITS} digits",
     "median": f"median of the process's samples, in seconds a call, to {DIGITS} digits",
     "samples, number": "samples of the process, calls a sample",
+    "calm": "True or False: whether the machine was calm while the process measured; empty where that is not known",
     "value, unit": "what was counted",
     "note": "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
     "different versions do not compare)",

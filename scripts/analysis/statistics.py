@@ -206,6 +206,63 @@ def _moderated(parts: Sequence[_Part]) -> tuple[Floats, Floats, Floats]:
         return squared, np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0), np.sqrt(squared / weight)
 
 
+@dataclass(frozen=True)
+class Levels:
+    """What cells of one run take, in log seconds; the arrays are over cells, present is (cells, rounds).
+
+    mean of the processes, how many there are (n), and the moderated variance of one with its degrees of freedom (df, 0
+    where nothing is known), without what a family's cells share in a round. shared is the variance of that, with
+    shared_df degrees of freedom; present says of which rounds the processes are, of none where that is not known.
+    """
+
+    mean: Floats
+    n: Floats
+    variance: Floats
+    df: Floats
+    shared: Floats
+    shared_df: Floats
+    present: Bools
+
+
+def levels(values: Floats, families: NDArray[np.str_], known: Bools) -> Levels:
+    """Levels of cells from their processes' log seconds (cells, rounds), variances moderated within each family.
+
+    known  (cells,) column k holds a process of round k; else it holds one of any round, whose shift stays in the
+           variance
+    """
+    n, mean, variance = _moments(values)
+    df, shared, shared_df = np.maximum(n - 1, 0.0), np.zeros(len(n)), np.zeros(len(n))
+    variance = np.where(df > 0, variance, 0.0)
+    for family in np.unique(families):
+        own, placed = families == family, (families == family) & known
+        if placed.sum() < MIN_FAMILY:
+            continue
+        part = _Part.of(values[placed])
+        variance[placed] = np.where(part.n > 1, part.variance, 0.0)
+        shared[own], shared_df[own] = part.shared, part.shared_df
+        variance[own], df[own] = squeeze(variance[own], df[own], fit_prior(variance[placed], df[placed]))
+    return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values) & known[:, None])
+
+
+def between(one: Levels, other: Levels, together: Bools) -> Estimate:
+    """The effect ``other`` - ``one`` of cells of one run, for arrays over cells of shapes that broadcast.
+
+    together  both cells are of one family: what that shares cancels in the rounds of which both have a process
+    """
+    both = np.where(together, (one.present & other.present).sum(axis=-1), 0) / (one.n * other.n)
+    terms = [(side.variance / side.n, side.df) for side in (one, other)]
+    # of a round that has weight 1/n in both means, what it shares with weight 0 is left
+    terms += [(side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (one, other)]
+    squared = np.sum(np.broadcast_arrays(*(term for term, _ in terms)), axis=0)
+    known = (one.df > 0) & (other.df > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.where(term > 0, term**2 / own, 0.0) for term, own in terms]
+        uncertainty = np.sum(np.broadcast_arrays(*parts), axis=0)
+        df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
+    error = np.where(known, np.sqrt(squared), np.nan)
+    return Estimate(other.mean - one.mean, error, np.where(known, df, np.nan), np.sqrt(squared))
+
+
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
     """Count, mean and variance over processes, NaN left out: (cells,) each."""
     there = np.isfinite(values)

@@ -18,14 +18,20 @@ from .answers import (
     Limit,
     alike,
     conversions,
-    tied,
 )
+from .choice import MARGIN, decided
 from .contracts import ALIAS, COPY, INTO, memory_for, takes_grad
 from .results import PARAMETERS, Results
 from .show import Code, Line
 
 KEPT = "kept"  # a dtype that is the source's
 FLOOR = "limits.Floor.timeit_floor"
+UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
+BUSY_NOTE: Line = (f"{show.BUSY.strip()} the machine was never calm while this was measured.",)
+TIE = (
+    f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
+    "Machine and method)."
+)
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | Line | list[Line]  # a list: lines below each other
@@ -41,8 +47,29 @@ class Table:
     notes: tuple[Line, ...] = ()
     numeric: bool = True  # every column but the first holds figures
 
+    def __post_init__(self) -> None:
+        """Say what the mark of a figure means where one is marked."""
+        if BUSY_NOTE not in self.notes and any(show.BUSY in part for part in _words(self.rows)):
+            object.__setattr__(self, "notes", (*self.notes, BUSY_NOTE))
+
     def __bool__(self) -> bool:
         return bool(self.rows)
+
+
+def _words(entries: Iterable[Any]) -> Iterable[str]:
+    """Every piece of text in rows of entries that is not code."""
+    for entry in entries:
+        if not isinstance(entry, str):
+            yield from _words(entry)
+        elif not isinstance(entry, Code):
+            yield entry
+
+
+def compared(cell: Cell, other: Cell, words: str) -> str:
+    """``words`` where the difference of two cells is decided, else that it is not."""
+    if not (cell.calm and other.calm):
+        return UNDECIDED
+    return words if decided(cell, other) else "tie"
 
 
 class Missing:
@@ -71,7 +98,7 @@ def pivot(
     cells: Sequence[Cell],
     column: str,
     missing: Missing,
-    entry: Callable[[Cell], Entry] = lambda cell: show.seconds(cell.seconds),
+    entry: Callable[[Cell], Entry] = lambda cell: cell.shown,
     head: Callable[[Any], str] = str,
 ) -> Table:
     """Routes down, one parameter across. A place without a figure says n/a or failed, and a note says why."""
@@ -125,7 +152,7 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
 
 def _decision(choice: Choice, limit: Limit) -> list[Line]:
     cell = choice.cell
-    lines: list[Line] = [(Code(cell.route),), (show.seconds(cell.seconds),)]
+    lines: list[Line] = [(Code(cell.route),), (cell.shown,)]
     if cell.memory != ALIAS and limit.decides(cell.nbytes):
         moved = show.bandwidth(cell.nbytes / cell.seconds)
         lines.append((f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy",))
@@ -141,7 +168,7 @@ def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) 
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row."""
 
     def both(cell: Cell) -> list[Line]:
-        return [(show.seconds(cell.seconds),), (show.interval(cell.low, cell.high),)]
+        return [(cell.shown,), (show.interval(cell.low, cell.high),)]
 
     table = pivot(("Median, and range over processes",), cells, "nbytes", missing, both, show.size)
     sizes = sorted({cell.nbytes for cell in cells})
@@ -235,22 +262,14 @@ def cold(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     def against(cell: Cell) -> Entry:
         same = warm.get((cell.direction, cell.route, cell.nbytes))
         if same is None:
-            return show.seconds(cell.seconds)
-        how = "tie" if tied(max(cell, same, key=_time), min(cell, same, key=_time)) else _times(cell, same)
-        return [(show.seconds(cell.seconds),), (f"warm {show.seconds(same.seconds)}: {how}",)]
+            return cell.shown
+        how = compared(cell, same, show.ratio(cell.seconds / same.seconds))
+        return [(cell.shown,), (f"warm {same.shown}: {how}",)]
 
     return [
         pivot((f"{own[0].direction}, source not in the caches, by size",), own, "nbytes", missing, against, show.size)
         for own in _groups(cells, "cold")
     ]
-
-
-def _time(cell: Cell) -> float:
-    return cell.seconds
-
-
-def _times(cell: Cell, other: Cell) -> str:
-    return show.ratio(cell.seconds / other.seconds)
 
 
 def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
@@ -262,10 +281,9 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
         def against(cell: Cell, one: Mapping[tuple[str, int], Cell] = one) -> Entry:
             single = one.get((cell.route, cell.nbytes))
             if single is None:
-                return show.seconds(cell.seconds)
-            same = tied(max(cell, single, key=_time), min(cell, single, key=_time))
-            gain = "tie" if same else f"{show.ratio(single.seconds / cell.seconds)} as fast"
-            return [(show.seconds(cell.seconds),), (f"one thread {show.seconds(single.seconds)}: {gain}",)]
+                return cell.shown
+            gain = compared(cell, single, f"{show.ratio(single.seconds / cell.seconds)} as fast")
+            return [(cell.shown,), (f"one thread {single.shown}: {gain}",)]
 
         every = [cell for cell in own if cell.threads != "one"]
         title = (f"{own[0].direction}, torch on all cores against one thread, by size",)
@@ -466,7 +484,7 @@ def spread(cells: Sequence[Cell]) -> Table:
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
-    rows = tuple((cell.statement, show.seconds(cell.seconds)) for cell in cells if cell.benchmark == FLOOR)
+    rows = tuple((cell.statement, cell.shown) for cell in cells if cell.benchmark == FLOOR)
     return Table(("The harness itself",), ("statement", "a call"), rows)
 
 

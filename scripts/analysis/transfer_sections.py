@@ -7,7 +7,7 @@ from .answers import Cell
 from .figures import Figure, slug
 from .pages import Section
 from .show import Line
-from .tables import Missing, Table, curves
+from .tables import TIE, Missing, Table, curves
 from .transfers import (
     COMPLETION,
     DEVICE_TO_HOST,
@@ -33,7 +33,7 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
                     f"Host memory and size, {own_dtype}, by completion: {MEANING[COMPLETION]}. GB/s are decimal, bytes "
                     "of the source over seconds. "
                     + _limit_words(found)
-                    + "Tie: the ranges of the processes overlap. A condition is the hazard in a contract, which "
+                    + f"{TIE} A condition is the hazard in a contract, which "
                     "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
                     "curves below.",
                 ),

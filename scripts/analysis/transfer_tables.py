@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import show, transfers
-from .answers import Cell, tied
+from .answers import Cell
 from .hockney import GOOD, LEAST, Fit, fit
 from .show import Code, Line
-from .tables import Entry, Missing, Table, named, pivot, usual_size
+from .tables import Entry, Missing, Table, compared, named, pivot, usual_size
 from .transfers import (
     BOTH,
     COMPLETION,
@@ -45,7 +45,7 @@ def decision(found: Transfers) -> list[Table]:
                         [(f"{need.way[:1].upper()}{need.way[1:]}",), (need.fresh,)],
                         (sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}").replace(" ", UNBROKEN),
                         lines,
-                        show.seconds(choice.cell.seconds),
+                        choice.cell.shown,
                         *_speed(choice.cell, found),
                         _next(choice.others[0], choice.cell) if choice.others else "",
                         _condition(faster(segment), choice.cell, found),
@@ -94,7 +94,7 @@ def clocks(found: Transfers) -> list[Table]:
                 (Code(route),),
                 f"{direction}, {host}",
                 found.told(done) if done else "",
-                show.seconds(queued.seconds) if queued else "",
+                queued.shown if queued else "",
                 share,
                 found.told(several) if several else "",
             )
@@ -171,7 +171,7 @@ def overlap(found: Transfers) -> list[Table]:
         parts = (each.product, each.transfer, each.both)
         name = f"{each.transfer.direction}, {each.transfer.host}, {show.size(each.transfer.nbytes)}"
         span = f"{show.percent(low)} to {show.percent(high)}"
-        rows.append((name, *(show.seconds(cell.seconds) for cell in parts), each.told(), span))
+        rows.append((name, *(cell.shown for cell in parts), each.told(), span))
     title = ("A non-blocking copy beside a matrix product on another stream, completion",)
     columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
     tables = [Table(title, columns, tuple(rows))]
@@ -193,12 +193,9 @@ def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
         if cell is None:
             return "n/a"
         if other is None or cell is other:
-            return show.seconds(cell.seconds)
-        first, last = sorted((cell, other), key=lambda c: c.seconds)
-        how = (
-            f"tie with {base}" if tied(last, first) else f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}"
-        )
-        return [(show.seconds(cell.seconds),), (how,)]
+            return cell.shown
+        how = compared(cell, other, f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}")
+        return [(cell.shown,), (f"tie with {base}" if how == "tie" else how,)]
 
     values = dict.fromkeys(value for value, _ in here)
     heads = [show.size(n) if n else "a batch" for n in sizes]
@@ -236,12 +233,12 @@ def firsts(found: Transfers) -> list[Table]:
 
 def _range(cell: Cell) -> Entry:
     low_high = show.interval(cell.low, cell.high)
-    return [(show.seconds(cell.seconds),), (low_high,)] if cell.processes > 1 else show.seconds(cell.seconds)
+    return [(cell.shown,), (low_high,)] if cell.processes > 1 else cell.shown
 
 
 def _once(cell: Cell) -> Entry:
     per_gib = cell.seconds / cell.nbytes * 2**30
-    return [(show.seconds(cell.seconds),), (f"{show.significant(per_gib)} s/GiB",)]
+    return [(cell.shown,), (f"{show.significant(per_gib)} s/GiB",)]
 
 
 HARDWARE: Mapping[str, Callable[[float], str]] = {
@@ -284,7 +281,7 @@ def link(found: Transfers) -> list[Table]:
 
 def _limit(cell: Cell, moved: int, capacity: float | None) -> Entry:
     rate = moved * cell.nbytes / cell.seconds
-    lines: list[Line] = [(show.bandwidth(rate),), (show.seconds(cell.seconds),)]
+    lines: list[Line] = [(show.bandwidth(rate),), (cell.shown,)]
     if capacity:
         lines.append((f"{show.percent(rate / capacity / moved)} of what the link carries",))
     return lines

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import show
-from .answers import BY_BYTES, Advice, Cell, Choice, Segment, choose, tied, usual_dtype
+from .answers import BY_BYTES, Advice, Cell, Choice, Segment, busy_at, choose, usual_dtype, why_unsafe
+from .choice import unbeaten
 from .contracts import INTO
 from .results import Results
 from .show import Code, Line
@@ -154,7 +155,7 @@ class Transfers:
 
     def told(self, cell: Cell) -> str:
         """Time, bandwidth and share in words."""
-        return ", ".join([show.seconds(cell.seconds), *self.speed(cell)])
+        return ", ".join([cell.shown, *self.speed(cell)])
 
     def why_not(self, **wanted: str) -> str:
         """Why cells like these have no figure, where all of them give one reason; "" otherwise."""
@@ -208,9 +209,10 @@ def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     return {key: found[key] for key in sorted(found, key=order)}
 
 
-def conditional(choice: Choice) -> Cell | None:
-    """The fastest route with a condition, where it is faster than the chosen one beyond a tie."""
-    return next((cell for cell in choice.hazardous if non_blocking(cell.route)), None)
+def conditional(choice: Choice) -> list[Cell]:
+    """The routes with a condition that are faster than the chosen one and beaten by none, in catalogue order."""
+    fast = [cell for cell in choice.hazardous if non_blocking(cell.route)]
+    return sorted(unbeaten(fast), key=lambda cell: cell.order) if fast else []
 
 
 def comparable(cells: Sequence[Cell]) -> list[Cell]:
@@ -227,8 +229,7 @@ def bands(cells: Sequence[Cell]) -> list[Segment]:
         parts: list[list[Choice]] = []
         best: list[set[str]] = []
         for choice in segment.choices:
-            fast = conditional(choice)
-            good = {c.route for c in choice.hazardous if non_blocking(c.route) and fast and tied(c, fast)}
+            good = {cell.route for cell in conditional(choice)}
             if parts and (best[-1] & good or not (best[-1] | good)):
                 parts[-1].append(choice)
                 best[-1] &= good
@@ -241,13 +242,10 @@ def bands(cells: Sequence[Cell]) -> list[Segment]:
 
 def faster(segment: Segment) -> Cell | None:
     """The route that is faster under a condition over a whole band, at the band's largest size."""
-    each = [{c.route: c for c in choice.hazardous if non_blocking(c.route)} for choice in segment.choices]
-    fastest = conditional(segment.choices[-1])
-    if fastest is None:
-        return None
-    common = [route for route in each[-1] if all(route in found for found in each)]
-    close = [c for route, c in each[-1].items() if route in common and tied(c, fastest)]
-    return min(close, key=lambda cell: cell.order, default=fastest)
+    each = [{cell.route for cell in choice.hazardous} for choice in segment.choices]
+    found = conditional(segment.choices[-1])
+    common = [cell for cell in found if all(cell.route in routes for routes in each)]
+    return next(iter(common or found), None)
 
 
 def advice(found: Transfers) -> list[Advice]:
@@ -275,18 +273,19 @@ def _box(title: str, here: Mapping[Need, list[Cell]], found: Transfers, limited:
     lines: list[Line] = []
     notes: list[Line] = []
     for key, cells in here.items():
-        choice = choose(cells)[0].choices[0]
-        chosen, fast = choice.cell, conditional(choice)
+        segments = choose(cells)
+        choice = segments[0].choices[0]
+        chosen, fast = choice.cell, next(iter(conditional(choice)), None)
         fresh = f"{key.fresh}, " if len(here) > 1 else ""
         how = "on a condition: " if chosen.contract.get("hazard") else "no condition: "
         lines.append((fresh + how, Code(chosen.route), f", {found.told(chosen)}"))
-        notes += [*_condition(chosen), *_beside(choice)]
+        notes += [*busy_at(segments), *_condition(chosen), *_beside(choice)]
         if fast is not None:
             lines.append((f"{fresh}faster, on a condition: ", Code(fast.route), f", {found.told(fast)}"))
             gain = f"{show.ratio(chosen.seconds / fast.seconds)} as fast as "
             notes += [(Code(fast.route), f" is {gain}", Code(chosen.route), "."), *_condition(fast)]
         rest = [cell for cell in choice.hazardous if not non_blocking(cell.route)]
-        notes += [(Code(c.route), f" is faster, {show.seconds(c.seconds)}, but: {c.contract['hazard']}.") for c in rest]
+        notes += [(Code(c.route), f" is faster, {c.shown}, but: {why_unsafe(c)}.") for c in rest]
     if not limited:
         notes.append(("No share of the link's limit: the limit was not measured in this run.",))
     return Advice(title, tuple(lines), tuple(dict.fromkeys(notes)))
@@ -309,11 +308,11 @@ def _beside(choice: Choice) -> Iterable[Line]:
 
 
 def _scalar(cells: Sequence[Cell]) -> Advice:
-    choice = choose(cells)[0].choices[0]
-    lines = (("", Code(choice.cell.route), f", {show.seconds(choice.cell.seconds)}"),)
-    return Advice(
-        "From the device to a number: a scalar such as a loss", lines, (*_condition(choice.cell), *_beside(choice))
-    )
+    segments = choose(cells)
+    choice = segments[0].choices[0]
+    lines = (("", Code(choice.cell.route), f", {choice.cell.shown}"),)
+    notes = (*busy_at(segments), *_condition(choice.cell), *_beside(choice))
+    return Advice("From the device to a number: a scalar such as a loss", lines, notes)
 
 
 def impossible(found: Transfers) -> list[Line]:

@@ -1,0 +1,338 @@
+"""Advice rests on decided differences: on simulated runs, on a busy machine, on few processes and on uneven ones."""
+
+import csv
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import resultfiles
+from analysis import answers, choice, show, spreadsheet, statistics, tables
+from analysis.results import load, summarize
+from noise import processes
+from resultfiles import Bench, around, contract, conversion
+from scipy import stats
+
+KIB, MIB = 2**10, 2**20
+SIZES = (8, KIB, 64 * KIB, MIB, 16 * MIB)
+FIRST, SECOND, THIRD = ROUTES = ("torch.first(a)", "torch.second(a)", "torch.third(a)")
+NOISY = (0.8, 1.0, 1.3, 1.7)  # processes that lay in other phases of a busy machine
+
+
+def weighed(logs, family="copy", calm=True, known=True):
+    """Cells by the log seconds of their processes."""
+    logs = np.asarray(logs, dtype=float)
+    every = np.ones(len(logs), dtype=bool)
+    found = choice.weigh(logs, np.full(len(logs), family), every & known, every & calm)
+    return [SimpleNamespace(evidence=one) for one in found]
+
+
+def loaded(tmp_path, times, promises=None, busy=(), noise=None):
+    """Results of conversions; the cells ``busy``, (route, nbytes), were never measured in calm."""
+    promises = promises or [contract(route, "copy") for route in ROUTES]
+    promises = [promise for promise in promises if any(key[0] == promise["expression"] for key in times)]
+    results = load(resultfiles.write(tmp_path, [conversion(times, promises)]))
+    table = results.processes
+    table["calm"] = [key not in busy for key in zip(table["route"], table["nbytes"])]
+    return results
+
+
+def answered(tmp_path, times, promises=None, busy=()):
+    (found,) = answers.answers(answers.cells_of(loaded(tmp_path, times, promises, busy)))
+    return found
+
+
+def text(answer):
+    return "\n".join(show.to_plain(line) for line in (*answer.lines, *answer.notes))
+
+
+def routes_of(answer):
+    return {nbytes: chosen.cell.route for nbytes, chosen in sorted(answer.choices.items())}
+
+
+# Pairs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_two_cells_alone_are_welchs():
+    """Without a family to learn from it is scipy's t test."""
+    logs = np.random.default_rng(0).normal([[0.0], [0.3]], 0.05, (2, 5))
+    found = statistics.levels(logs, np.full(2, "x"), np.ones(2, bool))
+    one, other = (statistics.Levels(*(values[[k]] for values in vars(found).values())) for k in (0, 1))
+    estimated = statistics.between(one, other, np.array([True]))
+    known = stats.ttest_ind(logs[1], logs[0], equal_var=False)
+    assert statistics.p_different(estimated, 0.0)[0] == pytest.approx(known.pvalue, rel=1e-6)
+
+
+def test_what_a_round_shares_cancels_where_both_took_part():
+    """A clock that wanders by 20 % from round to round hides no difference between cells of the same rounds."""
+    rng = np.random.default_rng(1)
+    logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
+    logs[0] += np.log(1.12)
+    cells = weighed(logs)
+    assert choice.decided(cells[0], cells[1]) and not choice.decided(cells[1], cells[2])
+    logs[:2, 3] = np.nan  # the machine was busy then
+    cells = weighed(logs)
+    assert choice.decided(cells[0], cells[1]) and not choice.decided(cells[1], cells[2])
+    assert not choice.decided(cells[0], cells[2])  # of three rounds and of four
+    rounds = np.isfinite(logs).all(axis=1)  # three processes, and nobody knows of which rounds
+    cells = weighed(logs, known=rounds)
+    assert not choice.decided(cells[0], cells[1])
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_processes_are_placed_by_their_round(tmp_path, watched):
+    """Three cells lost a round of four, two of them the same one: only where somebody noted which does that help."""
+    clock, rng = np.array([1.0, 1.2, 0.9, 1.1]), np.random.default_rng(5)
+    times = {(f"torch.r{k}(a)", 8): list(1e-6 * clock * rng.normal(1, 0.002, 4)) for k in range(24)}
+    times["torch.r0(a)", 8] = [1.12 * second for second in times["torch.r0(a)", 8]]
+    results = loaded(tmp_path, times, [contract(route, "copy") for route, _ in times])
+    table = results.processes
+    lost = {"torch.r0(a)": 0, "torch.r1(a)": 0, "torch.r2(a)": 1}
+    rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
+    if not watched:
+        rows = rows.assign(calm=None, process=rows.groupby("cell").cumcount())
+    cells = answers.cells_of(replace(results, processes=rows.reset_index(drop=True)))
+    assert choice.decided(*cells[:2]) == watched
+    assert not choice.decided(*cells[1:3])
+    assert not choice.decided(*cells[3:5])
+
+
+def test_families_share_nothing():
+    """What the cells of two families do in a round need not be alike: its variance is in the error."""
+    rng = np.random.default_rng(2)
+    logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
+    logs[:20] += np.log(1.12)
+    names = np.repeat(["alias", "copy"], 20)
+    cells = [SimpleNamespace(evidence=one) for one in choice.weigh(logs, names, *np.ones((2, 40), bool))]
+    assert not choice.decided(cells[0], cells[-1])
+
+
+@pytest.mark.parametrize(
+    ("count", "ratio", "known"),
+    [
+        (1, 1000, True),
+        (1, 3.0, True),
+        (1, 2.5, False),
+        (2, 1000, True),
+        (2, 2.3, True),
+        (2, 1.9, False),
+        (3, 2.0, True),
+    ],
+)
+def test_few_processes_decide_large_differences_only(count, ratio, known):
+    """Two cells alone, their processes alike to a thousandth: that says little of how far the next would be."""
+    times = [around(1.0, count=count), around(ratio, count=count)] if count > 1 else [[1.0], [ratio]]
+    assert choice.decided(*weighed(np.log(times))) == known
+
+
+def test_two_processes_of_many_cells_decide_more():
+    """A profile of two processes a cell: the family tells how far processes differ."""
+    logs = np.random.default_rng(3).normal(0, 0.01, (60, 2))
+    logs[0] += np.log(1.3)
+    cells = weighed(logs)
+    assert choice.decided(cells[0], cells[1]) and not choice.decided(cells[1], cells[2])
+
+
+def test_cells_that_were_never_calm_decide_nothing():
+    logs = np.log([around(1.0), around(1000.0)])
+    assert choice.decided(*weighed(logs)) and not choice.decided(*weighed(logs, calm=False))
+
+
+def test_no_cells():
+    assert choice.slower([], weighed([[0.0, 0.0]])).shape == (0, 1)
+    assert choice.unbeaten([]) == [] and weighed(np.empty((0, 0))) == []
+
+
+# What advice makes of it ---------------------------------------------------------------------------------------------
+
+
+def test_a_busy_machine_invents_neither_winner_nor_crossover(tmp_path):
+    """Four processes that differ by a third; at every other size all of the first happen to be the slower ones."""
+    rng = np.random.default_rng(0)
+    sooner, later = [1.0e-6, 1.1e-6, 1.25e-6, 1.4e-6], [1.45e-6, 1.6e-6, 1.75e-6, 1.9e-6]
+    pairs = {n: (later, sooner) if k % 2 else (sooner, later) for k, n in enumerate(SIZES[:4])}
+    times = {(route, n): list(rng.permutation(pairs[n][k])) for k, route in enumerate((FIRST, SECOND)) for n in pairs}
+    found = answered(tmp_path, times)
+    assert set(routes_of(found).values()) == {FIRST} and len(found.lines) == 1
+    assert "rossover" not in text(found) and "Slowest" not in text(found)
+    assert f"Tie with `{SECOND}`" in text(found)
+
+
+def test_ranges_that_do_not_overlap_are_no_decision(tmp_path):
+    """All processes of one read faster than those of the other; by 10 %, where they differ by 8 % themselves."""
+    times = {(FIRST, 8): [1.10e-6, 1.12e-6, 1.16e-6, 1.19e-6], (SECOND, 8): [0.99e-6, 1.01e-6, 1.05e-6, 1.08e-6]}
+    assert routes_of(answered(tmp_path, times)) == {8: FIRST}
+
+
+def test_a_crossover_lies_between_decided_sizes(tmp_path):
+    """At 64 KiB both are as good: that size joins its neighbour, and the crossover is told around it."""
+    ratios = dict(zip(SIZES, (2.0, 1.5, 1.01, 0.7, 0.5)))
+    times = {(FIRST, n): around(1e-6) for n in SIZES} | {(SECOND, n): around(1e-6 * r) for n, r in ratios.items()}
+    found = answered(tmp_path, times)
+    assert list(routes_of(found).values()) == [FIRST, FIRST, FIRST, SECOND, SECOND]
+    assert "The crossover lies between 1 KiB and 1 MiB (undecided at 64 KiB): other sizes in between" in text(found)
+
+
+def test_a_route_that_is_not_measured_above_has_no_crossover(tmp_path):
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(2e-6), (SECOND, MIB): around(2e-6)}
+    found = answered(tmp_path, times)
+    assert routes_of(found) == {8: FIRST, MIB: SECOND} and "rossover" not in text(found)
+
+
+def test_ties_are_not_transitive(tmp_path):
+    """The third is 9 % slower than the fastest and 4.5 % than the one between, which ties with both."""
+    order = [contract(route, "copy") for route in (THIRD, SECOND, FIRST)]
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1.045e-6), (THIRD, 8): around(1.09e-6)}
+    found = answered(tmp_path, times, order)
+    assert routes_of(found) == {8: SECOND}  # the catalogue's first that nothing beats
+    assert {cell.route for cell in found.choices[8].ties} == {FIRST, THIRD} and not found.choices[8].others
+
+
+def test_slowest_is_what_is_decided_to_be_slower_by_that_much(tmp_path):
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): [1.6e-6 * s for s in NOISY], (THIRD, 8): around(1.4e-6)}
+    assert "Slowest" not in text(answered(tmp_path / "noisy", times))
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(3.9e-6), (THIRD, 8): around(4e-6)}
+    assert f"Slowest: `{SECOND}`, 3.90 µs at 8 B, 3.90× the time." in text(answered(tmp_path / "calm", times))
+
+
+def test_a_hazardous_route_is_told_of_where_it_is_decided_to_be_faster(tmp_path):
+    promises = [contract(FIRST, "copy"), contract(SECOND, "copy", hazard="bites")]
+    times = {(FIRST, 8): [1e-6 * s for s in NOISY], (SECOND, 8): [0.8e-6 * s for s in NOISY[::-1]]}
+    assert "bites" not in text(answered(tmp_path / "noisy", times, promises))
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(0.8e-6)}
+    assert "is 1.25× as fast (800 ns at 8 B), but not recommended: bites." in text(
+        answered(tmp_path / "calm", times, promises)
+    )
+
+
+# A machine that was never calm ---------------------------------------------------------------------------------------
+
+
+def test_a_cell_that_was_never_calm_is_not_chosen_beside_a_calm_one(tmp_path):
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(2e-6), (THIRD, 8): around(2.5e-6)}
+    found = answered(tmp_path, times, busy={(FIRST, 8)})
+    assert routes_of(found) == {8: SECOND}
+    assert [cell.route for cell in found.choices[8].others] == [THIRD]
+    assert "Not decided here: the machine was busy at 8 B." in text(found) and "Tie" not in text(found)
+
+
+def test_a_hazard_is_no_better_for_being_calm(tmp_path):
+    promises = [contract(FIRST, "copy"), contract(SECOND, "copy", hazard="bites")]
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1e-7)}
+    assert routes_of(answered(tmp_path, times, promises, busy={(FIRST, 8)})) == {8: FIRST}
+
+
+def test_a_busy_size_joins_its_neighbours(tmp_path):
+    """Neither a crossover there and back for a cell that was not calm, nor for a size at which none was."""
+    times = {(FIRST, n): around(1e-6) for n in SIZES} | {(SECOND, n): around(1.5e-6) for n in SIZES}
+    times[FIRST, KIB] = around(3e-6)
+    times[SECOND, MIB] = around(0.5e-6)
+    found = answered(tmp_path, times, busy={(FIRST, KIB), (FIRST, MIB), (SECOND, MIB)})
+    assert set(routes_of(found).values()) == {FIRST} and "rossover" not in text(found)
+    assert "Not decided here: the machine was busy at 1 KiB and 1 MiB." in text(found)
+    assert "1.00 µs at any size from 8 B to 16 MiB" in text(found)  # of the calm ones
+
+
+def test_where_nothing_was_calm_the_answer_says_so(tmp_path):
+    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1e-7)}
+    found = answered(tmp_path, times, busy=set(times))
+    assert text(found) == f"`{FIRST}`, 1.00 µs ~ at 8 B\nNot decided here: the machine was busy at 8 B."
+
+
+def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
+    times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
+    results = loaded(tmp_path, times, busy={(FIRST, 8)})
+    results.processes.loc[results.processes.index[-1], "calm"] = False  # one of four: the cell was calm once
+    found = {(cell.route, cell.nbytes): cell.calm for cell in answers.cells_of(results)}
+    assert found == {key: key != (FIRST, 8) for key in times}
+    cells = answers.cells_of(results)
+    made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results.missing))
+    assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
+    assert [show.to_plain(note) for note in made.notes] == ["~ the machine was never calm while this was measured."]
+    rows = list(csv.DictReader(io.StringIO(spreadsheet.csv_of(results))))
+    assert [row["calm"] for row in rows if row["kind"] == "timed"].count("False") == 5
+    assert "calm" in spreadsheet.columns_of(results)
+
+
+@pytest.mark.parametrize("calm", [None, float("nan"), True, "absent"])
+def test_what_is_not_known_to_be_busy_is_calm(tmp_path, calm):
+    results = loaded(tmp_path, {(FIRST, 8): around(1e-6)})
+    results.processes["calm"] = calm
+    if calm == "absent":
+        del results.processes["calm"]
+    assert summarize(results.processes)["calm"].tolist() == [True]
+    made = tables.pivot(("By size",), answers.cells_of(results), "nbytes", tables.Missing(results.missing))
+    assert not made.notes and made.rows[0][1] == "1.00 µs"
+
+
+def test_cold_against_warm_is_decided_the_same_way(tmp_path):
+    warm = conversion({(FIRST, n): around(1e-6) for n in (8, KIB, MIB)}, [contract(FIRST, "copy")])
+    cold = {(FIRST, 8): around(1.03e-6), (FIRST, KIB): around(2e-6), (FIRST, MIB): [2e-6 * s for s in NOISY]}
+    params = {"route": [FIRST], "nbytes": [8, KIB, MIB]}
+    own = Bench("cold.NumpyToTorch.timeit_convert", params, cold, [contract(FIRST, "copy")])
+    results = load(resultfiles.write(tmp_path, [warm, own]))
+    (made,) = tables.cold(answers.cells_of(results), tables.Missing(results.missing))
+    assert [entry[1][0].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00×", "tie"]
+
+
+# The same run twice --------------------------------------------------------------------------------------------------
+
+NEEDS, CANDIDATES = 40, 6
+
+
+def simulated(rng, slowdown, sd, count):
+    """Advice of one run on needs whose routes are so much slower than the fastest: route by need and size."""
+    needs, candidates, sizes = slowdown.shape
+    effect, drift = np.log1p(slowdown).ravel(), rng.normal(0, 0.02, count)
+    logs = processes(rng, slowdown.size, sd, sd, count, effect=effect, drift=drift)
+    found = iter(choice.weigh(logs, np.full(slowdown.size, "copy"), *np.ones((2, slowdown.size), bool)))
+    chosen = np.zeros((needs, sizes), dtype=int)
+    crossovers = 0
+    for need in range(needs):
+        cells = [made_up(route, size, next(found)) for route in range(candidates) for size in range(sizes)]
+        segments = answers.choose(cells)
+        chosen[need] = [int(one.cell.route) for segment in segments for one in segment.choices]
+        crossovers += sum("rossover" in show.to_plain(line) for line in answers._crossovers(segments))
+    return chosen, crossovers
+
+
+def made_up(route, size, evidence):
+    seconds = float(np.exp(evidence.mean))
+    blank = ("benchmark", "cell", "family", "group", "dtype", "layout", "threads", "host", "statement")
+    figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": {}}
+    own = {"route": str(route), "nbytes": size, "order": route, "evidence": evidence}
+    return answers.Cell(**dict.fromkeys(blank, ""), **figures, **own)
+
+
+@pytest.mark.parametrize(("sd", "disagree", "loss"), [(0.006, 0.06, 0.02), (0.02, 0.12, 0.03), (0.06, 0.25, 0.05)])
+def test_the_same_run_measured_twice_gives_the_same_advice(sd, disagree, loss):
+    """Routes 0 to 30 % apart, the same at all sizes, so that every crossover is invented; four processes of sd.
+
+    Over twelve such pairs of runs they name another route at 4, 7 and 19 % of the sizes, where the difference is barely
+    decided in one of them; with overlapping ranges and medians within 3 % for ties it was 9, 16 and 31 %. What is named
+    takes 1.2, 1.9 and 3.9 % longer than the fastest on average. None of 960 answers tells a crossover.
+    """
+    rng = np.random.default_rng(0)
+    different, invented, lost = [], 0, []
+    for _ in range(3):
+        slowdown = np.repeat(rng.uniform(0, 0.3, (NEEDS, CANDIDATES, 1)), len(SIZES), axis=2)
+        (one, first), (other, last) = (simulated(rng, slowdown, sd, 4) for _ in range(2))
+        different.append(one != other)
+        invented += first + last
+        taken = np.take_along_axis(slowdown, one[:, None, :], axis=1)[:, 0]
+        lost.append((1 + taken) / (1 + slowdown.min(axis=1)) - 1)
+    assert np.mean(different) <= disagree
+    assert np.mean(lost) <= loss
+    assert invented == 0
+
+
+def test_two_runs_find_the_same_crossovers():
+    """One route is 30 % faster up to the middle size and 30 % slower beyond: both runs say so, at the same sizes."""
+    rng = np.random.default_rng(4)
+    step = np.where(np.arange(len(SIZES)) < 3, 0.0, 0.3)
+    slowdown = np.tile(np.stack([step, 0.3 - step]), (NEEDS, 1, 1))
+    for sd, wrong in ((0.006, 0.01), (0.02, 0.03), (0.06, 0.2)):
+        (one, first), (other, last) = (simulated(rng, slowdown, sd, 4) for _ in range(2))
+        assert np.mean(one != other) <= wrong, sd
+        assert sd > 0.02 or (first, last) == (NEEDS, NEEDS)
