@@ -128,7 +128,7 @@ def busy_machine(results: Results) -> str:
     cells = timed["cell"].nunique()
     return (
         f"{was} Figures rest on samples that were taken then. {never} of {cells} cells never had any: they are marked "
-        f"{show.BUSY}, and nothing is decided by them."
+        f"{show.BUSY.strip()}, and nothing is decided by them."
     )
 
 

@@ -633,3 +633,36 @@ def test_two_toolchains_are_compared(tmp_path):
     assert "torch-2.0-numpy-1.26" in section and "torch-2.1-numpy-1.26" in section
     assert re.search(r"1 slower of 12 cells", section)
     assert "route\\_3" in section or "route_3(a)" in section
+
+
+# A busy machine -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "slow", "says"),
+    [
+        (0.23, 1, "The machine was busy: it ran at full speed 23 % of the time."),
+        (0.23, 0, "Every figure rests on samples that were taken then."),
+        (0.95, 1, "The machine was calm for the most part: it ran at full speed 95 % of the time."),
+        (0.95, 0, ""),
+    ],
+)
+def test_page_and_terminal_say_how_calm_the_machine_was(tmp_path, capsys, share, slow, says):
+    sizes = [2**k for k in range(3, 13)]
+    times = {("torch.from_numpy(a)", n): [4e-7 * (1 + slow * (n == 8))] * 4 for n in sizes}
+    bench = conversion(times, [FROM_NUMPY])
+    records = [resultfiles.record([bench], calm=share, rounds=4)]
+    root = resultfiles.write(tmp_path / "results", [bench], records=records)
+    never = {(("torch.from_numpy(a)", "float32", 8), k) for k in range(4)} if slow else ()
+    resultfiles.watched(root, bench, never)
+    made = build(root, tmp_path / "out")
+    page, told = (made / "README.md").read_text(encoding="utf-8"), capsys.readouterr().out
+    assert f"at full speed {share:.0%} of the time".replace("%", " %") in page and says in page and says in told
+    if says:
+        assert page.index(says) < page.index("torch.from_numpy(a)"), "before the answers"
+        assert told.index(says) < told.index("torch.from_numpy(a)")
+    else:
+        assert "The machine was" not in page + told
+    marked = "1 of 10 cells never had any: they are marked ~, and nothing is decided by them."
+    assert (marked in page) == (marked in told) == bool(slow)
+    assert ("800 ns ~" in page) == bool(slow)

@@ -323,3 +323,16 @@ def test_broken_samples_are_named_in_one_line(busy, change):
     with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.ndjson is broken .*restore it from git") as told:
         load(root)
     assert "\n" not in str(told.value)
+
+
+def test_samples_of_an_older_version_are_split_by_the_run_record(tmp_path, benches):
+    """benchmarks.json says how many samples a process takes now; its record says how many processes there were then."""
+    root = resultfiles.write(tmp_path, benches)
+    described = json.loads((root / "benchmarks.json").read_text())
+    for benchmark in described.values():
+        if isinstance(benchmark, dict):
+            benchmark["version"] = "v2"
+            benchmark["samples_per_process"] = [2 * resultfiles.SAMPLES] * len(benchmark["samples_per_process"])
+    (root / "benchmarks.json").write_text(json.dumps(described))
+    one = load(root).processes.query("route == 'torch.from_numpy(a)' and nbytes == 8")
+    assert list(one["process"]) == [0, 1] and list(one["seconds"]) == [1e-6, 2e-6]

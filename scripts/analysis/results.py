@@ -251,6 +251,7 @@ def _load_file(
         }
         if toolchain is not None and common["toolchain"] != toolchain and not common["commit"].startswith(toolchain):
             return
+        rounds = _rounds(records)
         reasons = {cell: why for record in records for why, cells in record["skipped"].items() for cell in cells}
         columns = file["result_columns"]
         for name, entries in file["results"].items():
@@ -258,7 +259,7 @@ def _load_file(
                 if benchmarks[name]["name"] != name:
                     raise KeyError(name)
                 row = dict(zip(columns, entries))
-                _load_benchmark(benchmarks[name], row, watched, common, reasons, tables, samples)
+                _load_benchmark(benchmarks[name], row, watched, rounds, common, reasons, tables, samples)
             else:
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
@@ -266,6 +267,12 @@ def _load_file(
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
+
+
+def _rounds(records: Sequence[Mapping[str, Any]]) -> int:
+    """Processes of a cell by the run records: of the last run and those that went on with it; 0 without any."""
+    first = max((place for place, record in enumerate(records) if "drift" not in record), default=0)
+    return sum(record.get("rounds") or 0 for record in records[first:])
 
 
 def _of_history(commit: str) -> dict[str, str]:
@@ -278,6 +285,7 @@ def _load_benchmark(
     benchmark: Mapping[str, Any],
     row: dict[str, Any],
     watched: Watched,
+    rounds: int,
     common: dict[str, Any],
     reasons: Mapping[str, str],
     tables: tuple[list, list, list],
@@ -319,6 +327,8 @@ def _load_benchmark(
             ]
         else:  # of a run by hand, or of a suite that took no pulses
             size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
+            if row["version"] != benchmark.get("version") and rounds:
+                size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
             parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
             calls = int(numbers[index]) if numbers else 1
             found = [(number, part, len(part), calls, None) for number, part in enumerate(parts)]

@@ -183,9 +183,11 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
             f"{MIN_PROCESSES} processes a cell only large differences are decided.",
         ),
         (
-            "A sample is disturbed if its process did not get a processor for nearly all of its time (QUIET in "
-            "benchmarks/statement.py). It is taken again, within a limit a process (RETAKES); what is still disturbed "
-            "then is kept and counted.",
+            "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and from "
+            "16 MiB on one that moves memory. A sample is disturbed where a pulse beside it is more than a tenth from "
+            "the fastest level that the machine held, or where its process lacked a processor. It is taken again, "
+            "within a budget; figures rest on what was not disturbed, and what never was calm is marked. Runs with "
+            "no share of full speed had no pulses: there a sample is disturbed where its process lacked a processor.",
         ),
         (
             "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "

@@ -541,7 +541,7 @@ def _in_brackets(name: str, value: str) -> str:
 
 
 def runs(records: Sequence[Mapping[str, Any]]) -> Table:
-    """One row a run: when, how, and how much of it the machine disturbed."""
+    """One row a run: when, how, how calm the machine was, and how much of it was disturbed."""
     rows = []
     for record in records:
         profile = str(record.get("profile", ""))
@@ -557,11 +557,12 @@ def runs(records: Sequence[Mapping[str, Any]]) -> Table:
                 profile,
                 str(record.get("rounds", "")),
                 f"{_count(record, 'samples'):,}",
+                "" if record.get("calm") is None else show.percent(record["calm"]),
                 f"{show.percent(share, 2)} ({again} taken again, {kept} kept)",
                 f"{seconds:.0f} s",
             )
         )
-    columns = ("started", "command", "profile", "processes a cell", "samples", "disturbed", "took")
+    columns = ("started", "command", "profile", "processes a cell", "samples", "at full speed", "disturbed", "took")
     return Table(("Runs whose figures are on this page",), columns, tuple(rows), numeric=False)
 
 
