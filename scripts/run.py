@@ -87,7 +87,7 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
     cells = cells_of(profile, benchmarks, chosen.only, chosen.profile, device)
     load = record["conditions"]["load_average"]
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
-        print(f"this machine is busy (load average {load:.1f}): figures will be noisy")
+        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
     if cells.unavailable:
         print(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {record['settings']['no_device']}")
     print(
@@ -99,7 +99,8 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
         take_rounds(record, state, cells, rounds, show)
     path = file_record(record, toolchain.commit, state.lines())
     state.finish()
-    print(f"{record['samples']} samples in {record['seconds']:.0f} s; {how_calm(record)}")
+    waited = f"{record['waited']:.0f} of them waiting for calm"
+    print(f"{record['samples']} samples in {record['seconds']:.0f} s, {waited}; {how_calm(record)}")
     return path
 
 

@@ -331,13 +331,16 @@ def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
 def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator[_Visit]:
     """The visits of one release, the oldest first: a run that was appended to the one before is a visit of its own."""
     rows = results.processes[results.processes["file"] == release.file]
-    rows = rows[rows["cell"].isin(table.index)]
+    rows = rows[
+        rows["cell"].isin(table.index) & rows["calm"].ne(False)
+    ]  # never calm: the machine's doing, no release's
     rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
-    logs = np.full((len(table), int(rows["process"].max()) + 1 if len(rows) else 1), np.nan)
-    logs[table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)] = np.log(rows["seconds"])
     records = [record for record in results.runs if record["file"] == release.file]
     records = records[max((k for k, record in enumerate(records) if "drift" not in record), default=0) :]
     sizes = [int(record.get("rounds") or 0) for record in records]
+    width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
+    logs = np.full((len(table), width), np.nan)
+    logs[table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)] = np.log(rows["seconds"])
     if sum(sizes) != logs.shape[1]:
         yield _Visit(release, logs, _middle(records[0]) if records else math.nan)
         return

@@ -259,8 +259,6 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
     twice = {(one.sooner.name, one.later.name): one for history in histories for one in history.repeats}
     sessions = list(dict.fromkeys(map(words.sessions, histories)))
     records = _records(results, histories)
-    disturbed = sum(record.get("disturbed", 0) for record in records)
-    samples = sum(record.get("samples", 0) for record in records)
     return Section(
         "method",
         "Machine and method",
@@ -276,7 +274,7 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         tuple(figures),
         (words.repeats(list(twice.values())),) if twice else (),
         (
-            (f"{samples:,} samples; {disturbed} were still disturbed when their limit was reached, and are kept.",),
+            (_samples(records),),
             (
                 "A point is the mean over processes of the log of each process's 25 % quantile. Its standard deviation "
                 "is the moderated error of its processes and what visits differ by beyond that, learnt from the "
@@ -312,6 +310,21 @@ def _example(histories: Sequence[History]) -> str:
 
 
 # --- the data --------------------------------------------------------------------------------------------------------
+
+
+def _samples(records: Sequence[Mapping[str, Any]]) -> str:
+    """How many samples there are, and how calm the machine was."""
+    words = f"{sum(record.get('samples', 0) for record in records):,} samples; "
+    shares = [record["calm"] for record in records if record.get("calm") is not None]
+    unwatched = [record for record in records if record.get("calm") is None]
+    if shares:
+        never = sum(len(record.get("disturbed_cells") or {}) for record in records if record not in unwatched)
+        words += f"the machine ran at full speed {show.percent(min(shares))} to {show.percent(max(shares))} of the time"
+        words += f" of a visit; {never} figures that never were calm are left out"
+    if unwatched:
+        disturbed = sum(record.get("disturbed", 0) for record in unwatched)
+        words += "; " * bool(shares) + f"{disturbed} were still disturbed when their limit was reached, and are kept"
+    return f"{words}."
 
 
 def csv_of(histories: Sequence[History]) -> str:
