@@ -1,35 +1,70 @@
 #!/usr/bin/env python3
-"""Is the suite honest on this machine? Compare it with torch.utils.benchmark, and stock asv with both.
+"""Is the suite honest on this machine? Compare it with torch.utils.benchmark, and tell bias from noise.
 
     python scripts/check_timing.py                 every conversion route at five sizes: about 8 minutes
     python scripts/check_timing.py --only from_numpy --sizes 8,4096
 
-For each cell, forked processes make the source, warm up and time the same expression on it twice: as the suite does,
-and by torch.utils.benchmark.Timer(expression).blocked_autorange() on one thread; every second process the other way
-round.
-What is compared is the median over processes of the ratio within a process, so that where a process's memory happens to
-lie does not count. One more process times it as asv's own time_ method with a setup does. Exit code 0 if every cell is
-within 5 % and the median cell within 2 %. Run it on a quiet machine.
+Each cell is measured in processes of its own, four unless told otherwise. A process makes the source and times the same
+expression on it in three ways:
+
+    suite/torch  as asv would: the benchmark's whole run() in a fresh process, with its own warm-up, pulses and retakes
+    block/torch  in short blocks that alternate with torch's: one sample as the suite takes it
+    torch/torch  the same blocks timed by two torch.utils.benchmark.Timers: torch against itself, the A/A
+
+A block of torch's is what Timer(expression, num_threads=1) reads of as many calls as the suite makes for a sample. The
+first ratio sees whatever the suite does; the second, free of drift, says whether its loop and clock are at fault.
+
+All of it stands between pulses, and only what was calm by all pulses of the check counts. Like is compared with like:
+each reading is the 25 % quantile, which is the suite's figure (blocked_autorange shows the median of its blocks). A
+deviation is the mean over processes of the log ratio within a process. What noise may make of it is learnt from the
+spread over processes and from torch against itself, in this cell and in all of its size.
+
+Exit code 1 is bias: a cell deviates by more than 5 % beyond its noise, or the median cell, of all or of one size, by
+more than 2 % beyond its error. Exit code 2 is too noisy to tell: noise could hide 5 % in more than half of the cells
+(they are marked ?), or 2 % in the median cell. Otherwise 0.
+
+One more process times each cell as asv's own time_ method with a setup does, for comparison: stock/torch.
 """
 
+import contextlib
+import importlib
+import io
+import itertools
 import json
+import math
 import os
 import re
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+import timeit
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analysis import calm
 from analysis.cli import Parser, UserError, run
+from measure import duration
 
-WARM_SECONDS = 0.5
-EACH, MIDDLE = 0.05, 0.02  # largest deviation of a cell, and of the median cell
+EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
+ERROR = 0.05  # chance that noise alone has any cell called biased
+CONFIDENCE = 0.99  # of the interval that the median cell lies in
+TELLING = 0.5  # share of the cells whose noise must be below EACH
+FEW = 10  # cells: of fewer the median is not judged
+BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer
+PATIENCE = 120.0  # seconds that all processes wait for calm together: so much longer the check takes on a busy machine
 SIZES = (8, 4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
+DTYPE = "float32"
+SUITE, TORCH, AGAIN = "suite", "torch", "torch again"  # whose block it is
+BIAS, NOISY = "bias", "too noisy to tell"
 ROOT = Path(__file__).resolve().parent.parent
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
 
 
 def in_child(work: Callable[[], Any]) -> Any:
@@ -40,7 +75,10 @@ def in_child(work: Callable[[], Any]) -> Any:
         code = 1
         try:
             os.close(reader)
-            os.write(writer, json.dumps(work()).encode())
+            with contextlib.redirect_stdout(io.StringIO()):  # asv says there what it skips
+                answer = json.dumps(work()).encode()
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(answer)
             code = 0
         except Exception as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -55,98 +93,429 @@ def in_child(work: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
-def by_suite(benchmark: Any, cell: tuple) -> float:
-    """Seconds a call as the suite reads them: the 25 % quantile of a process's samples."""
-    samples = benchmark.run(*cell)["samples"]
-    return statistics.quantiles(samples, n=4, method="inclusive")[0]
+def part_of_suite(name: str) -> Any:
+    """A module of benchmarks/, which asv's discovery has put on the path."""
+    return importlib.import_module(f"benchmarks.{name}")
 
 
-def by_torch(benchmark: Any, cell: tuple) -> float:
-    """Seconds a call as torch.utils.benchmark reads them: the median of its blocks."""
+def figure(benchmark: Any, cell: tuple) -> calm.Line | None:
+    """What the suite logs of a cell when it measures it as it always does; None where it skips it."""
+    statement = part_of_suite("statement")
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+        os.environ[statement.LOG_VARIABLE] = file.name
+        try:
+            benchmark.run(*cell)
+        except NotImplementedError:
+            return None
+        finally:
+            del os.environ[statement.LOG_VARIABLE]
+        return json.loads(file.readlines()[-1])
+
+
+def torch_timer(expression: str, namespace: dict[str, Any]) -> Any:
     from torch.utils.benchmark import Timer
 
-    statement, namespace = benchmark.func(*cell)
-    return Timer(statement, globals=namespace, num_threads=1).blocked_autorange().median
+    return Timer(expression, globals=namespace, num_threads=1)
 
 
-def warm_up(statement: str, namespace: dict[str, Any]) -> None:
-    """Call until the process is steady: Python's and C's allocators take up to a hundred calls or a second."""
-    code, start = compile(statement, "route", "exec"), time.perf_counter()
-    for _ in range(100):
-        exec(code, namespace)
-        if time.perf_counter() - start > WARM_SECONDS:
+def torch_block(timer: Any, number: int, quiet: float) -> tuple[float, bool]:
+    """Seconds of ``number`` calls by torch's Timer; whether the process had a processor for ``quiet`` of the time."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    # either makes calls before it times any: timeit two and more, which is much where one takes a second
+    measured = timer.timeit(number) if number > 1 else timer.blocked_autorange(min_run_time=0)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return measured.raw_times[0], cpu >= quiet * wall
+
+
+def suite_block(benchmark: Any, timer: Any, number: int) -> tuple[float, bool]:
+    """A sample as the suite takes it, after as many calls as torch's Timer makes before it begins to time."""
+    timer.timeit(warm_calls(number))
+    return benchmark._sample(timer, number)
+
+
+def warm_calls(number: int) -> int:
+    return max(number // 100, 2) if number > 1 else 1
+
+
+def blocks(benchmark: Any, cell: tuple, whole: calm.Line, turn: int) -> calm.Line:
+    """The suite's blocks and torch's, in turns; a line like the suite's own, with whose block each is in ``by``.
+
+    One of each in every order, one order after the other, so that neither drift nor what the block before left in the
+    caches favours any. Calls a block: as many as the suite made for a sample of ``whole``.
+    """
+    pulses, statement = map(part_of_suite, ("pulses", "statement"))
+    began, number = time.perf_counter(), whole["number"]
+    expression, namespace = benchmark.func(*cell)
+    own = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
+    take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, benchmark, own, number)}
+    for name in (TORCH, AGAIN):
+        take[name] = partial(torch_block, torch_timer(expression, namespace), number, statement.QUIET)
+    calls = len(take) * (number + warm_calls(number))  # in a block of each
+    affordable = BLOCK_SECONDS / (calls * statistics.median(whole["seconds"]))
+    wanted = max(1, min(whole["wanted"], int(affordable)))
+    watch = pulses.Watch(memory="memory" in whole["pulses"])
+    by: list[str] = []
+    seconds: list[float] = []
+    disturbed: list[int] = []
+    good = dict.fromkeys(take, 0)
+    orders = list(itertools.permutations(take))
+    for order in itertools.islice(itertools.cycle(orders), turn, None):
+        for name in order:
+            if not watch.calm and watch.left > 0:
+                watch.wait()
+            took, quiet, is_calm = watch.judge(take[name])
+            by.append(name)
+            seconds.append(took / number)
+            good[name] += is_calm
+            if not quiet:
+                disturbed.append(len(by) - 1)
+        if min(good.values()) >= wanted or (len(by) >= wanted * len(take) and watch.left <= 0):
             break
+    watch.close()
+    return {
+        **{name: whole[name] for name in ("benchmark", "params", "number")},
+        **{"at": time.time(), "wanted": wanted, "by": by, "seconds": seconds, "disturbed": disturbed},
+        **{"pulses": watch.pulses, "waits": watch.waits, "waiting": watch.waiting},
+        "took": time.perf_counter() - began,
+    }
 
 
-def both(benchmark: Any, cell: tuple, torch_first: bool) -> tuple[float, float] | None:
-    """Suite's and torch's seconds in this process, on one source. None for a cell that the toolchain skips."""
+def measure(benchmark: Any, cell: tuple, turn: int) -> list[calm.Line] | None:
+    """What one process has of a cell: the line of the suite's figure, and that of the blocks. None where it is skipped.
+
+    The figure comes first, as in asv's processes: a warm-up that is too short shows.
+    """
+    benchmark._current_params = cell
     if benchmark.do_setup():
         return None
-    warm_up(*benchmark.func(*cell))
-    if torch_first:
-        torch = by_torch(benchmark, cell)
-        return by_suite(benchmark, cell), torch
-    return by_suite(benchmark, cell), by_torch(benchmark, cell)
+    whole = figure(benchmark, cell)
+    return None if whole is None else [whole, blocks(benchmark, cell, whole, turn)]
 
 
 def by_stock_asv(benchmark: Any, cell: tuple) -> float:
     """Seconds a call as asv's time_ method with a setup reads them: the median of its samples."""
     from asv_runner.benchmarks.time import TimeBenchmark
 
+    benchmark._current_params = cell
     benchmark.do_setup()
-    statement, namespace = benchmark.func(*cell)
-    exec(f"def time_route():\n    {statement}", namespace)
+    expression, namespace = benchmark.func(*cell)
+    exec(f"def time_route():\n    {expression}", namespace)
     method = namespace["time_route"]
 
     def setup() -> None:  # a new source before every call, as a setup method makes it
         benchmark.do_setup()
         namespace.update(benchmark.func(*cell)[1])
 
-    method.setup, method.pretty_source = setup, statement
+    method.setup, method.pretty_source = setup, expression
     stock = TimeBenchmark("time_route", method, [method])
     stock.do_setup()
     return statistics.median(stock.run()["samples"])
+
+
+@dataclass
+class Cell:
+    """A cell and what was measured of it. processes: the two lines of each, see ``measure``; stock in seconds."""
+
+    benchmark: Any
+    params: tuple
+    processes: list[list[calm.Line]] = field(default_factory=list)
+    stock: float = math.nan
+    skipped: bool = False
+
+    @property
+    def route(self) -> str:
+        return self.params[0]
+
+    @property
+    def nbytes(self) -> int:
+        return self.params[2]
+
+
+def measure_all(cells: Sequence[Cell], processes: int) -> None:
+    """One process of every cell, then the next of every cell: a slow minute meets no cell in all of its processes."""
+    total = len(cells) * (processes + 1)
+    started, shown, done = time.perf_counter(), 0.0, 0
+    for turn in range(processes + 1):
+        for cell in cells:
+            if not cell.skipped and turn < processes:
+                lines = in_child(partial(measure, cell.benchmark, cell.params, turn))
+                cell.skipped = lines is None
+                cell.processes += [lines] if lines else []
+            elif not cell.skipped:
+                cell.stock = in_child(partial(by_stock_asv, cell.benchmark, cell.params))
+            done += 1
+            spent = time.perf_counter() - started
+            shown = progress(done / total, spent, shown)
+
+
+def progress(share: float, spent: float, shown: float) -> float:
+    """Say on stderr how much is done and how long the rest takes, after ``spent`` seconds; when it was last said.
+
+    A terminal has one line that changes, a file a line every 15 seconds.
+    """
+    terminal = sys.stderr.isatty()
+    if spent - shown < (0.5 if terminal else 15) and (share < 1 or not terminal):
+        return shown
+    text = f"check: {share:.0%}, {duration(spent * (1 - share) / share)} left" if share < 1 else ""
+    print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+    return spent
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def part(line: calm.Line, name: str) -> calm.Line:
+    """The blocks of one timer as a line of their own: a pulse before and one behind each, as if after a wait."""
+    chosen = [index for index, by in enumerate(line["by"]) if by == name]
+    places, disturbed = calm.places(line), set(line["disturbed"])
+    return {
+        **line,
+        "seconds": [line["seconds"][index] for index in chosen],
+        "disturbed": [place for place, index in enumerate(chosen) if index in disturbed],
+        "pulses": {
+            kind: [pulse for index in chosen for pulse in taken[places[index] : places[index] + 2]]
+            for kind, taken in line["pulses"].items()
+        },
+        "waits": list(range(1, len(chosen))),
+    }
+
+
+def reading(line: calm.Line, floors: Mapping[str, float]) -> float:
+    """Log seconds a call: the 25 % quantile of the calm samples; NaN where too few are calm."""
+    process = calm.judge(line, floors)
+    if not process.calm:
+        return math.nan
+    samples = process.samples
+    quarter = statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else samples[0]
+    return math.log(quarter)
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Log ratios to torch, (cells,) each: the effect, and what noise alone could make of it, infinite if unknown."""
+
+    effect: Any
+    noise: Any
+
+    @property
+    def biased(self) -> Any:
+        return abs(self.effect) - self.noise > math.log1p(EACH)
+
+    @property
+    def noisy(self) -> Any:
+        """A bias could hide there that is EACH larger than what is allowed."""
+        return self.noise > math.log1p(EACH)
+
+
+def deviations(own: Any, torch: Any, again: Any, sizes: Any, tests: int) -> Deviations:
+    """How far ``own`` reads from torch's two; all (cells, processes) of log seconds, NaN where not calm.
+
+    Noise is that of a t test, by Bonferroni's rule for so many ``tests``. Its error is moderated by that of the cells
+    of the same size, and never less than what torch differs from itself by: in cells of that size, or in that cell.
+    """
+    import numpy as np
+    from analysis.statistics import MAD_TO_SD, estimate, means, student_quantile
+
+    both = (torch + again) / 2
+    found = estimate(both, own, sizes, np.full(len(sizes), True))
+    itself = np.zeros(len(sizes))
+    for size in np.unique(sizes):
+        differences = abs(torch - again)[sizes == size]
+        if np.isfinite(differences).any():
+            # torch - again has two readings' variance, own - both that of one and a half
+            itself[sizes == size] = MAD_TO_SD * np.nanmedian(differences) * math.sqrt(1.5 / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.maximum(found.error, itself / np.sqrt(np.isfinite(own - both).sum(axis=1)))
+        noise = student_quantile(1 - ERROR / tests / 2, found.df) * error
+        noise = np.maximum(noise, abs(means(torch - again)))
+    return Deviations(found.effect, np.where(np.isfinite(noise), noise, math.inf))
+
+
+def middle(effects: Any) -> tuple[float, float]:
+    """The interval that the median of all such cells lies in, log units; unbounded for few."""
+    import numpy as np
+    from scipy.stats import quantile_test
+
+    known = effects[np.isfinite(effects)]
+    if len(known) < FEW:
+        return -math.inf, math.inf
+    low, high = quantile_test(known, p=0.5).confidence_interval(CONFIDENCE)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the check found.
+
+    rows         a cell each: seconds a call, ratios, log units of noise in suite/torch, and BIAS, NOISY or nothing
+    share        of the time that the machine ran at full speed
+    bias, noise  what speaks for bias, and for too much noise, in words; nothing where nothing does
+    """
+
+    rows: list[dict[str, Any]]
+    share: float
+    bias: list[str]
+    noise: list[str]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.bias else 2 if self.noise else 0
+
+
+def judge(cells: Sequence[Cell]) -> Verdict:
+    """What was measured, judged with the pulses of all of it in sight."""
+    import numpy as np
+    from analysis.statistics import means
+
+    lines = [line for cell in cells for process in cell.processes for line in process]
+    floors = calm.floors(lines)
+    readings = np.full((4, len(cells), max(len(cell.processes) for cell in cells)), np.nan)
+    for place, cell in enumerate(cells):
+        for turn, (first, rest) in enumerate(cell.processes):
+            own = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
+            readings[:, place, turn] = [reading(line, floors) for line in own]
+    whole, block, torch, again = readings
+    sizes = np.array([str(cell.nbytes) for cell in cells])
+    found = {
+        "suite/torch": deviations(whole, torch, again, sizes, 2 * len(cells)),
+        "block/torch": deviations(block, torch, again, sizes, 2 * len(cells)),
+    }
+    itself = means(again - torch)
+    biased = np.any([each.biased for each in found.values()], axis=0)
+    noisy = np.any([each.noisy for each in found.values()], axis=0)
+    columns = {
+        "suite": np.exp(means(whole)),
+        "torch": np.exp(means((torch + again) / 2)),
+        "stock": np.array([cell.stock for cell in cells]),
+        **{name: np.exp(each.effect) for name, each in found.items()},
+        "torch/torch": np.exp(itself),
+        "noise": found["suite/torch"].noise,
+        "verdict": np.where(biased, BIAS, np.where(noisy, NOISY, "")),
+    }
+    rows = [
+        {"route": cell.route, "nbytes": cell.nbytes, **dict(zip(columns, values))}
+        for cell, values in zip(cells, zip(*(column.tolist() for column in columns.values())))
+    ]
+
+    bias = [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"] if biased.any() else []
+    noise = []
+    if (noisy & ~biased).mean() > TELLING:
+        noise.append(f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells")
+    for name, each in found.items():
+        low, high = middle(each.effect)
+        if high - low > 2 * MIDDLE and math.isfinite(high - low):
+            noise.append(f"the median {name} is known to ±{(high - low) / 2:.1%} only")
+        for size in ("", *dict.fromkeys(sizes)):
+            chosen = each.effect[sizes == size] if size else each.effect
+            low, high = middle(chosen)
+            if max(low, -high) > math.log1p(MIDDLE):
+                where = f" at {size} bytes" if size else ""
+                bias.append(f"the median {name}{where} is {math.exp(np.nanmedian(chosen)):.3f}")
+                if not size:  # which says enough
+                    break
+    if np.nanmedian(abs(itself)) > math.log1p(MIDDLE):
+        noise.append(f"torch deviates from itself by {np.nanmedian(abs(itself)):.1%} in the median cell")
+    return Verdict(rows, calm.share(lines, floors), bias, noise)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def show(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "–"
+    for unit, scale in (("s ", 1), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:7.3g} {unit}"
+    return f"{seconds * 1e9:7.3g} ns"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return "unknown" if math.isnan(share) else f"{share:.{digits}%}"
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    ratios = ("suite/torch", "block/torch", "torch/torch")
+    yield f"{'route':44} {'bytes':>8} {'suite':>10} {'torch':>10} {'  '.join(ratios)}  stock/torch"
+    for row in rows:
+        seconds = " ".join(f"{show(row[name]):>10}" for name in ("suite", "torch"))
+        figures = " ".join(f"{row[name]:12.3f}" if math.isfinite(row[name]) else f"{'–':>12}" for name in ratios)
+        stock = f"{row['stock'] / row['torch']:12.3g}" if math.isfinite(row["torch"]) else f"{'–':>12}"
+        mark = {BIAS: "  <-- bias", NOISY: "  ?"}.get(row["verdict"], "")
+        yield f"{row['route']:44} {row['nbytes']:8} {seconds}{figures} {stock}{mark}"
+
+
+def summary(verdict: Verdict) -> Iterator[str]:
+    """The lines below the table, the verdict last. Deviations are of the cells that noise does not hide."""
+
+    rows = verdict.rows
+    clear = [row for row in rows if row["verdict"] != NOISY] or rows
+
+    def deviations(name: str) -> list[float]:
+        return [abs(row[name] - 1) for row in clear if math.isfinite(row[name])] or [math.nan]
+
+    whole, block, itself = map(deviations, ("suite/torch", "block/torch", "torch/torch"))
+    stock = [abs(row["stock"] / row["torch"] - 1) for row in rows if math.isfinite(row["torch"])] or [math.nan]
+    verdicts = [row["verdict"] for row in rows]
+    yield (
+        f"suite against torch.utils.benchmark, {len(rows)} cells: median deviation {percent(statistics.median(whole))} "
+        f"({percent(statistics.median(block))} in blocks), largest {percent(max(whole))}, {verdicts.count(BIAS)} "
+        f"biased, {verdicts.count(NOISY)} too noisy to tell"
+    )
+    yield (
+        f"torch.utils.benchmark against itself: median deviation {percent(statistics.median(itself))}, largest "
+        f"{percent(max(itself))}; the machine ran at full speed {verdict.share:.0%} of the time"
+    )
+    yield f"stock asv: median deviation {percent(statistics.median(stock), 0)}, largest {percent(max(stock), 0)}"
+    if verdict.bias:
+        yield f"bias: {'; '.join(verdict.bias)}"
+    elif verdict.noise:
+        yield (
+            f"too noisy to tell: {'; '.join(verdict.noise)}. The machine ran at full speed {verdict.share:.0%} of the "
+            "time: try again when it has nothing else to do, or with more --processes"
+        )
 
 
 def arguments(argv: Sequence[str] | None) -> Any:
     parser = Parser(__doc__)
     parser.add_argument("--only", metavar="REGEX", default="", help="restrict to routes whose expression matches")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
-    parser.add_argument("--processes", type=int, default=4, help="processes a cell and method (default 4)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write figures, samples and pulses there, too")
     chosen = parser.parse_args(argv)
     try:
-        chosen.sizes = [int(size) for size in chosen.sizes.split(",")]
+        chosen.sizes = list(dict.fromkeys(int(size) for size in chosen.sizes.split(",")))
+    except ValueError:
+        raise UserError(f"--sizes {chosen.sizes!r}: takes bytes, separated by commas") from None
+    try:
         re.compile(chosen.only)
-    except (ValueError, re.error) as error:
-        raise UserError(str(error)) from None
-    if chosen.processes < 1:
-        raise UserError("--processes takes a whole number from 1")
+    except re.error as error:
+        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
+    if chosen.processes < 2:
+        raise UserError("--processes takes a whole number from 2: noise is what processes differ by")
+    if chosen.json:
+        place = chosen.json if chosen.json.exists() else chosen.json.parent
+        if chosen.json.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+            raise UserError(f"--json {chosen.json}: cannot be written")
     return chosen
 
 
-def compare(benchmark: Any, cell: tuple, processes: int) -> dict[str, float] | None:
-    """The three readings of one cell in seconds, medians over processes, and the suite's ratio to torch's."""
-    pairs = []
-    for turn in range(processes):
-        pair = in_child(partial(both, benchmark, cell, turn % 2 == 1))
-        if pair is None:
-            return None
-        pairs.append(pair)
-    suite, torch = zip(*pairs)
-    return {
-        "suite": statistics.median(suite),
-        "torch": statistics.median(torch),
-        "ratio": statistics.median(a / b for a, b in pairs),
-        "stock": in_child(partial(by_stock_asv, benchmark, cell)),
-    }
+def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:
+    """The cells to measure, in order; UserError where there are none."""
+    from asv_runner.discovery import get_benchmark_from_name
 
-
-def show(seconds: float) -> str:
-    for unit, scale in (("s ", 1), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:7.3g} {unit}"
-    return f"{seconds * 1e9:7.3g} ns"
+    cells = []
+    for name in BENCHMARKS:
+        benchmark = get_benchmark_from_name(str(ROOT / "benchmarks"), name)
+        routes, _, known = benchmark._params
+        unknown = [str(size) for size in sizes if size not in known]
+        if unknown:
+            raise UserError(f"--sizes {','.join(unknown)}: the suite has {', '.join(map(str, known))}")
+        chosen = [route for route in routes if re.search(only, route)]
+        cells += [Cell(benchmark, (route, DTYPE, size)) for route in chosen for size in sizes]
+    if not cells:
+        raise UserError(f"--only {only!r} matches no route")
+    return cells
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -154,47 +523,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-    from asv_runner.discovery import get_benchmark_from_name
-
-    rows = []
-    print(
-        f"{'route':46} {'bytes':>9} {'suite':>10} {'torch':>10} {'stock asv':>10}  suite/torch  stock/torch", flush=True
-    )
-    for name in BENCHMARKS:
-        benchmark = get_benchmark_from_name(str(ROOT / "benchmarks"), name)
-        routes, _, known = benchmark._params
-        for route in routes:
-            if not re.search(chosen.only, route):
-                continue
-            for nbytes in chosen.sizes:
-                if nbytes not in known:
-                    raise UserError(f"{nbytes} is not a size of the suite: {', '.join(map(str, known))}")
-                benchmark._current_params = cell = (route, "float32", nbytes)
-                row = compare(benchmark, cell, chosen.processes)
-                if row is None:
-                    print(f"{route:46} {nbytes:9} n/a on this toolchain", flush=True)
-                    continue
-                rows.append({"route": route, "nbytes": nbytes, **row})
-                ratio = row["ratio"]
-                mark = "  <-- off" if abs(ratio - 1) > EACH else ""
-                figures = " ".join(f"{show(row[method]):>10}" for method in ("suite", "torch", "stock"))
-                print(
-                    f"{route:46} {nbytes:9} {figures}  {ratio:11.3f}  {row['stock'] / row['torch']:11.3g}{mark}",
-                    flush=True,
-                )
-    if not rows:
-        raise UserError(f"--only {chosen.only!r} matches no route")
+    cells = find_cells(chosen.only, chosen.sizes)
+    os.environ.setdefault(part_of_suite("pulses").PATIENCE_VARIABLE, str(PATIENCE))
+    measure_all(cells, chosen.processes)
+    measured = [cell for cell in cells if not cell.skipped]
+    if not measured:
+        raise UserError("this toolchain skips every one of these cells")
+    verdict = judge(measured)
+    print("\n".join(table(verdict.rows)))
+    for cell in cells:
+        if cell.skipped:
+            print(f"{cell.route:44} {cell.nbytes:8} n/a on this toolchain")
+    print("\n" + "\n".join(summary(verdict)))
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    off = [abs(row["ratio"] - 1) for row in rows]
-    stock = [abs(row["stock"] / row["torch"] - 1) for row in rows]
-    middle, largest, outside = statistics.median(off), max(off), sum(value > EACH for value in off)
-    print(
-        f"\nsuite against torch.utils.benchmark, {len(rows)} cells: median deviation {middle:.1%}, "
-        f"largest {largest:.1%}, {outside} beyond {EACH:.0%}"
-    )
-    print(f"stock asv: median deviation {statistics.median(stock):.0%}, largest {max(stock):.0%}")
-    return 0 if middle <= MIDDLE and not outside else 1
+        lines = [line for cell in measured for process in cell.processes for line in process]
+        rows = [
+            {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in row.items()
+            }
+            for row in verdict.rows
+        ]
+        text = json.dumps({**asdict(verdict), "rows": rows, "samples": lines})
+        chosen.json.write_text(text + "\n", encoding="utf-8")
+    return verdict.code
 
 
 if __name__ == "__main__":

@@ -1,0 +1,318 @@
+"""scripts/check_timing.py: bias is called bias and noise noise, on machines busy in known ways; errors are one line."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import check_timing
+import machines
+import numpy as np
+import pytest
+from analysis import calm
+from analysis.cli import UserError
+from conftest import ROOT, environment
+from machines import Machine
+
+from benchmarks import pulses, statement
+
+KIB, MIB = 2**10, 2**20
+SIZES = (8, MIB, 16 * MIB)
+ROUTES = 12  # enough for the noise of a size to be learnt from all of its cells
+COLD = 20  # calls of a bulk copy that a process makes before its allocator is warm
+
+
+def seconds(route, nbytes):
+    """Of a call, at full speed: the first half of the routes are views, the others copy at 20 GB/s."""
+    return (0.4 + 0.1 * route) * 1e-6 + (nbytes / 20e9 if route >= ROUTES // 2 else 0.0)
+
+
+class Toy:
+    params = ([str(route) for route in range(ROUTES)], ["float32"], list(SIZES))
+    param_names = ("route", "dtype", "nbytes")
+
+    def timeit_call(self, route, dtype, nbytes):
+        return str(seconds(int(route), nbytes)), {}
+
+
+class Simulation:
+    """A machine, the two timers on it, and how the suite's differs from the truth.
+
+    scale, setup  its timer reads so many times the truth; it times a setup of so many seconds at every call, too
+    unseen        log sd of what a block takes more or less, which no pulse sees
+    """
+
+    def __init__(self, machine, scale=1.0, setup=0.0, unseen=0.0):
+        self.machine, self.scale, self.setup, self.unseen = machine, scale, setup, unseen
+        self.random = random.Random(1)
+        self.calls = 0
+
+    def in_child(self, work):
+        self.machine.work(machines.PAUSE)
+        self.calls = 0
+        return json.loads(json.dumps(work()))
+
+    def call(self, number, each):
+        """Seconds that so many calls take here and now. In a new process bulk copies are slow at first."""
+        cold = min(number, max(0, COLD - self.calls)) if each > 1e-4 else 0
+        self.calls += number
+        return self.machine.work((number + 3 * cold) * each * math.exp(self.random.gauss(0, self.unseen)))
+
+    def suite_timer(self, expression, globals, timer):
+        own = SimpleNamespace()
+        own.timeit = lambda number: self.scale * self.call(number, float(expression) + self.setup)
+        return own
+
+    def torch_timer(self, expression, namespace):
+        def block(number, before):
+            self.call(before, float(expression))
+            return SimpleNamespace(raw_times=[self.call(number, float(expression))])
+
+        return SimpleNamespace(
+            timeit=lambda number: block(number, max(number // 100, 2)),
+            blocked_autorange=lambda min_run_time: block(1, 1),
+        )
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """A function: what the check finds on a simulation, as --json has it, its exit code in ``code``."""
+
+    def run(simulation, processes=4):
+        machine, toy = simulation.machine, Toy()
+        made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
+        cells = [check_timing.Cell(made, (r, "float32", nbytes)) for r in toy.params[0] for nbytes in SIZES]
+        monkeypatch.setattr(pulses, "_RECENT", {"processor": pulses.Recent(), "memory": pulses.Recent()})
+        monkeypatch.setattr(pulses, "pulse", machine.pulse)
+        monkeypatch.setattr(pulses, "MemoryPulse", lambda: lambda: machine.work(5e-4))
+        for module in (pulses, statement, check_timing):
+            monkeypatch.setattr(module, "time", machine)
+        for module in (statement, check_timing):
+            monkeypatch.setattr(module, "timeit", SimpleNamespace(Timer=simulation.suite_timer))
+        monkeypatch.setattr(check_timing, "torch_timer", simulation.torch_timer)
+        monkeypatch.setattr(check_timing, "by_stock_asv", lambda benchmark, cell: 2 * seconds(int(cell[0]), cell[2]))
+        monkeypatch.setattr(check_timing, "in_child", simulation.in_child)
+        monkeypatch.setattr(check_timing, "find_cells", lambda only, sizes: cells)
+        monkeypatch.setattr(check_timing.os, "environ", {**check_timing.os.environ})
+        path = tmp_path / "check.json"
+        code = check_timing.main(["--json", str(path), "--processes", str(processes)])
+        return SimpleNamespace(code=code, **json.loads(path.read_text(encoding="utf-8")))
+
+    return run
+
+
+def verdicts(found, name):
+    return {(row["route"], row["nbytes"]) for row in found.rows if row["verdict"] == name}
+
+
+# Honest ---------------------------------------------------------------------------------------------------------------
+
+
+MACHINES = {
+    "calm": lambda: Machine(machines.calm),
+    "a neighbour half of the time": lambda: Machine(machines.bursts(0.5)),
+    "a turbo that decays": lambda: Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)),
+    "throttling": lambda: Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)),
+    "a hypervisor's steal": lambda: Machine(machines.calm, away=machines.steal()),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_honest(check, name):
+    found = check(Simulation(MACHINES[name]()))
+    assert found.code == 0, (found.bias, found.noise)
+    assert not verdicts(found, check_timing.BIAS)
+    for row in found.rows:
+        if not row["verdict"]:
+            assert row["suite/torch"] == pytest.approx(1, abs=0.02)
+            assert row["torch/torch"] == pytest.approx(1, abs=0.02)
+
+
+# Bias -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["calm", "a neighbour half of the time"])
+def test_timer_that_reads_a_tenth_too_much(check, name):
+    found = check(Simulation(MACHINES[name](), scale=1.1))
+    assert found.code == 1
+    assert len(verdicts(found, check_timing.BIAS)) > 0.8 * len(found.rows)
+    clear = [row for row in found.rows if row["verdict"] != check_timing.NOISY]
+    assert all(row[ratio] == pytest.approx(1.1, abs=0.02) for row in clear for ratio in ("suite/torch", "block/torch"))
+
+
+def test_timer_that_reads_three_percent_too_much(check):
+    """No cell is beyond 5 %, and the median cell is beyond 2 %."""
+    found = check(Simulation(Machine(machines.calm), scale=1.03))
+    assert found.code == 1
+    assert not verdicts(found, check_timing.BIAS)
+    assert "the median suite/torch is 1.03" in found.bias[0]
+
+
+def test_setup_that_is_timed(check):
+    """A fifth of a microsecond a call: bias of what takes a microsecond, and of nothing that takes a millisecond."""
+    found = check(Simulation(Machine(machines.calm), setup=2e-7))
+    assert found.code == 1
+    quick = {(row["route"], row["nbytes"]) for row in found.rows if seconds(int(row["route"]), row["nbytes"]) < 3e-6}
+    assert verdicts(found, check_timing.BIAS) == quick
+
+
+def test_warm_up_left_out(check, monkeypatch):
+    """A fresh bulk copy is slow in a new process: the suite's figure is biased, and no block is."""
+
+    def short(self, timer):
+        self.number = max(1, int(statement.SAMPLE_SECONDS / timer.timeit(1)))
+        return self.number
+
+    monkeypatch.setattr(statement.StatementBenchmark, "_warm_up", short)
+    found = check(Simulation(Machine(machines.calm)))
+    bulk = {(str(route), 16 * MIB) for route in range(ROUTES // 2, ROUTES)}
+    assert found.code == 1
+    assert verdicts(found, check_timing.BIAS) == bulk
+    for row in found.rows:
+        assert row["block/torch"] == pytest.approx(1, abs=0.02)
+        if (row["route"], row["nbytes"]) in bulk:
+            assert row["suite/torch"] > 3
+
+
+# Noise ----------------------------------------------------------------------------------------------------------------
+
+
+def restless(length, span=2.0, until=400.0):
+    """Speeds anywhere between the best and ``span`` times slower, another one every ``length`` seconds."""
+    levels = np.exp(np.random.default_rng(0).uniform(0, math.log(span), int(until / length))).tolist()
+    return lambda t: levels[int(t / length)]
+
+
+NOISY = {
+    "another speed in every sample": {"machine": restless(5e-3)},
+    "several speeds in a sample": {"machine": restless(3e-4)},
+    "what no pulse sees": {"machine": machines.calm, "unseen": 0.35},
+}
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_noise_is_not_called_bias(check, capsys, name):
+    slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
+    found = check(Simulation(Machine(slow), unseen=unseen))
+    assert found.code == 2, found.bias
+    assert not verdicts(found, check_timing.BIAS)
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("too noisy to tell: ")
+    assert f"The machine ran at full speed {found.share:.0%} of the time: try again" in said
+
+
+def test_bias_is_found_in_noise(check):
+    """Where the check cannot tell an honest suite from a biased one cell by cell, the median cell still may."""
+    found = check(Simulation(Machine(restless(3e-4)), scale=1.2))
+    assert found.code == 1
+    assert found.bias[-1].startswith("the median block/torch is 1.")
+
+
+def noise(rng, sd, cells=185, processes=4):
+    """Readings of one timer: normal, and one in ten processes three times as far off."""
+    return sd * rng.standard_normal((cells, processes)) * rng.choice([1, 1, 1, 1, 1, 1, 1, 1, 1, 3], (cells, processes))
+
+
+@pytest.mark.parametrize("sd", [0.005, 0.03, 0.1])
+def test_false_alarms_are_rare(sd):
+    """In a run of 185 cells noise has one called biased in 5 % of runs at most, however strong it is."""
+    sizes = np.repeat([str(size) for size in check_timing.SIZES], 37)
+    alarms = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        own, torch, again = (noise(rng, sd) for _ in range(3))
+        alarms += check_timing.deviations(own, torch, again, sizes, len(sizes)).biased.any()
+    assert alarms <= 9  # as many as a rate of 5 % has by chance
+
+
+def test_one_biased_cell_is_found_where_it_is_calm():
+    sizes = np.repeat([str(size) for size in check_timing.SIZES], 37)
+    rng = np.random.default_rng(0)
+    own, torch, again = (noise(rng, 0.005) for _ in range(3))
+    own[17] += math.log(1.1)
+    found = check_timing.deviations(own, torch, again, sizes, len(sizes))
+    assert np.flatnonzero(found.biased).tolist() == [17]
+    assert found.noisy.mean() < 0.05
+
+
+def test_torch_that_deviates_from_itself_is_noise():
+    """Of a cell whose second torch reads a tenth more than its first, a tenth says nothing of the suite."""
+    sizes = np.repeat([str(size) for size in check_timing.SIZES], 37)
+    rng = np.random.default_rng(0)
+    own, torch, again = (noise(rng, 0.005) for _ in range(3))
+    own[17] += math.log(1.1)
+    again[17] += math.log(1.1)
+    found = check_timing.deviations(own, torch, again, sizes, len(sizes))
+    assert not found.biased.any()
+    assert found.noisy[17]
+
+
+def test_a_block_keeps_its_pulses():
+    line = {
+        **{"benchmark": "b", "params": [], "wanted": 1, "number": 1, "disturbed": [2], "waits": [2], "waiting": []},
+        "by": ["suite", "torch", "torch again", "suite"],
+        "seconds": [1.0, 2.0, 3.0, 4.0],
+        "pulses": {"processor": [10, 11, 12, 13, 14, 15]},  # it waited between the second and the third
+    }
+    own = check_timing.part(line, "suite")
+    assert (own["seconds"], own["pulses"]["processor"], own["disturbed"]) == ([1.0, 4.0], [10, 11, 14, 15], [])
+    assert [own["pulses"]["processor"][place] for place in calm.places(own)] == [10, 14]
+    again = check_timing.part(line, "torch again")
+    assert (again["seconds"], again["pulses"]["processor"], again["disturbed"]) == ([3.0], [13, 14], [0])
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def command(tmp_path, *arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "check_timing.py"), *arguments],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--sizes", "8,"], "--sizes '8,': takes bytes, separated by commas"),
+        (["--sizes", "9"], "--sizes 9: the suite has 8, 4096"),
+        (["--only", "("], "--only '(' is not a regular expression"),
+        (["--only", "no such route"], "--only 'no such route' matches no route"),
+        (["--processes", "1"], "--processes takes a whole number from 2"),
+        (["--json", "no/such/folder/file.json"], "--json no/such/folder/file.json: cannot be written"),
+        (["--json", "."], "--json .: cannot be written"),
+    ],
+)
+def test_errors_are_one_line_before_anything_is_measured(monkeypatch, arguments, says):
+    monkeypatch.setattr(check_timing, "measure_all", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(check_timing.os, "environ", {**check_timing.os.environ})
+    with pytest.raises(UserError) as error:
+        check_timing.main(arguments)
+    assert str(error.value).startswith(says)
+    assert "\n" not in str(error.value)
+
+
+def test_an_error_is_exit_code_2(tmp_path):
+    done = command(tmp_path, "--sizes", "9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_on_this_machine(tmp_path):
+    """One cell, really: no bias is found in an honest suite, be the machine calm or not."""
+    done = command(tmp_path, "--only", r"^t\.numpy\(\)$", "--sizes", "8", "--processes", "2", "--json", "check.json")
+    assert done.returncode in (0, 2), done.stdout + done.stderr
+    assert "suite against torch.utils.benchmark, 1 cells:" in done.stdout
+    found = json.loads((tmp_path / "check.json").read_text(encoding="utf-8"))
+    assert [row["route"] for row in found["rows"]] == ["t.numpy()"]
+    assert len(found["samples"]) == 4
+    assert all(min(line["seconds"]) > 0 for line in found["samples"])
+    # each order in turn: as many blocks of each
+    by = [line["by"] for line in found["samples"] if "by" in line]
+    assert all(len({own.count(name) for name in own}) == 1 and len(set(own)) == 3 for own in by)
