@@ -4,8 +4,8 @@
     python scripts/check_timing.py                 every conversion route at five sizes: about 8 minutes
     python scripts/check_timing.py --only from_numpy --sizes 8,4096
 
-Each cell is measured in processes of its own, four unless told otherwise. A process makes the source and times the same
-expression on it in three ways:
+Each cell is measured in processes of its own: four unless told otherwise, two where a call takes 0.3 s. A process makes
+the source and times the same expression on it in three ways:
 
     suite/torch  as asv would: the benchmark's whole run() in a fresh process, with its own warm-up, pulses and retakes
     block/torch  in short blocks that alternate with torch's: one sample as the suite takes it
@@ -55,6 +55,7 @@ CONFIDENCE = 0.99  # of the interval that the median cell lies in
 TELLING = 0.5  # share of the cells whose noise must be below EACH
 FEW = 10  # cells: of fewer the median is not judged
 BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer
+SLOW, SLOW_PROCESSES = 0.3, 2  # seconds a call from which so many processes do: routes that go by Python's numbers
 PATIENCE = 120.0  # seconds that all processes wait for calm together: so much longer the check takes on a busy machine
 SIZES = (8, 4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
@@ -223,6 +224,11 @@ class Cell:
     skipped: bool = False
 
     @property
+    def slow(self) -> bool:
+        """Whether one call takes so long that SLOW_PROCESSES must do."""
+        return any(statistics.median(whole["seconds"]) > SLOW for whole, _ in self.processes)
+
+    @property
     def route(self) -> str:
         return self.params[0]
 
@@ -237,11 +243,11 @@ def measure_all(cells: Sequence[Cell], processes: int) -> None:
     started, shown, done = time.perf_counter(), 0.0, 0
     for turn in range(processes + 1):
         for cell in cells:
-            if not cell.skipped and turn < processes:
+            if turn < (min(processes, SLOW_PROCESSES) if cell.slow else processes) and not cell.skipped:
                 lines = in_child(partial(measure, cell.benchmark, cell.params, turn))
                 cell.skipped = lines is None
                 cell.processes += [lines] if lines else []
-            elif not cell.skipped:
+            elif turn == processes and not cell.skipped:
                 cell.stock = in_child(partial(by_stock_asv, cell.benchmark, cell.params))
             done += 1
             spent = time.perf_counter() - started
@@ -413,8 +419,9 @@ def judge(cells: Sequence[Cell]) -> Verdict:
                 bias.append(f"the median {name}{where} is {math.exp(np.nanmedian(chosen)):.3f}")
                 if not size:  # which says enough
                     break
-    if np.nanmedian(abs(itself)) > math.log1p(MIDDLE):
-        noise.append(f"torch deviates from itself by {np.nanmedian(abs(itself)):.1%} in the median cell")
+    apart = abs(itself[np.isfinite(itself)])
+    if len(apart) and np.median(apart) > math.log1p(MIDDLE):
+        noise.append(f"torch deviates from itself by {np.median(apart):.1%} in the median cell")
     return Verdict(rows, calm.share(lines, floors), bias, noise)
 
 
@@ -524,6 +531,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError("this check forks processes, which this system cannot")
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
     cells = find_cells(chosen.only, chosen.sizes)
+    importlib.import_module("torch.utils.benchmark")  # once, and not in each process: a quarter of a second
     os.environ.setdefault(part_of_suite("pulses").PATIENCE_VARIABLE, str(PATIENCE))
     measure_all(cells, chosen.processes)
     measured = [cell for cell in cells if not cell.skipped]

@@ -298,6 +298,24 @@ def test_errors_are_one_line_before_anything_is_measured(monkeypatch, arguments,
     assert "\n" not in str(error.value)
 
 
+def test_slow_cells_have_fewer_processes(monkeypatch):
+    """A call that takes a second takes minutes in four processes."""
+    cells = [check_timing.Cell(None, (route, "float32", 8)) for route in ("quick", "slow", "skipped")]
+    taken = {"quick": 1e-6, "slow": 1.0}
+
+    def child(work):
+        route = work.args[1][0]
+        if work.func is check_timing.by_stock_asv:
+            return 1.0
+        return None if route == "skipped" else [{"seconds": [taken[route]]}, {}]
+
+    monkeypatch.setattr(check_timing, "in_child", child)
+    check_timing.measure_all(cells, 4)
+    assert [len(cell.processes) for cell in cells] == [4, 2, 0]
+    assert [cell.skipped for cell in cells] == [False, False, True]
+    assert [cell.stock for cell in cells[:2]] == [1.0, 1.0] and math.isnan(cells[2].stock)
+
+
 def test_an_error_is_exit_code_2(tmp_path):
     done = command(tmp_path, "--sizes", "9")
     assert (done.returncode, done.stdout) == (2, "")
