@@ -21,9 +21,11 @@ CALM = math.log(1.1)  # a pulse this close to the floor (log units) is calm: DES
 LEVEL = math.log(1.03)  # width of a level
 HELD = 0.05  # share of the recent pulses that a level has if the machine holds it
 RECENT = 512  # pulses that the floor so far is found in: those of 5 to 25 processes
+RING = 3  # where they begin in the memory that processes share
 ANEW = 32  # pulses after which the floor so far is found anew; before the first as many nothing is known
 PATIENCE = 0.3  # seconds that a process waits for calm at most
-PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # seconds that all processes of one asv run may wait together
+FAIR = 2  # times its share of what all processes may still wait, that one of them may: what comes last waits, too
+PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 HOPELESS = 5  # samples that begin calm and end disturbed, none being calm: calm lasts shorter than they take
 POLL = 0.004  # seconds between the pulses of a wait that are kept for the record
 
@@ -71,13 +73,13 @@ class Recent:
     """
 
     def __init__(self):
-        # count of pulses, seconds waited, then the ring of logarithms of pulses
-        self.shared = memoryview(mmap.mmap(-1, 8 * (2 + RECENT))).cast("d")
+        # count of pulses, seconds waited, count of processes, then the ring of logarithms of pulses
+        self.shared = memoryview(mmap.mmap(-1, 8 * (RING + RECENT))).cast("d")
         self.found_at, self.found = 0, None
 
     def add(self, seconds):
         count = int(self.shared[0])
-        self.shared[2 + count % RECENT] = math.log(seconds)
+        self.shared[RING + count % RECENT] = math.log(seconds)
         self.shared[0] = count + 1
 
     @property
@@ -88,6 +90,15 @@ class Recent:
     def waited(self, seconds):
         self.shared[1] = seconds
 
+    def patience(self):
+        """Seconds that the next process may wait."""
+        allowed, _, processes = os.environ.get(PATIENCE_VARIABLE, "inf").partition("/")
+        share = left = float(allowed) - self.waited
+        if processes:
+            share = FAIR * left / max(1, int(processes) - self.shared[2])
+        self.shared[2] += 1
+        return max(0.0, min(PATIENCE, left, share))
+
     def floor(self):
         """Logarithm of the fastest level that the machine held lately; None as long as too little is known."""
         if self.shared[0] >= self.found_at + ANEW:
@@ -95,7 +106,7 @@ class Recent:
         return self.found
 
     def _find(self):
-        known = sorted(self.shared[2 : 2 + min(int(self.shared[0]), RECENT)])
+        known = sorted(self.shared[RING : RING + min(int(self.shared[0]), RECENT)])
         for first, fastest in enumerate(known):
             last = bisect_right(known, fastest + LEVEL)
             if last - first >= HELD * len(known):
@@ -122,8 +133,7 @@ class Watch:
         self.waits = []  # how many samples had been taken when it waited: two looks lie between the last and the next
         self.waiting = []  # some of the pulses of waits
         self.samples = 0
-        allowed = float(os.environ.get(PATIENCE_VARIABLE, math.inf)) - _RECENT["processor"].waited
-        self.patience = max(0.0, min(PATIENCE, allowed))
+        self.patience = _RECENT["processor"].patience()
         self.waited = 0.0
         self.began = self.stayed = 0  # samples that began in calm, and those of them that ended in it
         for take in self.kinds.values():

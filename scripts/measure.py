@@ -26,8 +26,8 @@ from toolchains import installed, ledger
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
-PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # seconds that the processes of an asv run may wait for calm together
-PATIENCE = 0.15  # seconds a planned process: about what one takes, so a busy machine takes twice the time at most
+PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
+PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes twice the time at most
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
 PASSES = 2  # over the cells that were not calm, at the end of each round
 START = 4.0  # seconds that asv takes before it measures anything
@@ -260,18 +260,19 @@ def round_of(
     advance: Callable[[], None],
     append: bool,
     commit: str = "",
-    patience: float = 0.0,
+    patience: tuple[float, int] = (0.0, 0),
 ) -> None:
     """One asv run: every selected cell in one process, its samples beside those of earlier rounds if ``append``.
 
     commit    names a toolchain of the ledger; without it, what is installed is measured
-    patience  seconds that its processes may wait for calm together
+    patience  seconds that its processes may wait for calm together, and how many there will be
     """
     command = asv("run", *([f"{commit}^!"] if commit else []), "--machine", machine, "--launch-method", LAUNCH)
     command += ["--record-samples", "-a", "rounds=1", "--show-stderr", *(["--append-samples"] if append else [])]
     for pattern in patterns:
         command += ["--bench", pattern]
-    environment = {**os.environ, LOG_VARIABLE: str(log), PATIENCE_VARIABLE: f"{max(0.0, patience):.3f}"}
+    allowed = f"{max(0.0, patience[0]):.3f}/{patience[1]}"
+    environment = {**os.environ, LOG_VARIABLE: str(log), PATIENCE_VARIABLE: allowed}
     with tempfile.TemporaryFile("w+") as output:
         process = None
         try:
@@ -498,7 +499,7 @@ def take_round(
         logged = sum(1 for _ in log.open(encoding="utf-8")) - len(before)
         show(number * processes + min(logged, processes))
 
-    round_of(patterns, machine, log, advance, append, commit, patience=WITHIN * left)
+    round_of(patterns, machine, log, advance, append, commit, (WITHIN * left, processes))
     state.mark(lambda line: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[len(before) :]))
     for _ in range(PASSES):
@@ -510,7 +511,7 @@ def take_round(
         if not again:
             break
         begun = time.monotonic()
-        round_of(exactly(again), machine, log, lambda: None, True, commit, patience=left)
+        round_of(exactly(again), machine, log, lambda: None, True, commit, (left, len(again)))
         state.mark(lambda line, lacking=lacking: lacking[calm.name_of(line)][0])  # type: ignore[misc]
         left -= time.monotonic() - begun
     record["waited"] = round(budget(processes * (number + 1)) - left, 1)

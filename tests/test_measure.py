@@ -38,9 +38,10 @@ def machine(tmp_path, monkeypatch):
     def take(slow, rounds=1, took=0.1, earlier=True, budget=1000.0):
         attempts, calls = {}, []
 
-        def round_of(patterns, machine, log, advance, append, commit="", patience=0.0):
+        def round_of(patterns, machine, log, advance, append, commit="", patience=(0.0, 0)):
             chosen = [cell for cell in CELLS if any(re.search(pattern, cell) for pattern in patterns)]
-            calls.append((len(chosen), append, patience))
+            calls.append((len(chosen), append, patience[0]))
+            assert patience[1] == len(chosen)
             with log.open("a", encoding="utf-8") as file:
                 for cell in chosen:
                     attempts[cell] = attempts.get(cell, 0) + 1

@@ -250,6 +250,19 @@ def test_patience_of_all_processes_is_bounded(monkeypatch, log, pulse):
     assert line["waited"] == 0 and len(line["seconds"]) == 60
 
 
+def test_patience_is_shared_fairly(monkeypatch):
+    """What comes last in a round may wait as well as what comes first."""
+    monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "10/100")
+    recent, had = pulses.Recent(), []
+    for _ in range(100):
+        had.append(recent.patience())
+        recent.waited += had[-1]
+    assert had[0] == pytest.approx(0.2) and sum(had) <= 10.0
+    assert had[50] > 0.08 and had[80] > 0.03, "each might wait 0.1 s on average"
+    monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "100/100")
+    assert pulses.Recent().patience() == pulses.PATIENCE
+
+
 def test_calls_that_calm_is_too_short_for_are_not_waited_for(monkeypatch, log):
     """Every sample begins in calm and none ends in it: after HOPELESS of them the rest are taken as they come."""
     clocks(monkeypatch, lambda: 0.0)
