@@ -345,3 +345,31 @@ def test_committed_histories_are_complete(committed):
         assert len(made.releases) >= least and made.repeats
         assert np.mean([len(one.releases) == len(made.releases) for one in made.series]) > 0.9
         assert np.mean([(one.processes == 4).all() for one in made.series]) == 1
+
+
+# A busy machine -----------------------------------------------------------------------------------------------------
+
+
+def test_what_never_was_calm_is_no_release_s_doing(tmp_path):
+    """One release's cell at twice the time, and the machine at half its speed meanwhile: a gap, and not a dip."""
+    logs = logs_of(20, len(SERIES))
+    logs[6, 7] += math.log(2.0)
+    assert set(found(history_in(write(tmp_path / "unwatched", logs)))) == {ROUTES[7]}, "nobody watched: it is a finding"
+    root = write(tmp_path / "watched", logs)
+    for place, toolchain in enumerate(SERIES):
+        values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
+        bench = conversion(values, [contract(route, "copy") for route in ROUTES])
+        slow = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)} if place == 6 else ()
+        resultfiles.watched(root, bench, slow, commit=toolchain.commit)
+    made = history_in(root)
+    assert not made.breaks
+    (series,) = (series for series in made.series if series.names["route"] == ROUTES[7])
+    assert len(series.releases) == len(SERIES) - 1 and SERIES[6].version not in {r.version for r in series.releases}
+    records = [
+        {"samples": 10, "calm": share, "disturbed_cells": {"a": 1} if share < 0.5 else {}} for share in (0.4, 0.9)
+    ]
+    told = (
+        "20 samples; the machine ran at full speed 40 % to 90 % of the time of a visit; 1 figures that never were calm"
+    )
+    assert history_page._samples(records).startswith(told)
+    assert history_page._samples([{"samples": 10, "disturbed": 3}]).endswith("limit was reached, and are kept.")
