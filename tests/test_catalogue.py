@@ -282,7 +282,7 @@ def test_a_new_route_is_one_entry(checkout):
     name = "conversion.NumpyToTorch.timeit_convert"
     assert checkout.benchmarks[name]["contracts"][NEW]["memory"] == routes.ALIAS
     value, samples = checkout.cells(name)[repr(NEW), "'float32'", "4096"]
-    assert value > 0 and len(samples) == 10
+    assert value > 0 and len(samples) == 20
 
     made = checkout.run("scripts/report.py")
     assert made.returncode == 0, made.stdout + made.stderr
