@@ -613,7 +613,9 @@ def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
         lambda own: own["alarms"] == 0,
     )
     of_conditions("cells they decide", "", PAIRS, lambda own: percent(own["decided"]))
-    of_conditions("comparisons withheld", "", PAIRS, lambda own: "{could_not} of {pairs}".format(**own))
+    of_conditions(
+        "comparisons that could not tell (exit code 2)", "", PAIRS, lambda own: "{could_not} of {pairs}".format(**own)
+    )
     return table
 
 

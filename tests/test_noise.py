@@ -379,7 +379,7 @@ def test_cells_that_a_run_lost_are_counted(place, capsys):
 def test_comparison_that_could_not_is_counted(place, capsys):
     place._write(Step(CALM, PAIRS).name, [said(["inconclusive"], code=2), said(["no change"])])
     _, printed = shown(place, capsys)
-    assert line_of(printed, "comparisons withheld")[2] == "1 of 2"
+    assert line_of(printed, "comparisons that could not tell (exit code 2)")[2] == "1 of 2"
     assert line_of(printed, "cells they decide")[2] == "50.0 %"
 
 

@@ -156,7 +156,8 @@ def test_interrupted_run_goes_on(checkout):
     assert complaint.split() == ["run.py:", "interrupted"]
     assert json.loads(state.read_text(encoding="utf-8"))["rounds"] == 1
     first = {cell: samples for cell, (_, samples) in checkout.cells(FLOOR).items()}
-    assert {len(samples) for samples in first.values()} == {20}
+    # a busy machine takes some cells twice
+    assert all(len(samples) >= 20 and len(samples) % 20 == 0 for samples in first.values())
     assert not list(checkout.results.glob("*/*.jsonl")), "a record of a run that is not whole"
 
     resumed = checkout.run("scripts/run.py", *FAST, "--rounds", "2", "--resume")
@@ -164,9 +165,10 @@ def test_interrupted_run_goes_on(checkout):
     beside = checkout.result_file().with_suffix(calm.SUFFIX)
     taken = calm.read(beside)
     for cell, samples in first.items():
-        own = {line["round"]: line["seconds"] for line in taken if tuple(line["params"]) == cell}
-        assert set(own) == {0, 1}
-        assert set(samples) <= set(own[0]), "the first round was measured again"
+        own = [line for line in taken if tuple(line["params"]) == cell]
+        assert {line["round"] for line in own} == {0, 1}
+        zeroth = {sample for line in own if line["round"] == 0 for sample in line["seconds"]}
+        assert set(samples) <= zeroth, "the first round was measured again"
     (line,) = checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
     record = json.loads(line)
     assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
