@@ -31,7 +31,6 @@ PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy mac
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
 PASSES = 2  # over the cells that were not calm, at the end of each round
 START = 4.0  # seconds that asv takes before it measures anything
-EACH_ROUND = 2.5 * START  # seconds that a round may take for that besides: else a few cells would never be taken again
 TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
@@ -445,9 +444,9 @@ def new_record(
     }
 
 
-def budget(processes: int, rounds: int) -> float:
-    """Seconds that so many rounds of so many processes may take longer, all together, where the machine is not calm."""
-    return rounds * (PATIENCE * processes + EACH_ROUND)
+def budget(processes: int) -> float:
+    """Seconds that so many processes may take longer, all together, where the machine is not calm."""
+    return PATIENCE * processes
 
 
 def take_rounds(
@@ -493,7 +492,7 @@ def take_round(
     """
     before = [line for line in state.lines() if line.get("round", number) < number]
     state.keep(before)  # what an interrupted round logged is measured again
-    started, left = time.monotonic(), budget(processes, number + 1) - record["waited"]
+    started, left = time.monotonic(), budget(processes * (number + 1)) - record["waited"]
     machine, log = record["machine"], state.log
 
     def advance() -> None:
@@ -515,7 +514,7 @@ def take_round(
         round_of(exactly(again), machine, log, lambda: None, True, commit, (left, len(again)))
         state.mark(lambda line, lacking=lacking: lacking[calm.name_of(line)][0])  # type: ignore[misc]
         left -= time.monotonic() - begun
-    record["waited"] = round(budget(processes, number + 1) - left, 1)
+    record["waited"] = round(budget(processes * (number + 1)) - left, 1)
     record["rounds"] = number + 1
     record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
     state.save(record)

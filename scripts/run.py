@@ -92,7 +92,7 @@ def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Tool
         print(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {record['settings']['no_device']}")
     print(
         f"{toolchain} on {machine}: profile {chosen.profile}, {cells.processes} timed cells x {rounds} processes, "
-        f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes, rounds))} more where the machine "
+        f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
         "is busy"
     )
     with progress(cells.processes * rounds, "measuring") as show:

@@ -48,7 +48,6 @@ def machine(tmp_path, monkeypatch):
                     file.write(json.dumps(line(cell, slow(cell, attempts[cell]), took=took)) + "\n")
 
         monkeypatch.setattr(measure, "round_of", round_of)
-        monkeypatch.setattr(measure, "EACH_ROUND", 0.0)
         monkeypatch.setattr(measure, "PATIENCE", budget / len(CELLS) / rounds)
         state = measure.State(tmp_path / "state")
         record = {"rounds": 0, "seconds": 0.0, "waited": 0.0, "machine": "box"}
@@ -93,12 +92,6 @@ def test_budget_is_kept(machine):
     assert calls[1][0] == 5
     calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=measure.START + 1.0)
     assert len(calls) == 1, "no time for one"
-
-
-def test_a_few_cells_are_taken_again_too():
-    """Their own patience would not pay for one start of asv."""
-    assert measure.budget(3, 1) > measure.START + 3 * 0.5
-    assert measure.budget(3, 4) == 4 * measure.budget(3, 1)
 
 
 def test_patience_of_a_round_leaves_some_for_its_end(machine):
