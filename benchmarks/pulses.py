@@ -49,9 +49,8 @@ class MemoryPulse:
 
     def __init__(self):
         half = MEMORY // 2
-        self.memory = bytearray(os.urandom(2**16)) * (
-            MEMORY // 2**16
-        )  # random and written, so that its pages are there
+        # random and written, so that its pages are there
+        self.memory = bytearray(os.urandom(2**16)) * (MEMORY // 2**16)
         self.source = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.target = self.source + half
         self.places = half // CHUNK

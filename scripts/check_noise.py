@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.cli import Parser, UserError, run
-from interleave import CODE
+from interleave import CODE, apart, last_words
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".asv" / "noise"
@@ -346,25 +346,10 @@ class Workplace:
     def call(self, root: Path, *arguments: str, fine: Sequence[int] = (0,)) -> str:
         """What this Python printed, run in ``root`` with a home of its own; UserError with its words if it failed."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=root,
-            env={**kept, "HOME": str(self.directory / "home")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches it through us, once
-        )
-        try:
-            out, err = process.communicate()
-        except BaseException:
-            process.send_signal(signal.SIGINT)  # it stops its asv and ends
-            process.wait()
-            raise
-        if process.returncode not in fine or not out:
-            lines = [line for line in err.splitlines() if line.strip()] or ["stopped without a word"]
-            raise UserError(f"{arguments[0]} in {root.name}: {lines[-1]}")
-        return out
+        done = apart([sys.executable, *arguments], root, {**kept, "HOME": str(self.directory / "home")})
+        if done.returncode not in fine or not done.stdout:
+            raise UserError(f"{arguments[0]} in {root.name}: {last_words(done)}")
+        return done.stdout
 
     def _write(self, name: str, result: Any) -> None:
         path = self.directory / f"{name}.json"

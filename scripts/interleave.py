@@ -30,6 +30,25 @@ ENVIRONMENTS = Path(".asv/env")
 SHORTEST_HASH = 4
 
 
+def apart(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program that drives asv, in a session of its own: Ctrl-C reaches it through us, once."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        out, err = process.communicate()
+    except BaseException:
+        process.send_signal(signal.SIGINT)  # it stops its asv and ends
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def last_words(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line that a program complained in."""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else "stopped without a word"
+
+
 @dataclass(frozen=True)
 class Side:
     """root: the copy of the checkout it runs in. target: what it measures."""
@@ -46,19 +65,10 @@ class Side:
         """Have this side's Python do a job, see ``serve``; its answer. UserError with its own words if it cannot."""
         job["commit"] = self.target.commit
         command = [str(self.target.python), str(self.root / "scripts" / "interleave.py"), json.dumps(job)]
-        pipe = subprocess.PIPE
-        # a session of its own: Ctrl-C reaches it through us, once
-        process = subprocess.Popen(command, cwd=self.root, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-        try:
-            out, err = process.communicate()
-        except BaseException:
-            process.send_signal(signal.SIGINT)  # it stops its asv and ends
-            process.wait()
-            raise
-        lines = [line for line in err.splitlines() if line.strip()]
-        if process.returncode:
-            raise UserError(f"{self.name}: {lines[-1] if lines else 'stopped without a word'}")
-        *said, answer = out.splitlines() or ["null"]
+        done = apart(command, self.root)
+        if done.returncode:
+            raise UserError(f"{self.name}: {last_words(done)}")
+        *said, answer = done.stdout.splitlines() or ["null"]
         for line in said:
             print(f"{self.name}: {line}", flush=True)
         return json.loads(answer)

@@ -380,9 +380,13 @@ class State:
         """Have the log hold these lines only."""
         self.log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
-    def mark(self, round_of_line: Callable[[Mapping[str, Any]], int]) -> None:
-        """Say of the lines that have come since which round they belong to."""
-        self.keep([line if "round" in line else {**line, "round": round_of_line(line)} for line in self.lines()])
+    def mark(self, round_of_cell: Callable[[str], int]) -> None:
+        """Say of the lines that have come since which round they belong to, by the cell that they are about."""
+        every = self.lines()
+        for line in every:
+            if "round" not in line:
+                line["round"] = round_of_cell(calm.name_of(line))
+        self.keep(every)
 
 
 @dataclass(frozen=True)
@@ -500,19 +504,17 @@ def take_round(
         show(number * processes + min(logged, processes))
 
     round_of(patterns, machine, log, advance, append, commit, (WITHIN * left, processes))
-    state.mark(lambda line: number)
+    state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[len(before) :]))
     for _ in range(PASSES):
         lines = calm.timed(state.lines())
-        lacking = calm.lacking(
-            calm.attempts(lines, calm.floors(lines)), range(number + 1) if earlier else range(number, number + 1)
-        )
+        lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(0 if earlier else number, number + 1))
         again = _affordable(lacking, {calm.name_of(line): line["took"] for line in lines}, left)
         if not again:
             break
         begun = time.monotonic()
         round_of(exactly(again), machine, log, lambda: None, True, commit, (left, len(again)))
-        state.mark(lambda line, lacking=lacking: lacking[calm.name_of(line)][0])  # type: ignore[misc]
+        state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun
     record["waited"] = round(budget(processes * (number + 1)) - left, 1)
     record["rounds"] = number + 1
@@ -549,14 +551,14 @@ def file_record(
     if timed:
         samples = path.with_suffix(calm.SUFFIX)
         new = {calm.name_of(line) for line in timed}
-        kept = [line for line in calm.read(samples) if append or calm.name_of(line) not in new]
+        whole = [*(line for line in calm.read(samples) if append or calm.name_of(line) not in new), *timed]
         fresh = samples.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(line) + "\n" for line in [*kept, *timed]), encoding="utf-8")
+        fresh.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
         fresh.replace(samples)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, sort_keys=True) + "\n")
     if timed:
-        settle(path.with_suffix(".json"), calm.chosen(calm.read(samples)), new)
+        settle(path.with_suffix(".json"), calm.chosen(whole), new)
     return path
 
 

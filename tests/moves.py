@@ -2,7 +2,18 @@
 
 import torch
 
-from benchmarks import moving
+from benchmarks import firsts, link, moving, overlap, routes, transfer
+
+# A benchmark and a cell of it, of every way in which a setup comes to use the device
+SETUPS = [
+    (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4)),
+    (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4)),
+    (overlap.TrainingStep, ("naive", 4096)),
+    (overlap.DataLoader, (routes.PAGEABLE,)),
+    (firsts.PinnedMemory, (2**20,)),
+    (link.Limit, (link.BOTH, 4)),
+    (link.Floor, ()),
+]
 
 
 def renew(move, number):

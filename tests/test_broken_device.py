@@ -14,8 +14,9 @@ import measure
 import pytest
 import torch
 from asv_runner.benchmarks.mark import SkipNotImplemented
+from moves import SETUPS
 
-from benchmarks import devices, firsts, link, overlap, routes, statement, transfer
+from benchmarks import devices, firsts, link, routes, statement, transfer
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
@@ -180,21 +181,15 @@ def broken(monkeypatch):
     return break_it
 
 
-SETUPS = [
-    (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4)),
+MORE_SETUPS = [
+    *SETUPS,
     (transfer.DeviceToHost, ("t.cpu()", routes.PAGEABLE, "float32", 4)),
     (transfer.Casting, ("t.to(device, torch.float32)", routes.PAGEABLE, 2**20)),
-    (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4)),
-    (overlap.TrainingStep, ("naive", 4096)),
-    (overlap.DataLoader, (routes.PAGEABLE,)),
-    (firsts.PinnedMemory, (2**20,)),
-    (link.Limit, (link.BOTH, 4)),
-    (link.Floor, ()),
     (link.Hardware, ("link width",)),
 ]
 
 
-@pytest.mark.parametrize("benchmark, cell", SETUPS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize("benchmark, cell", MORE_SETUPS, ids=lambda value: getattr(value, "__name__", ""))
 @pytest.mark.parametrize("words", BROKEN.values(), ids=BROKEN)
 def test_a_setup_skips_with_the_drivers_reason(broken, monkeypatch, benchmark, cell, words):
     monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=OSError, nvmlInit=lambda: None))

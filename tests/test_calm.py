@@ -75,6 +75,21 @@ def is_calm(own):
     return all(process.calm for process in own.values())
 
 
+def holds_full_speed(lines):
+    """The floor is the machine's full speed, and nine cells in ten are calm and read right."""
+    floors, found = judged(lines)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
+    assert len(kept) > 0.9 * len(found)
+    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+
+
+def test_both_halves_of_the_rule_speak_of_the_same():
+    """What takes samples imports no scripts, and scripts import no benchmarks: each has its own copy of these."""
+    assert (pulses.CALM, pulses.LEVEL, pulses.HELD) == (calm.NEAR, calm.LEVEL, calm.HELD)
+    assert pulses.POLL == calm.POLL_SECONDS
+
+
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 
@@ -124,21 +139,13 @@ def test_turbo_that_decays(simulated):
 def test_throttling(simulated):
     """Two fifths of every period too hot: the floor is the speed that comes back."""
     lines = simulated(Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)))
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
-    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
-    assert len(kept) > 0.9 * len(found)
-    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+    holds_full_speed(lines)
 
 
 def test_throttled_for_good(simulated):
     """Hot after the first eighth, and never fast again: the level that is held is the slow one."""
     lines = simulated(Machine(machines.phase(slow=1 / 1.5, end=3.0)), rest=0.0)
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
-    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
-    assert len(kept) > 0.9 * len(found)
-    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+    holds_full_speed(lines)
 
 
 def test_quota(simulated):

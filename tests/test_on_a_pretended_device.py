@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from moves import renew
+from moves import SETUPS, renew
 
 from benchmarks import devices, firsts, link, moving, overlap, routes, sources, statement, transfer
 
@@ -126,15 +126,7 @@ def test_the_other_transfers(device, benchmark):
 
 @pytest.mark.parametrize(
     "benchmark, cell",
-    [
-        (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4)),
-        (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4)),
-        (overlap.TrainingStep, ("naive", 4096)),
-        (overlap.DataLoader, (routes.PAGEABLE,)),
-        (firsts.PinnedMemory, (2**20,)),
-        (link.Limit, (link.BOTH, 4)),
-        (link.Floor, ()),
-    ],
+    SETUPS,
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_setups_make_the_device_current(device, monkeypatch, benchmark, cell):

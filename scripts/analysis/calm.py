@@ -25,6 +25,8 @@ RECURS = 0.4  # share of the run's parts in which the level that the machine hol
 PARTS = 24  # of a run at most
 PART = 20  # pulses in a part at least
 LEAST = 0.25  # share of the samples wanted that must be calm for a process to count as calm
+# What of a line is not checked otherwise, with its kind
+KINDS: Mapping[str, Any] = dict(run=str, at=(int, float), round=int, wanted=int, number=int, waiting=list)
 SUFFIX = ".ndjson"  # of the file of samples and pulses, beside asv's result file and the run records
 POLL_SECONDS = 0.004  # what one pulse of a wait stands for
 START_SECONDS = 0.03  # what a process takes before its setup
@@ -152,14 +154,9 @@ def read(path: Path) -> list[Line]:
                 raise ValueError(f"{name_of(line)} has {len(taken)} pulses around {count} samples")
         if not all(0 <= index < count for index in line["disturbed"]):
             raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
-        (
-            line["run"] + "",
-            line["at"] + 0.0,
-            line["round"] + 0,
-            line["wanted"] + 0,
-            line["number"] + 0,
-            line["waiting"][:],
-        )
+        for name, kind in KINDS.items():
+            if not isinstance(line[name], kind):
+                raise TypeError(f"{name} is {line[name]!r}")
     return lines
 
 

@@ -20,7 +20,7 @@ from toolchains.ledger import Toolchain
 from . import statistics
 from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
 from .contracts import of_cell
-from .results import PARAMETERS, Results, load_files, read_runs
+from .results import PARAMETERS, Results, load_files, read_runs, rounds_of, visits_of
 from .statistics import MIN_PROCESSES, Estimate, Floats
 from .tables import direction_of, dtype_of
 
@@ -331,13 +331,11 @@ def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
 def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator[_Visit]:
     """The visits of one release, the oldest first: a run that was appended to the one before is a visit of its own."""
     rows = results.processes[results.processes["file"] == release.file]
-    rows = rows[
-        rows["cell"].isin(table.index) & rows["calm"].ne(False)
-    ]  # never calm: the machine's doing, no release's
+    # what never was calm is the machine's doing, no release's
+    rows = rows[rows["cell"].isin(table.index) & rows["calm"].ne(False)]
     rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
-    records = [record for record in results.runs if record["file"] == release.file]
-    records = records[max((k for k, record in enumerate(records) if "drift" not in record), default=0) :]
-    sizes = [int(record.get("rounds") or 0) for record in records]
+    records = visits_of([record for record in results.runs if record["file"] == release.file])
+    sizes = list(map(rounds_of, records))
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
     logs = np.full((len(table), width), np.nan)
     logs[table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)] = np.log(rows["seconds"])

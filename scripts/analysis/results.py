@@ -251,7 +251,7 @@ def _load_file(
         }
         if toolchain is not None and common["toolchain"] != toolchain and not common["commit"].startswith(toolchain):
             return
-        rounds = _rounds(records)
+        rounds = sum(map(rounds_of, visits_of(records)))
         reasons = {cell: why for record in records for why, cells in record["skipped"].items() for cell in cells}
         columns = file["result_columns"]
         for name, entries in file["results"].items():
@@ -269,10 +269,15 @@ def _load_file(
         ) from None
 
 
-def _rounds(records: Sequence[Mapping[str, Any]]) -> int:
-    """Processes of a cell by the run records: of the last run and those that went on with it; 0 without any."""
+def visits_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
     first = max((place for place, record in enumerate(records) if "drift" not in record), default=0)
-    return sum(record.get("rounds") or 0 for record in records[first:])
+    return list(records[first:])
+
+
+def rounds_of(record: Mapping[str, Any]) -> int:
+    """How many processes a run took of a cell; 0 where its record does not say."""
+    return int(record.get("rounds") or 0)
 
 
 def _of_history(commit: str) -> dict[str, str]:
