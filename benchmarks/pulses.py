@@ -17,12 +17,17 @@ import time
 import timeit
 from bisect import bisect_right
 
-CALM = math.log(1.1)  # a pulse this close to the floor (log units) is calm: DESIGN's "within a tenth"
+# Kinds of pulses. Each sees what slows its kind of work: a neighbour on the core, in the caches, on the memory's bus.
+PROCESSOR, CACHE, MEMORY = "processor", "cache", "memory"
+# A pulse this close to the floor (log units) is calm: DESIGN's "within a tenth". Those that move bytes vary more by
+# themselves, and copies between two that are within a fifth are as steady as between two within a tenth.
+CALM = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
 LEVEL = math.log(1.03)  # width of a level
 HELD = 0.05  # share of the recent pulses that a level has if the machine holds it
 RECENT = 512  # pulses that the floor so far is found in: those of 5 to 25 processes
 RING = 3  # where they begin in the memory that processes share
-ANEW = 32  # pulses after which the floor so far is found anew; before the first as many nothing is known
+ANEW = 32  # pulses after which the floor so far is found anew
+FIRST = 0.2  # seconds that the first process to need a kind of pulse takes some, or it would take its samples blindly
 PATIENCE = 0.3  # seconds that a process waits for calm at most
 FAIR = 2  # times its share of what all processes may still wait, that one of them may: what comes last waits, too
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
@@ -34,8 +39,9 @@ POLL = 0.004  # seconds between the pulses of a wait that are kept for the recor
 # 4,000 letters stay in the first-level cache, with room for what is measured.
 _count = timeit.Timer("count('ba')", globals={"count": ("ab" * 2000).count})
 _COUNTS = 8
-MEMORY = 64 * 2**20  # bytes that memory pulses walk through: beyond a core's share of the caches
-CHUNK = 4 * 2**20  # bytes that one of them moves
+# Bytes that such pulses walk through, and bytes that one of them moves: a core's own cache does not hold the first,
+# no cache holds the second.
+WALKS = {CACHE: (2 * 2**20, 2**20), MEMORY: (64 * 2**20, 4 * 2**20)}
 UNITS = 1e-9  # seconds: pulses are logged as whole nanoseconds
 
 
@@ -44,25 +50,30 @@ def pulse():
     return _count.timeit(_COUNTS)
 
 
-class MemoryPulse:
-    """Seconds of moving CHUNK bytes of memory that no cache holds, 0.2 to 1 ms, when called."""
+class MovePulse:
+    """Seconds of moving bytes within memory, when called: 20 to 100 µs in the caches, 0.2 to 1 ms beyond them."""
 
-    def __init__(self):
-        half = MEMORY // 2
+    def __init__(self, kind):
+        self.again = kind == CACHE  # the first move brings the bytes there from wherever they were
+        size, self.chunk = WALKS[kind]
         # random and written, so that its pages are there
-        self.memory = bytearray(os.urandom(2**16)) * (MEMORY // 2**16)
+        self.memory = bytearray(os.urandom(2**16)) * (size // 2**16)
         self.source = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.target = self.source + half
-        self.places = half // CHUNK
+        self.target = self.source + size // 2
+        self.places = size // 2 // self.chunk
         self.place = 0
-        self.move = ctypes.memmove
 
     def __call__(self):
-        offset = self.place * CHUNK
-        self.place = (self.place + 1) % self.places
+        if self.again:
+            self._move()
         start = time.perf_counter()
-        self.move(self.target + offset, self.source + offset, CHUNK)
+        self._move()
         return time.perf_counter() - start
+
+    def _move(self):
+        offset = self.place * self.chunk
+        self.place = (self.place + 1) % self.places
+        ctypes.memmove(self.target + offset, self.source + offset, self.chunk)
 
 
 class Recent:
@@ -98,6 +109,14 @@ class Recent:
         self.shared[2] += 1
         return max(0.0, min(PATIENCE, left, share))
 
+    def meet(self, take):
+        """Take pulses for FIRST seconds where none is known, and keep so many that they fill the ring."""
+        start = now = time.perf_counter()
+        while not self.shared[0] or now - start < FIRST:
+            seconds, now = take(), time.perf_counter()
+            if now - start >= self.shared[0] * FIRST / RECENT:
+                self.add(seconds)
+
     def floor(self):
         """Logarithm of the fastest level that the machine held lately; None as long as too little is known."""
         if self.shared[0] >= self.found_at + ANEW:
@@ -112,31 +131,31 @@ class Recent:
                 return statistics.median(known[first:last])
 
 
-_RECENT = {"processor": Recent(), "memory": Recent()}
+_RECENT = {kind: Recent() for kind in CALM}
 
 
 class Watch:
     """Watches over the samples of one process: pulses before the first and after each, and what it waited for calm.
 
-    pulsed   samples stand between pulses at all; where a device's own clock times them the host's speed has no part
-    memory   they stand between memory pulses, too
+    kinds    of pulses that stand between samples; none where a device's own clock times them: the host's speed has no
+             part in that
     prepare  is called before every look, so that a look says how the machine is when the next sample begins
     """
 
-    def __init__(self, pulsed=True, memory=False, prepare=None):
-        self.kinds = {"processor": pulse} if pulsed else {}
-        if memory and pulsed:
-            self.kinds["memory"] = MemoryPulse()
+    def __init__(self, kinds=(PROCESSOR,), prepare=None):
+        self.kinds = {kind: pulse if kind == PROCESSOR else MovePulse(kind) for kind in kinds}
         self.prepare = prepare
         self.pulses = {kind: [] for kind in self.kinds}
         self.waits = []  # how many samples had been taken when it waited: two looks lie between the last and the next
         self.waiting = []  # some of the pulses of waits
         self.samples = 0
-        self.patience = _RECENT["processor"].patience()
+        self.patience = _RECENT[PROCESSOR].patience()
         self.waited = 0.0
         self.began = self.stayed = 0  # samples that began in calm, and those of them that ended in it
-        for take in self.kinds.values():
+        for kind, take in self.kinds.items():
             take()  # meets its own code and memory for the first time in this process
+            if not _RECENT[kind].shared[0]:
+                _RECENT[kind].meet(take)
         self.calm = self.look()
 
     def look(self):
@@ -148,7 +167,7 @@ class Watch:
             seconds = take()
             self.pulses[kind].append(round(seconds / UNITS))
             _RECENT[kind].add(seconds)
-            self.calm &= excess(seconds, kind) <= CALM
+            self.calm &= excess(seconds, kind) <= CALM[kind]
         return self.calm
 
     def wait(self):
@@ -161,8 +180,8 @@ class Watch:
             if now - kept >= POLL:
                 kept = now
                 self.waiting.append(round(seconds / UNITS))
-                _RECENT["processor"].add(seconds)
-            if excess(seconds) <= CALM or now - start >= left:
+                _RECENT[PROCESSOR].add(seconds)
+            if excess(seconds) <= CALM[PROCESSOR] or now - start >= left:
                 break
         self.waited += now - start
         self.waits.append(self.samples)
@@ -197,11 +216,11 @@ class Watch:
 
     def close(self):
         """Have the other processes know what this one waited; seconds."""
-        _RECENT["processor"].waited += self.waited
+        _RECENT[PROCESSOR].waited += self.waited
         return self.waited
 
 
-def excess(seconds, kind="processor"):
+def excess(seconds, kind=PROCESSOR):
     """How far a pulse is from the floor so far, either way, in log units; 0 as long as too little is known."""
     floor = _RECENT[kind].floor()
     return 0.0 if floor is None else abs(math.log(seconds) - floor)

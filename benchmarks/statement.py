@@ -37,8 +37,11 @@ WARMUP_SECONDS = 0.02
 WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
 WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
 QUIET = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
-FASTEST = 1e12  # bytes a second that no memory moves: a call that takes less time than its bytes would moves none
-REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which memory pulses emptied
+CACHED = 256 * 2**10  # bytes: from here on a copy is not done in the core's own cache alone
+# Bytes a second that no core moves in its caches, and no machine in its memory: a call that takes less time than its
+# bytes would moves none.
+FASTEST = {pulses.CACHE: 2e11, pulses.MEMORY: 1e12}
+REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the pulses emptied
 DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects what asv's results have no place for
 
@@ -191,11 +194,8 @@ class StatementBenchmark(TimeBenchmark):
         cells = list(itertools.product(*self._params))
         count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)]
         number = 1 if self.once else self._warm_up(timer)
-        nbytes = self._nbytes(params)
-        once = timer.timeit(1) if nbytes >= LARGE and not self.once else 0.0
-        memory = once > nbytes / FASTEST
-        refresh = memory and once < REFRESH
-        watch = pulses.Watch(self.pulsed, memory, prepare)
+        kinds, refresh = self._kinds(timer, self._nbytes(params), scale)
+        watch = pulses.Watch(kinds, prepare)
         taken, calm, disturbed = [], [], []
         while sum(calm) < count and (len(taken) < count or watch.left > 0):
             if not watch.calm and watch.left > 0:
@@ -245,6 +245,18 @@ class StatementBenchmark(TimeBenchmark):
             if not long_enough:
                 growth = self.sample_time / max(seconds, 1e-9)
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
+
+    def _kinds(self, timer, nbytes, scale):
+        """The kinds of pulses that see what slows this cell; whether its memory has to be met again after them."""
+        if not self.pulsed:
+            return (), False
+        if nbytes < CACHED or self.once:
+            return (pulses.PROCESSOR,), False
+        moves = pulses.MEMORY if nbytes >= LARGE else pulses.CACHE
+        seconds = min(timer.timeit(1), timer.timeit(1))
+        if seconds <= scale * nbytes / FASTEST[moves]:
+            return (pulses.PROCESSOR,), False
+        return (pulses.PROCESSOR, moves), seconds < REFRESH
 
     def _sample(self, timer, number):
         """Seconds of ``number`` calls, and whether the process had a processor all the while."""

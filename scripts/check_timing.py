@@ -154,7 +154,7 @@ def blocks(benchmark: Any, cell: tuple, whole: calm.Line, turn: int) -> calm.Lin
     calls = len(take) * (number + warm_calls(number))  # in a block of each
     affordable = BLOCK_SECONDS / (calls * statistics.median(whole["seconds"]))
     wanted = max(1, min(whole["wanted"], int(affordable)))
-    watch = pulses.Watch(memory="memory" in whole["pulses"])
+    watch = pulses.Watch(tuple(whole["pulses"]))
     by: list[str] = []
     seconds: list[float] = []
     disturbed: list[int] = []
@@ -287,13 +287,9 @@ def part(line: calm.Line, name: str) -> calm.Line:
 
 
 def reading(line: calm.Line, floors: Mapping[str, float]) -> float:
-    """Log seconds a call: the 25 % quantile of the calm samples; NaN where too few are calm."""
+    """Log seconds a call: the suite's figure of the calm samples; NaN where too few are calm."""
     process = calm.judge(line, floors)
-    if not process.calm:
-        return math.nan
-    samples = process.samples
-    quarter = statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else samples[0]
-    return math.log(quarter)
+    return math.log(process.seconds) if process.calm else math.nan
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis import calm
 from analysis.cli import UserError
 from profiles import exactly
 
@@ -28,6 +30,8 @@ SIDES = ("base", "new")
 INSTALLED = "installed"
 ENVIRONMENTS = Path(".asv/env")
 SHORTEST_HASH = 4
+ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
+MORE = 0.5  # of the time that the rounds took: rounds more of what was not calm on both sides end then
 
 
 def apart(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -135,9 +139,17 @@ def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> list[
     return chosen
 
 
-def order(rounds: int) -> list[tuple[int, int]]:
-    """(round, side) in the order they are measured: base new, new base, base new, ..."""
-    return [(number, side) for number in range(rounds) for side in ((0, 1) if number % 2 == 0 else (1, 0))]
+def order(number: int) -> tuple[int, int]:
+    """The sides as they take a round: base new, new base, base new, ..."""
+    return (0, 1) if number % 2 == 0 else (1, 0)
+
+
+def unpaired(base: Mapping[str, Sequence[int]], new: Mapping[str, Sequence[int]], enough: int) -> set[str]:
+    """The cells that were calm on both sides in fewer than ``enough`` rounds; base, new: cell -> its calm rounds.
+
+    Those that never were calm on one of the sides are not waited for any longer.
+    """
+    return {cell for cell in base if base[cell] and new.get(cell) and len({*base[cell]} & {*new[cell]}) < enough}
 
 
 def collect(
@@ -145,16 +157,36 @@ def collect(
 ) -> None:
     """Take ``rounds`` processes a cell on both sides, in turns, and file a run record on each.
 
+    A process that was not calm has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both
+    sides, as long as that takes no more than MORE of the time that the rounds took.
+
     about  what both records say: id (of this collection), stage, machine, profile, only, command
     show   takes the number of processes done
     """
-    wanted, done = exactly(cells), 0
+    done = 0
+
+    def take(number: int, chosen: Sequence[str]) -> None:
+        for which in order(number):
+            job = {"machine": about["machine"], "patterns": exactly(chosen), "number": number, "cells": len(chosen)}
+            sides[which].ask(do="round", **job)
+            if number < rounds:
+                nonlocal done
+                done += len(chosen)
+                show(done)
+
     for side in sides:
         side.ask(do="start", **about)
-    for number, which in order(rounds):
-        sides[which].ask(do="round", machine=about["machine"], patterns=wanted, number=number, cells=len(cells))
-        done += len(cells)
-        show(done)
+    begun = time.monotonic()
+    for number in range(rounds):
+        take(number, cells)
+    took = time.monotonic() - begun
+    for number in range(rounds, 2 * rounds):
+        base, new = (side.ask(do="calm", machine=about["machine"]) for side in sides)
+        lacking = unpaired(base, new, min(rounds, ENOUGH))
+        if not lacking or time.monotonic() - begun > (1 + MORE) * took:
+            break
+        print(f"{len(lacking)} cells were not calm on both sides {min(rounds, ENOUGH)} times: another round of them")
+        take(number, [cell for cell in cells if cell in lacking])
     for side in sides:
         side.ask(do="finish", side=side.name, **about)
 
@@ -201,11 +233,15 @@ def serve(job: dict[str, Any]) -> Any:
         raise UserError("what was collected so far is gone")
     if job["do"] == "round":
         number, cells = job["number"], job["cells"]
-        # earlier rounds stay as they are: the other side's process that ran beside one of them is long gone
+        # nothing is taken again: the other side's process that ran beside it would be long gone
         measure.take_round(
-            record, state, number, job["patterns"], cells, lambda done: None, commit, append=number > 0, earlier=False
+            record, state, number, job["patterns"], cells, lambda done: None, commit, append=number > 0, again=False
         )
         return None
+    if job["do"] == "calm":
+        lines = calm.timed(state.lines())
+        found = calm.attempts(lines, calm.floors(lines))
+        return {cell: [number for number, own in rounds.items() if own.calm] for cell, rounds in found.items()}
     record.update(measure.summary(state.lines()))
     record["command"] = job["command"]
     record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}

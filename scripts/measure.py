@@ -444,6 +444,7 @@ def new_record(
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "rounds": 0,
         "seconds": 0.0,
+        "patience": 0.0,
         "waited": 0.0,
     }
 
@@ -486,37 +487,38 @@ def take_round(
     show: Callable[[int], None],
     commit: str,
     append: bool,
-    earlier: bool = True,
+    again: bool = True,
 ) -> None:
     """Take a round of so many processes, then new ones of cells that were not calm, as long as the budget allows.
 
     What rounds before this one did not use of their part of the budget is this one's, too.
 
-    earlier  cells that were not calm in an earlier round, as it looks now, get another process of that round, too
+    again  cells that were not calm, in this or in an earlier round as it looks now, get another process of that round
     """
     before = [line for line in state.lines() if line.get("round", number) < number]
     state.keep(before)  # what an interrupted round logged is measured again
-    started, left = time.monotonic(), budget(processes * (number + 1)) - record["waited"]
+    patience = record["patience"] + budget(processes)
+    started, left = time.monotonic(), patience - record["waited"]
     machine, log = record["machine"], state.log
 
     def advance() -> None:
         logged = sum(1 for _ in log.open(encoding="utf-8")) - len(before)
         show(number * processes + min(logged, processes))
 
-    round_of(patterns, machine, log, advance, append, commit, (WITHIN * left, processes))
+    round_of(patterns, machine, log, advance, append, commit, (WITHIN * left if again else left, processes))
     state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[len(before) :]))
-    for _ in range(PASSES):
+    for _ in range(PASSES if again else 0):
         lines = calm.timed(state.lines())
-        lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(0 if earlier else number, number + 1))
-        again = _affordable(lacking, {calm.name_of(line): line["took"] for line in lines}, left)
-        if not again:
+        lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
+        retaken = _affordable(lacking, {calm.name_of(line): line["took"] for line in lines}, left)
+        if not retaken:
             break
         begun = time.monotonic()
-        round_of(exactly(again), machine, log, lambda: None, True, commit, (left, len(again)))
+        round_of(exactly(retaken), machine, log, lambda: None, True, commit, (left, len(retaken)))
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun
-    record["waited"] = round(budget(processes * (number + 1)) - left, 1)
+    record["patience"], record["waited"] = round(patience, 1), round(patience - left, 1)
     record["rounds"] = number + 1
     record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
     state.save(record)

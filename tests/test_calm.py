@@ -42,7 +42,7 @@ def simulated(monkeypatch):
         monkeypatch.setattr(pulses, "time", machine)
         monkeypatch.setattr(statement, "time", machine)
         monkeypatch.setattr(pulses, "pulse", machine.pulse)
-        monkeypatch.setattr(pulses, "_RECENT", {"processor": pulses.Recent(), "memory": pulses.Recent()})
+        monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
         monkeypatch.setattr(statement, "log", lambda **line: lines.append(line))
         for number in range(rounds):
             machine.now += rest
@@ -64,11 +64,8 @@ def judged(lines):
 
 
 def figures(found):
-    """Each cell's seconds: median of its processes' 25 % quantiles."""
-    return {
-        cell: float(np.median([np.quantile(process.samples, 0.25) for process in own.values()]))
-        for cell, own in found.items()
-    }
+    """Each cell's seconds: median of its processes' figures."""
+    return {cell: float(np.median([process.seconds for process in own.values()])) for cell, own in found.items()}
 
 
 def is_calm(own):
@@ -88,6 +85,34 @@ def test_both_halves_of_the_rule_speak_of_the_same():
     """What takes samples imports no scripts, and scripts import no benchmarks: each has its own copy of these."""
     assert (pulses.CALM, pulses.LEVEL, pulses.HELD) == (calm.NEAR, calm.LEVEL, calm.HELD)
     assert pulses.POLL == calm.POLL_SECONDS
+
+
+def test_a_figure_is_the_lower_end_of_the_calm_samples():
+    """As numpy interpolates it; two calm pulses do not see a burst between them."""
+    samples = [3.0, 1.0, 1.1, 9.0, 1.2, 1.3, 1.4]
+    for count in range(1, len(samples) + 1):
+        process = calm.Process(samples[:count], True, 7, 1)
+        assert process.seconds == pytest.approx(np.quantile(samples[:count], calm.QUANTILE))
+
+
+def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
+    """Of every process of the cell, those taken again included; one calm process is worth more than all of them."""
+
+    def line(number, slow, *seconds):
+        pulse = [50_000 if slow else 25_000] * (len(seconds) + 1)
+        about = {"benchmark": "toy.Toy.timeit_call", "params": [], "run": "one", "at": 0.0, "took": 0.1, "waits": []}
+        return (
+            about
+            | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": []}
+            | {"pulses": {"processor": pulse}}
+        )
+
+    known = {"processor": 25_000.0}
+    busy = [line(0, True, 4.0, 3.0), line(0, True, 2.0, 2.5), line(1, True, 5.0, 6.0)]
+    found = calm.attempts(busy, known)["toy.Toy.timeit_call"]
+    assert calm.select(found) == {0: calm.Process([2.0], False, 2, 7)}
+    found = calm.attempts([*busy, line(1, False, 3.5, 3.6), line(1, True, 1.0, 1.0)], known)["toy.Toy.timeit_call"]
+    assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7)}
 
 
 # The rule, on whole machines ------------------------------------------------------------------------------------------

@@ -84,9 +84,11 @@ def check(monkeypatch, tmp_path):
         machine, toy = simulation.machine, Toy()
         made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
         cells = [check_timing.Cell(made, (r, "float32", nbytes)) for r in toy.params[0] for nbytes in SIZES]
-        monkeypatch.setattr(pulses, "_RECENT", {"processor": pulses.Recent(), "memory": pulses.Recent()})
+        monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
         monkeypatch.setattr(pulses, "pulse", machine.pulse)
-        monkeypatch.setattr(pulses, "MemoryPulse", lambda: lambda: machine.work(5e-4))
+        monkeypatch.setattr(
+            pulses, "MovePulse", lambda kind: lambda: machine.work(5e-4 if kind == pulses.MEMORY else 4e-5)
+        )
         for module in (pulses, statement, check_timing):
             monkeypatch.setattr(module, "time", machine)
         for module in (statement, check_timing):

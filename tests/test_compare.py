@@ -11,13 +11,14 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import compare
 import interleave
 import numpy as np
 import pytest
 import resultfiles
-from analysis import calm, comparison, comparison_figure
+from analysis import calm, comparison, comparison_figure, statistics
 from analysis import comparison_words as words
 from analysis.cli import UserError
 from analysis.comparison import FAILED, FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS, Settings
@@ -372,7 +373,44 @@ def test_witnesses_keep_their_first_verdict(tmp_path):
 
 
 def test_sides_take_turns():
-    assert interleave.order(3) == [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]
+    assert [interleave.order(number) for number in range(3)] == [(0, 1), (1, 0), (0, 1)]
+
+
+class Pretended:
+    """A side whose processes are calm in the rounds that ``rounds`` gives for a cell."""
+
+    def __init__(self, name, rounds):
+        self.name, self.rounds, self.jobs = name, rounds, []
+
+    def ask(self, **job):
+        self.jobs.append((job["do"], job.get("number"), job.get("cells")))
+        taken = [number for do, number, _ in self.jobs if do == "round"]
+        if job["do"] == "calm":
+            return {cell: [number for number in taken if number in calm] for cell, calm in self.rounds.items()}
+
+
+def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(monkeypatch):
+    every = range(8)
+    base = Pretended("base", {"a": every, "b": [1, 2, 3, 4, 5], "never": []})
+    new = Pretended("new", {"a": every, "b": [0, 1, 2, 4, 5], "never": every})
+    done = []
+    monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    interleave.collect((base, new), ["a", "b", "never"], 4, {"machine": "box"}, done.append)
+    wanted = [*[("round", number, 3) for number in range(4)], ("round", 4, 1), ("round", 5, 1)]
+    for side in (base, new):
+        assert [job for job in side.jobs if job[0] == "round"] == wanted, "b has four pairs then: 1, 2, 4 and 5"
+        assert side.jobs[-1][0] == "finish"
+    assert done == [3 * k for k in range(1, 9)]
+    assert interleave.ENOUGH == statistics.MIN_PROCESSES
+
+
+def test_more_rounds_end_in_time(monkeypatch):
+    """What finds no pair takes half as long again as the rounds did, and a round at most."""
+    clock = iter([0, 100, 110, 140, 160])  # begun, after the rounds, before each of the others
+    monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    sides = Pretended("base", {"a": range(0, 20, 2)}), Pretended("new", {"a": range(1, 20, 2)})
+    interleave.collect(sides, ["a"], 4, {"machine": "box"}, lambda done: None)
+    assert sum(do == "round" for do, _, _ in sides[0].jobs) == 6
 
 
 def test_patterns_name_exactly_the_cells():

@@ -35,7 +35,7 @@ def line(cell, slow=False, waited=0.0, took=0.1):
 def machine(tmp_path, monkeypatch):
     """A function: rounds of an asv that logs what ``slow(cell, attempt)`` says; its calls, the state, the record."""
 
-    def take(slow, rounds=1, took=0.1, earlier=True, budget=1000.0):
+    def take(slow, rounds=1, took=0.1, again=True, budget=1000.0):
         attempts, calls = {}, []
 
         def round_of(patterns, machine, log, advance, append, commit="", patience=(0.0, 0)):
@@ -50,11 +50,11 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(measure, "round_of", round_of)
         monkeypatch.setattr(measure, "PATIENCE", budget / len(CELLS) / rounds)
         state = measure.State(tmp_path / "state")
-        record = {"rounds": 0, "seconds": 0.0, "waited": 0.0, "machine": "box"}
+        record = {"rounds": 0, "seconds": 0.0, "patience": 0.0, "waited": 0.0, "machine": "box"}
         state.start(record)
         for number in range(rounds):
             measure.take_round(
-                record, state, number, [r"^toy\.Toy.*"], len(CELLS), lambda done: None, "", number > 0, earlier
+                record, state, number, [r"^toy\.Toy.*"], len(CELLS), lambda done: None, "", number > 0, again
             )
         return calls, state, record
 
@@ -109,10 +109,10 @@ def test_earlier_rounds_are_judged_again(machine):
     assert all(len(own) == 2 and all(process.calm for process in own.values()) for own in found.values())
 
 
-def test_sides_in_turns_leave_earlier_rounds_as_they_are(machine):
-    """The other side's process that ran beside one of them is long gone."""
-    calls, _, _ = machine(lambda cell, attempt: attempt == 1, rounds=2, earlier=False)
-    assert [count for count, _, _ in calls] == [60, 60]
+def test_sides_in_turns_take_nothing_again(machine):
+    """The other side's process that ran beside it would be long gone: all they may wait is for the processes."""
+    calls, _, _ = machine(lambda cell, attempt: attempt == 1, rounds=2, again=False, budget=100.0)
+    assert [(count, round(patience)) for count, _, patience in calls] == [(60, 50), (60, 100)]
 
 
 def test_cells_that_never_were_calm_come_first(machine):

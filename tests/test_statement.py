@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pstats
+import random
 import re
 import shutil
 import statistics
@@ -67,6 +68,9 @@ def clocks(monkeypatch, cpu):
     monkeypatch.setattr(statement, "time", clocks)
 
 
+MEET = pulses.Recent.meet
+
+
 @pytest.fixture(autouse=True)
 def pulse(monkeypatch):
     """Pulses of a machine that is calm, whatever this one is; a function that has them follow another course."""
@@ -75,7 +79,8 @@ def pulse(monkeypatch):
         course = itertools.chain(course, itertools.repeat(25e-6))
         monkeypatch.setattr(pulses, "pulse", lambda: next(course))
 
-    monkeypatch.setattr(pulses, "_RECENT", {"processor": pulses.Recent(), "memory": pulses.Recent()})
+    monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
+    monkeypatch.setattr(pulses.Recent, "meet", lambda self, take: None)  # it would use up a course
     follow([])
     return follow
 
@@ -250,6 +255,24 @@ def test_patience_of_all_processes_is_bounded(monkeypatch, log, pulse):
     assert line["waited"] == 0 and len(line["seconds"]) == 60
 
 
+def test_the_first_process_waits_for_calm_too(monkeypatch, log, pulse):
+    """It takes some pulses before its first sample, and knows from them which are slow; later processes need not."""
+    clocks(monkeypatch, FAST)
+    monkeypatch.setattr(pulses, "FIRST", 0.01)
+    monkeypatch.setattr(pulses.Recent, "meet", MEET)
+    draw = random.Random(1)
+    pulse(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
+    made = benchmark()
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert pulses._RECENT["processor"].floor() == pytest.approx(math.log(25e-6))
+    assert line["waits"][0] <= 1
+    taken = pulses._RECENT["processor"].shared[0]
+    pulses.Watch()
+    assert pulses._RECENT["processor"].shared[0] == taken + 1, "one look, and no second meeting"
+
+
 def test_patience_is_shared_fairly(monkeypatch):
     """What comes last in a round may wait as well as what comes first."""
     monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "10/100")
@@ -274,11 +297,11 @@ def test_calls_that_calm_is_too_short_for_are_not_waited_for(monkeypatch, log):
     assert line["waited"] < pulses.PATIENCE / 2
 
 
-def test_large_samples_stand_between_memory_pulses(log):
+def test_large_samples_stand_between_pulses_of_what_they_need(log):
     """Where the bytes are moved: an alias of 16 MiB takes less time than any memory would."""
 
     class Large:
-        params = ([8, statement.LARGE], ["pass", "sum(range(10_000))"])
+        params = ([8, statement.CACHED, statement.LARGE], ["pass", "sum(range(10_000))"])
         param_names = ["nbytes", "code"]
 
         def timeit_call(self, nbytes, code):
@@ -290,8 +313,8 @@ def test_large_samples_stand_between_memory_pulses(log):
             made.do_setup()
             made.run(nbytes, code)
             line = log()[-1]
-            moved = nbytes == statement.LARGE and code != "pass"
-            assert list(line["pulses"]) == ["processor", "memory"][: 1 + moved]
+            moved = [] if code == "pass" else {statement.CACHED: ["cache"], statement.LARGE: ["memory"]}.get(nbytes, [])
+            assert list(line["pulses"]) == ["processor", *moved]
             looks = len(line["seconds"]) + len(line["waits"]) + 1
             assert all(len(taken) == looks for taken in line["pulses"].values())
 

@@ -37,7 +37,7 @@ MEMORY_WORDS = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO:
 
 @dataclass(frozen=True)
 class Cell:
-    """A timed cell. seconds: median over processes of each process's 25 % quantile; low, high: their range.
+    """A timed cell. seconds: median over the figures of its processes; low, high: their range.
 
     calm: whether the machine was calm while any of the processes measured, True where that is not known.
     """

@@ -1,7 +1,7 @@
 """Which samples of a run were calm: taken while the machine ran at full speed, judged with all of the run in sight.
 
-Beside every sample stands a pulse, a constant piece of work (benchmarks/pulses.py). Their floor is the fastest level
-that the machine *holds*, and a sample is calm where all pulses beside it are within a tenth of the floor and it had its
+Beside every sample stand pulses, constant pieces of work (benchmarks/pulses.py). Their floor is the fastest level that
+the machine *holds*, and a sample is calm where all pulses beside it are near the floor of their kind and it had its
 processor throughout. Estimates rest on calm samples; a cell that has none says so everywhere.
 
 Needs the standard library alone: it runs beside whatever numpy is measured, too.
@@ -12,25 +12,29 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 Line = Mapping[str, Any]  # of the sampling log: what one process logged of one cell, see StatementBenchmark._measure
 
-NEAR = math.log(1.1)  # log units from the floor up to which a pulse is calm
+PROCESSOR = "processor"
+# log units from the floor up to which a pulse of a kind is calm, see benchmarks/pulses.py
+NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), "memory": math.log(1.2)}
 LEVEL = math.log(1.03)  # width of a level
 HELD = 0.05  # share of a part's pulses that a level needs to be seen in that part
 RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
 PARTS = 24  # of a run at most
 PART = 20  # pulses in a part at least
-LEAST = 0.25  # share of the samples wanted that must be calm for a process to count as calm
+LEAST = 0.4  # share of the samples wanted that must be calm for a process to count as calm
+# Of a process's calm samples: two pulses do not see all that comes between them, and what comes there only slows
+QUANTILE = 0.1
+UNWATCHED = 0.25  # the quantile of all samples of a process that took no pulses
 # What of a line is not checked otherwise, with its kind
 KINDS: Mapping[str, Any] = dict(run=str, at=(int, float), round=int, wanted=int, number=int, waiting=list)
 SUFFIX = ".ndjson"  # of the file of samples and pulses, beside asv's result file and the run records
 POLL_SECONDS = 0.004  # what one pulse of a wait stands for
 START_SECONDS = 0.03  # what a process takes before its setup
-PROCESSOR = "processor"
 
 
 def floor(pulses: Sequence[float]) -> float:
@@ -74,12 +78,21 @@ def floors(lines: Iterable[Line]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Process:
-    """What is used of one process of a cell. samples in seconds a call; wanted: how many it was to take."""
+    """What is used of one process of a cell. samples in seconds a call: the calm ones where it counts as calm, else
+    all; wanted: how many it was to take."""
 
     samples: Sequence[float]
     calm: bool
     wanted: int
     number: int
+
+    @property
+    def seconds(self) -> float:
+        """Its figure: the QUANTILE of the samples."""
+        ordered = sorted(self.samples)
+        place = QUANTILE * (len(ordered) - 1)
+        low, part = int(place), place % 1
+        return ordered[low] if not part else ordered[low] + part * (ordered[low + 1] - ordered[low])
 
 
 def places(line: Line) -> list[int]:
@@ -94,19 +107,15 @@ def places(line: Line) -> list[int]:
 
 
 def judge(line: Line, known: Mapping[str, float]) -> Process:
-    """A process's calm samples, or, where they are fewer than LEAST, the ``wanted`` least disturbed ones."""
-    seconds = line["seconds"]
-    far = [[abs(math.log(pulse / known[kind])) for pulse in taken] for kind, taken in line["pulses"].items()]
-    beside = [[max(kind[place], kind[place + 1]) for kind in far] for place in places(line)]  # each sample
-    calm = [all(distance <= NEAR for distance in kinds) for kinds in beside]
+    """A process, with its calm samples, or, where they are fewer than LEAST, all."""
+    near = [
+        [abs(math.log(pulse / known[kind])) <= NEAR[kind] for pulse in taken] for kind, taken in line["pulses"].items()
+    ]
+    calm = [all(kind[place] and kind[place + 1] for kind in near) for place in places(line)]
     for index in line["disturbed"]:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
-    if enough:
-        used = [sample for sample, good in zip(seconds, calm) if good]
-    else:
-        order = sorted(range(len(seconds)), key=lambda index: (not calm[index], sum(beside[index])))
-        used = [seconds[index] for index in sorted(order[: line["wanted"]])]
+    used = [sample for sample, good in zip(line["seconds"], calm) if good or not enough]
     return Process(used, enough, line["wanted"], line["number"])
 
 
@@ -121,20 +130,29 @@ def timed(lines: Iterable[Line]) -> list[Line]:
 
 
 def attempts(lines: Iterable[Line], known: Mapping[str, float]) -> dict[str, dict[int, Process]]:
-    """Cell -> round -> its process: the first calm one of the round, else the latest."""
+    """Cell -> round -> its process: the first calm one of the round, else what all of them took."""
     found: dict[str, dict[int, Process]] = {}
     for line in lines:
         rounds = found.setdefault(name_of(line), {})
-        before = rounds.get(line["round"])
-        if before is None or not before.calm:
-            rounds[line["round"]] = judge(line, known)
+        before, process = rounds.get(line["round"]), judge(line, known)
+        if before is None or (process.calm and not before.calm):
+            rounds[line["round"]] = process
+        elif not before.calm:
+            rounds[line["round"]] = replace(before, samples=[*before.samples, *process.samples])
     return found
 
 
 def select(rounds: Mapping[int, Process]) -> dict[int, Process]:
-    """The processes of a cell that its figure rests on, by round: the calm ones, or all where none is."""
+    """The processes of a cell that its figure rests on, by round: the calm ones.
+
+    Where none is, the one with the fastest of all samples, and that sample alone: what disturbs a sample makes it
+    longer, so at full speed the cell takes at most this. Two runs differ less in it than in any quantile.
+    """
     calm = {number: process for number, process in rounds.items() if process.calm}
-    return dict(sorted((calm or rounds).items()))
+    if calm:
+        return dict(sorted(calm.items()))
+    number, process = min(rounds.items(), key=lambda item: min(item[1].samples))
+    return {number: replace(process, samples=[min(process.samples)])}
 
 
 def read(path: Path) -> list[Line]:
@@ -154,6 +172,8 @@ def read(path: Path) -> list[Line]:
                 raise ValueError(f"{name_of(line)} has {len(taken)} pulses around {count} samples")
         if not all(0 <= index < count for index in line["disturbed"]):
             raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
+        if not set(line["pulses"]) <= set(NEAR):
+            raise ValueError(f"{name_of(line)} has pulses of {', '.join(line['pulses'])}")
         for name, kind in KINDS.items():
             if not isinstance(line[name], kind):
                 raise TypeError(f"{name} is {line[name]!r}")
@@ -195,7 +215,7 @@ def share(lines: Iterable[Line], known: Mapping[str, float]) -> float:
     for line in lines:
         if PROCESSOR not in line["pulses"]:
             continue
-        low, high = known[PROCESSOR] * math.exp(-NEAR), known[PROCESSOR] * math.exp(NEAR)
+        low, high = (known[PROCESSOR] * math.exp(side * NEAR[PROCESSOR]) for side in (-1, 1))
         near = [low <= pulse <= high for pulse in line["pulses"][PROCESSOR]]
         spent = [seconds * line["number"] for seconds in line["seconds"]]
         calm += sum(took * (near[place] + near[place + 1]) / 2 for place, took in zip(places(line), spent))

@@ -76,7 +76,7 @@ class Comparison:
 
         cell, benchmark, family, group, method and PARAMETERS; noise (the family whose noise it has);
         verdict (one of VERDICTS), reason;
-        base_seconds, new_seconds (geometric mean over processes of their 25 % quantile);
+        base_seconds, new_seconds (geometric mean over the figures of their processes);
         base_processes, new_processes (that the verdict rests on); paired; close (to a verdict: takes fresh
         processes), fresh (has them);
         ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would

@@ -30,7 +30,7 @@ COLUMNS = {
     "measured": "when the run began",
     "benchmark, route, dtype, nbytes, statement": "the cell",
     "processes": "that measured it in that visit",
-    "seconds": "geometric mean over the processes of their 25 % quantile, in seconds a call",
+    "seconds": f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
     "corrected, low95, high95": "the same with the machine's drift taken out, and its 95 % interval, sessions included",
     "level": "seconds at the level that the release belongs to",
     "verdict, ratio, ratio_low95, ratio_high95, q": "of a release that begins a new level: the verdict on the break, "
@@ -276,9 +276,9 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         (
             (_samples(records),),
             (
-                "A point is the mean over processes of the log of each process's 25 % quantile. Its standard deviation "
-                "is the moderated error of its processes and what visits differ by beyond that, learnt from the "
-                f"toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
+                f"A point is the mean over processes of the log of each process's seconds: {show.FIGURE}. Its standard "
+                "deviation is the moderated error of its processes and what visits differ by beyond that, learnt from "
+                f"the toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
                 f"{100 * SESSION_SD / math.sqrt(2):.1f} %) and from what all cells of a visit share, or what "
                 "neighbouring releases differ by, if that is more. The interval of a small change is a little too "
                 "narrow: it was picked for its size.",

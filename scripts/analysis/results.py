@@ -53,9 +53,10 @@ class Results:
     processes  one row a cell and process. machine, commit, toolchain, torch, numpy, python; benchmark
                (module.Class.method), family (module), group (Class), method, cell (asv's name with parameters), a
                column for each of PARAMETERS; version (of the measurement); process (the round it is of: 0, 1, ...),
-               seconds (25 % quantile of the process's samples: what the machine does when left alone), median, samples
-               (how many it was to take), number (calls a sample), calm (whether the machine ran at full speed
-               meanwhile; None where nobody watched). Of a cell with calm processes the others are left out
+               seconds (its figure: a quantile of its samples, see calm.py), median, samples (how many it was to take),
+               number (calls a sample), calm (whether the machine ran at full speed meanwhile; None where nobody
+               watched). Of a cell with calm processes the others are left out, of one without all but the fastest
+               sample
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     samples    row label in `processes` -> the samples in seconds that the row rests on
@@ -338,8 +339,8 @@ def _load_benchmark(
             calls = int(numbers[index]) if numbers else 1
             found = [(number, part, len(part), calls, None) for number, part in enumerate(parts)]
         for process, part, wanted, calls, quiet in found:
-            quarter, middle = np.quantile(part, (0.25, 0.5))
-            timing = {"process": process, "seconds": quarter, "median": middle}
+            figure, middle = np.quantile(part, (calm.UNWATCHED if quiet is None else calm.QUANTILE, 0.5))
+            timing = {"process": process, "seconds": figure, "median": middle}
             timing |= {"samples": wanted, "number": calls, "calm": quiet}
             processes.append({**labels, **timing})
             samples.append(part)

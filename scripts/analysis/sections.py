@@ -167,8 +167,8 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
         (
             f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
-            "its samples after warming up to steady state. Its seconds are the 25 % quantile of its samples: what the "
-            "machine does when left alone.",
+            f"its samples after warming up to steady state. Its seconds are {show.FIGURE}: what the machine does when "
+            "left alone.",
         ),
         (
             "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
@@ -183,11 +183,13 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
             f"{MIN_PROCESSES} processes a cell only large differences are decided.",
         ),
         (
-            "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and from "
-            "16 MiB on one that moves memory. A sample is disturbed where a pulse beside it is more than a tenth from "
-            "the fastest level that the machine held, or where its process lacked a processor. It is taken again, "
-            "within a budget; figures rest on what was not disturbed, and what never was calm is marked. Runs with "
-            "no share of full speed had no pulses: there a sample is disturbed where its process lacked a processor.",
+            "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and where "
+            "256 KiB or more are copied one that moves bytes in the caches, from 16 MiB on in memory. A sample is "
+            "disturbed where a pulse beside it is far from the fastest level that the machine held (a tenth; a fifth "
+            "where it moves bytes), or where its process lacked a processor. It is taken again, within a budget. "
+            "Figures rest on what was not disturbed; what never was calm is marked, with the fastest of all its "
+            "samples: it takes that long at most. Runs with no share of full speed had no pulses: there a sample is "
+            "disturbed where its process lacked a processor.",
         ),
         (
             "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "

@@ -8,8 +8,15 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from . import calm
+
 Line = tuple[str, ...]
 
+# What a process's seconds are, in words
+FIGURE = (
+    f"the {calm.QUANTILE:.0%} quantile of its calm samples, or, where no pulses say which were calm, the "
+    f"{calm.UNWATCHED:.0%} quantile of all".replace("%", " %")
+)
 BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))

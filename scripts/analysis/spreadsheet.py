@@ -7,6 +7,7 @@ import io
 
 import pandas as pd
 
+from . import show
 from .contracts import memory_for, of_cell
 from .results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
 
@@ -20,7 +21,7 @@ COLUMNS = {
     "the host, in transfers",
     "contract": "what the route's contract promises for that dtype: alias, copy or into",
     "process": "0, 1, …: the processes that measured the cell",
-    "seconds": f"25 % quantile of the process's samples, in seconds a call, to {DIGITS} digits",
+    "seconds": f"the process's figure, {show.FIGURE}, in seconds a call, to {DIGITS} digits",
     "median": f"median of the process's samples, in seconds a call, to {DIGITS} digits",
     "samples, number": "samples of the process, calls a sample",
     "calm": "True or False: whether the machine was calm while the process measured; empty where that is not known",

@@ -27,7 +27,7 @@ from .show import Code, Line
 KEPT = "kept"  # a dtype that is the source's
 FLOOR = "limits.Floor.timeit_floor"
 UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
-BUSY_NOTE: Line = (f"{show.BUSY.strip()} the machine was never calm while this was measured.",)
+BUSY_NOTE: Line = (f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all.",)
 TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
     "Machine and method)."
