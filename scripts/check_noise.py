@@ -42,8 +42,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from analysis.cli import Parser, UserError, run
-from interleave import CODE, apart, last_words
+from analysis.cli import Parser, UserError, put, run
+from interleave import CODE
+from session import apart, last_words
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".asv" / "noise"
@@ -353,8 +354,7 @@ class Workplace:
 
     def _write(self, name: str, result: Any) -> None:
         path = self.directory / f"{name}.json"
-        path.with_suffix(".part").write_text(json.dumps(result), encoding="utf-8")
-        path.with_suffix(".part").replace(path)
+        put(path, json.dumps(result))
 
     def _read(self, name: str) -> Any:
         try:
@@ -751,7 +751,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.json:
         kept = {row.label: dict(row.kept) for row in table if row.kept}
         text = json.dumps({"about": about, "figures": found, "kept": kept}, indent=1, ensure_ascii=False)
-        chosen.json.write_text(text + "\n", encoding="utf-8")
+        put(chosen.json, text + "\n")
     return exit_code(table)
 
 

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import calm
-from analysis.cli import Parser, UserError, run
+from analysis.cli import Parser, UserError, put, run
 from measure import duration
 
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
@@ -549,7 +549,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for row in verdict.rows
         ]
         text = json.dumps({**asdict(verdict), "rows": rows, "samples": lines})
-        chosen.json.write_text(text + "\n", encoding="utf-8")
+        put(chosen.json, text + "\n")
     return verdict.code
 
 

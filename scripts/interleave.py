@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +20,8 @@ from typing import Any
 from analysis import calm
 from analysis.cli import UserError
 from profiles import exactly
+from session import apart, last_words
+from state import State
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
@@ -32,25 +32,6 @@ ENVIRONMENTS = Path(".asv/env")
 SHORTEST_HASH = 4
 ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not calm on both sides end then
-
-
-def apart(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a program that drives asv, in a session of its own: Ctrl-C reaches it through us, once."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-    try:
-        out, err = process.communicate()
-    except BaseException:
-        process.send_signal(signal.SIGINT)  # it stops its asv and ends
-        process.wait()
-        raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def last_words(done: subprocess.CompletedProcess[str]) -> str:
-    """The last line that a program complained in."""
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else "stopped without a word"
 
 
 @dataclass(frozen=True)
@@ -175,7 +156,7 @@ def collect(
                 show(done)
 
     for side in sides:
-        side.ask(do="start", **about)
+        side.ask(do="start", rounds=rounds, **about)
     begun = time.monotonic()
     for number in range(rounds):
         take(number, cells)
@@ -214,7 +195,7 @@ def serve(job: dict[str, Any]) -> Any:
         raise UserError(str(missing)) from None
     machine = job["machine"]
     plugin.register(machine)
-    state = measure.State(measure.ROOT / ".asv" / "runs" / machine)
+    state = State(measure.ROOT / ".asv" / "runs" / machine)
     if job["do"] == "discover":
         benchmarks = measure.discover(machine, commit)
         device = measure.settings(str(python))["device"]
@@ -226,7 +207,7 @@ def serve(job: dict[str, Any]) -> Any:
             if any(re.search(pattern, cell) for pattern in found)
         ]
     if job["do"] == "start":
-        state.start(measure.new_record(job["profile"], job["only"], machine, toolchain, str(python)))
+        state.start(measure.new_record(job["profile"], job["only"], machine, toolchain, str(python), job["rounds"]))
         return None
     record = state.load()
     if record is None:
@@ -245,10 +226,7 @@ def serve(job: dict[str, Any]) -> Any:
     record.update(measure.summary(state.lines()))
     record["command"] = job["command"]
     record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
-    filed = commit or toolchain.commit
-    path = measure.file_record(record, filed, state.lines())
-    state.finish()
-    return path.name
+    return measure.file_record(record, commit or toolchain.commit, state).name
 
 
 if __name__ == "__main__":

@@ -21,11 +21,14 @@ from typing import Any
 from analysis import calm
 from analysis.cli import UserError
 from profiles import NEEDS_DEVICE, PROFILES, Profile, count, exactly, select
+from session import apart, session
+from state import State
 from toolchains import installed, ledger
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
+RESULTS_VARIABLE = "CONVERSION_RESULTS"  # the results directory that asv uses instead of asv.conf.json's
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
@@ -105,11 +108,12 @@ def discover(machine: str, commit: str = "") -> dict[str, Any]:
     RESULTS.mkdir(parents=True, exist_ok=True)
     only = [f"{commit}^!"] if commit else []
     command = asv("run", *only, "--machine", machine, "--launch-method", LAUNCH, "--bench", "just-discover")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
-    found = json.loads((RESULTS / "benchmarks.json").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as results:
+        done = apart(command, ROOT, {**os.environ, RESULTS_VARIABLE: results})
+        if done.returncode:
+            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+            raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
+        found = json.loads((Path(results) / "benchmarks.json").read_text(encoding="utf-8"))
     return {name: benchmark for name, benchmark in found.items() if isinstance(benchmark, dict)}
 
 
@@ -240,23 +244,10 @@ def progress(total: int, title: str) -> Iterator[Any]:
     yield line
 
 
-@contextlib.contextmanager
-def _later_interrupted() -> Iterator[None]:
-    """Ctrl-C takes effect when the block is done."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
-
-
 def round_of(
     patterns: Sequence[str],
     machine: str,
-    log: Path,
+    state: State,
     advance: Callable[[], None],
     append: bool,
     commit: str = "",
@@ -264,6 +255,7 @@ def round_of(
 ) -> None:
     """One asv run: every selected cell in one process, its samples beside those of earlier rounds if ``append``.
 
+    state     of the run, in whose step asv's results and what its processes log are kept
     commit    names a toolchain of the ledger; without it, what is installed is measured
     patience  seconds that its processes may wait for calm together, and how many there will be
     """
@@ -272,27 +264,14 @@ def round_of(
     for pattern in patterns:
         command += ["--bench", pattern]
     allowed = f"{max(0.0, patience[0]):.3f}/{patience[1]}"
-    environment = {**os.environ, LOG_VARIABLE: str(log), PATIENCE_VARIABLE: allowed}
-    with tempfile.TemporaryFile("w+") as output:
-        process = None
-        try:
-            with _later_interrupted():  # or asv would run on unknown to us
-                # a session of its own: Ctrl-C reaches asv through us, once
-                process = subprocess.Popen(
-                    command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-                )
-            while process.poll() is None:
-                time.sleep(0.3)
-                advance()
-        except BaseException:
-            if process:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(20)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            raise
+    own = {LOG_VARIABLE: str(state.log), PATIENCE_VARIABLE: allowed, RESULTS_VARIABLE: str(state.results)}
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        session(command, ROOT, {**os.environ, **own}, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        while process.poll() is None:
+            time.sleep(0.3)
+            advance()
         output.seek(0)
         text = output.read()
     advance()
@@ -347,48 +326,6 @@ def how_calm(record: Mapping[str, Any]) -> str:
     return words + (f"; {never} cells never were calm, and are marked" if never else "")
 
 
-class State:
-    """What an interrupted run has done, kept beside the checkout's scratch files until the run is whole."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.path = self.directory / "run.json"
-        self.log = self.directory / "sampling.jsonl"
-
-    def start(self, record: dict[str, Any]) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.log.write_text("", encoding="utf-8")
-        self.save(record)
-
-    def save(self, record: dict[str, Any]) -> None:
-        self.path.write_text(json.dumps(record), encoding="utf-8")
-
-    def load(self) -> dict[str, Any] | None:
-        try:
-            return json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-
-    def finish(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """What the processes of the run logged, each with its round."""
-        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
-
-    def keep(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Have the log hold these lines only."""
-        self.log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-    def mark(self, round_of_cell: Callable[[str], int]) -> None:
-        """Say of the lines that have come since which round they belong to, by the cell that they are about."""
-        every = self.lines()
-        for line in every:
-            if "round" not in line:
-                line["round"] = round_of_cell(calm.name_of(line))
-        self.keep(every)
-
-
 @dataclass(frozen=True)
 class Cells:
     """The cells of a profile, as patterns for asv's --bench by benchmark."""
@@ -424,7 +361,12 @@ def cells_of(
 
 
 def new_record(
-    profile: str, only: str | None, machine: str, toolchain: ledger.Toolchain, python: str | None = sys.executable
+    profile: str,
+    only: str | None,
+    machine: str,
+    toolchain: ledger.Toolchain,
+    python: str | None,
+    rounds: int,
 ) -> dict[str, Any]:
     """A run record: what is measured, with what, where, by which command; the rest is filled in round by round.
 
@@ -433,6 +375,7 @@ def new_record(
     return {
         "profile": profile,
         "only": only,
+        "planned": rounds,
         "command": " ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "machine": machine,
         "toolchain": {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy},
@@ -463,7 +406,7 @@ def take_rounds(
     commit: str = "",
     append: bool = False,
 ) -> None:
-    """Take the rounds that ``record`` still lacks, saving it after each; ``show`` takes the processes done so far.
+    """Take the rounds that ``record`` still lacks, each a step; ``show`` takes the processes done so far.
 
     ``append`` keeps the samples that were there before the first round, too.
     """
@@ -495,19 +438,19 @@ def take_round(
 
     again  cells that were not calm, in this or in an earlier round as it looks now, get another process of that round
     """
-    before = [line for line in state.lines() if line.get("round", number) < number]
-    state.keep(before)  # what an interrupted round logged is measured again
+    state.begin()
+    before = len(state.lines())
     patience = record["patience"] + budget(processes)
     started, left = time.monotonic(), patience - record["waited"]
-    machine, log = record["machine"], state.log
+    machine = record["machine"]
 
     def advance() -> None:
-        logged = sum(1 for _ in log.open(encoding="utf-8")) - len(before)
+        logged = sum(1 for _ in state.log.open(encoding="utf-8")) - before
         show(number * processes + min(logged, processes))
 
-    round_of(patterns, machine, log, advance, append, commit, (WITHIN * left if again else left, processes))
+    round_of(patterns, machine, state, advance, append, commit, (WITHIN * left if again else left, processes))
     state.mark(lambda cell: number)
-    left -= sum(line["waited"] for line in calm.timed(state.lines()[len(before) :]))
+    left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
     for _ in range(PASSES if again else 0):
         lines = calm.timed(state.lines())
         lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
@@ -515,7 +458,7 @@ def take_round(
         if not retaken:
             break
         begun = time.monotonic()
-        round_of(exactly(retaken), machine, log, lambda: None, True, commit, (left, len(retaken)))
+        round_of(exactly(retaken), machine, state, lambda: None, True, commit, (left, len(retaken)))
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun
     record["patience"], record["waited"] = round(patience, 1), round(patience - left, 1)
@@ -541,26 +484,26 @@ def record_file(machine: str, commit: str) -> Path:
     return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
 
 
-def file_record(
-    record: dict[str, Any], commit: str, lines: Sequence[Mapping[str, Any]] = (), append: bool = False
-) -> Path:
-    """Append the run record to the file beside asv's result file; beside both, the samples and pulses of the run.
+def file_record(record: dict[str, Any], commit: str, state: State, append: bool = False) -> Path:
+    """File what the run measured: asv's results, beside them its samples and pulses and its record; the record's path.
 
-    lines   of the sampling log. They replace those of earlier runs of the same cells, unless ``append``
+    append  the samples stay beside those of earlier runs of the same cells, instead of replacing them
     """
     path = record_file(record["machine"], commit)
-    timed = [{"run": record["started"], **line} for line in calm.timed(lines)]
+    state.begin()
+    fresh = state.results / path.relative_to(RESULTS)
+    timed = [{"run": record["started"], **line} for line in calm.timed(state.lines())]
     if timed:
-        samples = path.with_suffix(calm.SUFFIX)
         new = {calm.name_of(line) for line in timed}
-        whole = [*(line for line in calm.read(samples) if append or calm.name_of(line) not in new), *timed]
-        fresh = samples.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
-        fresh.replace(samples)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, sort_keys=True) + "\n")
-    if timed:
-        settle(path.with_suffix(".json"), calm.chosen(whole), new)
+        earlier = calm.read(path.with_suffix(calm.SUFFIX))
+        lines = [*(line for line in earlier if append or calm.name_of(line) not in new), *timed]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")
+        settle(fresh.with_suffix(".json"), calm.chosen(lines), new)
+    records = path.read_text(encoding="utf-8") if path.is_file() else ""
+    fresh.write_text(records + json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
+    state.complete()
+    state.publish(RESULTS)
     return path
 
 

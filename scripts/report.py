@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis import answers, history, history_page, show, tables, transfers
 from analysis.answers import ON_DEVICE, Advice, Answer, Cell
-from analysis.cli import Parser, run
+from analysis.cli import Parser, put, run
 from analysis.history_page import HistoryPage
 from analysis.pages import Section, write
 from analysis.results import Results, load, machines
@@ -252,7 +252,7 @@ def index(output: Path) -> None:
     lines = [f"- [{name}]({name}/README.md), [one file of HTML]({name}/index.html)" for name in names]
     if names:
         title = "# What releases of torch and numpy changed, by machine"
-        (output / HISTORY / "README.md").write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
+        put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,19 +6,20 @@
     python scripts/run.py --resume             go on where an interrupted run stopped
 
 Everything is timed by asv, one process after the other, in rounds: each round gives every cell one more process and
-is saved when it is done, so an interruption costs a round at most.
+is kept when it is done, so an interruption costs a round at most. Results are filed when all rounds are done.
 """
 
 import argparse
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.cli import Parser, UserError, run
 from measure import (
     RESULTS,
     ROOT,
-    State,
     budget,
     build_pages,
     cells_of,
@@ -31,15 +32,19 @@ from measure import (
     how_calm,
     new_record,
     progress,
+    record_file,
     take_rounds,
 )
-from profiles import PROFILES, Profile
+from profiles import PROFILES
+from state import State, held
 from toolchains import installed, ledger
+
+DEFAULT = "quick"  # profile
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("--profile", default="quick", help=f"one of: {', '.join(PROFILES)} (default: quick)")
+    parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: {DEFAULT})")
     parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
     parser.add_argument("--only", metavar="REGEX", help="restrict the profile to benchmarks whose name matches")
@@ -63,42 +68,55 @@ def check_ready() -> ledger.Toolchain:
     return toolchain
 
 
-def measure(chosen: argparse.Namespace, profile: Profile, toolchain: ledger.Toolchain, machine: str) -> Path:
+def check_resumed(chosen: argparse.Namespace, toolchain: ledger.Toolchain, record: Mapping[str, Any]) -> None:
+    """UserError where the command line asks for another run than the interrupted one."""
+    if record["toolchain"]["tag"] != toolchain.tag:
+        raise UserError(f"the interrupted run was on {record['toolchain']['tag']}: --resume there, or run anew")
+    asked = {"--profile": (chosen.profile, "profile"), "--only": (chosen.only, "only")}
+    asked["--rounds"] = chosen.rounds, "planned"
+    changed = [name for name, (value, known) in asked.items() if value is not None and value != record[known]]
+    if changed:
+        raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
+
+
+def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: str) -> Path:
     """Run the profile's rounds; the run record that lies beside asv's result file."""
     from toolchains import plugin  # imports asv, which check_ready has found
 
+    filed = record_file(machine, toolchain.commit)
     check_machine(RESULTS / machine)
+    state = State(ROOT / ".asv" / "runs" / machine)
+    if state.publish(RESULTS):
+        print("the interrupted run was whole; its results are filed now")
+        if chosen.resume:
+            return filed
+    record = state.load() if chosen.resume else None
+    if record:
+        check_resumed(chosen, toolchain, record)
+    elif chosen.resume:
+        print("nothing to resume: a new run")
     plugin.register(machine)
     benchmarks = discover(machine)
-    rounds = chosen.rounds or profile.rounds
-
-    state = State(ROOT / ".asv" / "runs" / machine)
-    record = state.load() if chosen.resume else None
-    if record and (record["profile"], record["toolchain"]["tag"]) != (chosen.profile, toolchain.tag):
-        raise UserError(
-            f"the interrupted run was {record['profile']} on {record['toolchain']['tag']}: run that, or anew"
-        )
-    if chosen.resume and not record:
-        print("nothing to resume: a new run")
     if not record:
-        record = new_record(chosen.profile, chosen.only, machine, toolchain)
-        state.start(record)
-    device = record["settings"]["device"]
-    cells = cells_of(profile, benchmarks, chosen.only, chosen.profile, device)
+        name = chosen.profile or DEFAULT
+        rounds = chosen.rounds or PROFILES[name].rounds
+        record = new_record(name, chosen.only, machine, toolchain, sys.executable, rounds)
+        state.start(record, [filed.with_suffix(".json")])
+    rounds, profile = record["planned"], record["profile"]
+    cells = cells_of(PROFILES[profile], benchmarks, record["only"], profile, record["settings"]["device"])
     load = record["conditions"]["load_average"]
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
         print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
     if cells.unavailable:
         print(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {record['settings']['no_device']}")
     print(
-        f"{toolchain} on {machine}: profile {chosen.profile}, {cells.processes} timed cells x {rounds} processes, "
+        f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes, "
         f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
         "is busy"
     )
     with progress(cells.processes * rounds, "measuring") as show:
         take_rounds(record, state, cells, rounds, show)
-    path = file_record(record, toolchain.commit, state.lines())
-    state.finish()
+    path = file_record(record, toolchain.commit, state)
     waited = f"{record['waited']:.0f} of them waiting for calm"
     print(f"{record['samples']} samples in {record['seconds']:.0f} s, {waited}; {how_calm(record)}")
     return path
@@ -108,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     toolchain = check_ready()
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    measure(chosen, PROFILES[chosen.profile], toolchain, machine)
+    with held(ROOT / ".asv" / "runs" / machine):
+        measure(chosen, toolchain, machine)
     if chosen.no_report:
         print("results saved; python scripts/report.py builds the page")
         return 0

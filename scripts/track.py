@@ -18,7 +18,6 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import state
 from analysis import calm
-from analysis.cli import Parser, UserError, run
+from analysis.cli import Parser, UserError, put, run
 from profiles import PROFILES, names
+from session import apart
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
@@ -111,10 +112,7 @@ class Plan:
 
     def save(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        held = {name: value for name, value in vars(self).items() if name != "directory"}
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps(held), encoding="utf-8")
-        fresh.replace(self.path)
+        put(self.path, json.dumps({name: value for name, value in vars(self).items() if name != "directory"}))
 
     @classmethod
     def load(cls, directory: Path) -> "Plan | None":
@@ -131,9 +129,9 @@ class Plan:
         """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
         return self.finished[0] if self.finished else self.tags[0]
 
-    def state(self, name: str) -> measure.State:
-        """Where the rounds of one toolchain are counted."""
-        return measure.State(self.directory / name)
+    def state(self, name: str) -> state.State:
+        """What is measured so far of one toolchain."""
+        return state.State(self.directory / name)
 
 
 def planned(chosen: argparse.Namespace, machine: str) -> Plan:
@@ -152,8 +150,10 @@ def planned(chosen: argparse.Namespace, machine: str) -> Plan:
     if found is None:
         if chosen.resume:
             print("nothing to resume: a new run")
-        for path in directory.glob("*/run.json"):
-            path.unlink()
+        for path in directory.glob("*/"):
+            left = state.State(path)
+            if not left.publish(measure.RESULTS):  # what is whole is not lost
+                left.finish()
         fresh.save()
         return fresh
     told = [name for name in ("history", "releases", "since") if getattr(chosen, name) is not None]
@@ -244,24 +244,26 @@ class Tracker:
         plan, toolchain, done = self.plan, self.known[tag], self.done
         python, found = self.prepare(toolchain)
         state = plan.state("again" if again else tag)
+        if state.publish(measure.RESULTS):
+            print(f"{tag}: was whole when the run was interrupted, and is filed now", flush=True)
+            return
         record = state.load()
         if record is None:
-            record = measure.new_record(plan.profile, plan.only, self.machine, found, str(python))
+            record = measure.new_record(plan.profile, plan.only, self.machine, found, str(python), plan.rounds)
             record["toolchain"]["tag"] = tag
-            state.start(record)
+            state.start(record, [self.result_file(toolchain)])
         cells = self.cells(record["settings"]["device"])
 
         def show(count: int) -> None:
             self.show(done + count)
 
         measure.take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
-        lines = state.lines()
         if again:
-            first = calm.read(measure.record_file(self.machine, toolchain.commit).with_suffix(calm.SUFFIX))
-            record["drift"] = drift(*(figures(taken) for taken in (first, [{"run": "", **line} for line in lines])))
+            first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))
+            second = [{"run": "", **line} for line in state.lines()]
+            record["drift"] = drift(figures(first), figures(second))
             print(f"{tag} again: {told(record['drift'])}", flush=True)
-        measure.file_record(record, toolchain.commit, lines, append=again)
-        state.finish()
+        measure.file_record(record, toolchain.commit, state, append=again)
         print(
             f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s; {measure.how_calm(record)}", flush=True
         )
@@ -277,17 +279,25 @@ class Tracker:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
         if self.result_file(toolchain).exists():
             return
-        cells = self.cells()
+        plan, cells = self.plan, self.cells()
         patterns = [pattern for found in cells.patterns.values() for pattern in found]
+        record = measure.new_record(plan.profile, plan.only, self.machine, toolchain, None, plan.rounds)
+        state = plan.state("failed")
+        state.start(record)
+        state.begin()
         command = measure.asv("run", f"{toolchain.tag}^!", "--machine", self.machine)
-        chosen = [part for pattern in patterns for part in ("--bench", pattern)]
-        subprocess.run([*command, *chosen], cwd=measure.ROOT, capture_output=True)
-        if self.result_file(toolchain).exists():
+        command += [part for pattern in patterns for part in ("--bench", pattern)]
+        apart(command, measure.ROOT, {**os.environ, measure.RESULTS_VARIABLE: str(state.results)})
+        whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
+        state.save(record)
+        if whole:
             every = [cell for name in cells.patterns for cell in names(self.benchmarks[name])]
             lost = [cell for cell in every if any(re.search(pattern, cell) for pattern in patterns)]
-            record = measure.new_record(self.plan.profile, self.plan.only, self.machine, toolchain, None)
             none = {"samples": 0, "retaken": 0, "disturbed": 0, "disturbed_cells": {}}
-            measure.file_record({**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit)
+            measure.file_record(
+                {**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit, state
+            )
+        state.finish()
 
 
 def figures(lines: Iterable[calm.Line]) -> dict[str, float]:
@@ -318,9 +328,15 @@ def told(drift: Mapping[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     measure.check_asv()
+    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    with state.held(measure.ROOT / ".asv" / "runs" / machine):
+        return track(chosen, machine)
+
+
+def track(chosen: argparse.Namespace, machine: str) -> int:
+    """Carry out what is planned; the exit code."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
     plan = planned(chosen, machine)
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv

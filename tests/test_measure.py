@@ -7,6 +7,7 @@ import statistics
 import measure
 import pytest
 from analysis import calm
+from state import State
 
 CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
 
@@ -38,18 +39,18 @@ def machine(tmp_path, monkeypatch):
     def take(slow, rounds=1, took=0.1, again=True, budget=1000.0):
         attempts, calls = {}, []
 
-        def round_of(patterns, machine, log, advance, append, commit="", patience=(0.0, 0)):
+        def round_of(patterns, machine, state, advance, append, commit="", patience=(0.0, 0)):
             chosen = [cell for cell in CELLS if any(re.search(pattern, cell) for pattern in patterns)]
             calls.append((len(chosen), append, patience[0]))
             assert patience[1] == len(chosen)
-            with log.open("a", encoding="utf-8") as file:
+            with state.log.open("a", encoding="utf-8") as file:
                 for cell in chosen:
                     attempts[cell] = attempts.get(cell, 0) + 1
                     file.write(json.dumps(line(cell, slow(cell, attempts[cell]), took=took)) + "\n")
 
         monkeypatch.setattr(measure, "round_of", round_of)
         monkeypatch.setattr(measure, "PATIENCE", budget / len(CELLS) / rounds)
-        state = measure.State(tmp_path / "state")
+        state = State(tmp_path / "state")
         record = {"rounds": 0, "seconds": 0.0, "patience": 0.0, "waited": 0.0, "machine": "box"}
         state.start(record)
         for number in range(rounds):

@@ -666,3 +666,27 @@ def test_page_and_terminal_say_how_calm_the_machine_was(tmp_path, capsys, share,
     marked = "1 of 10 cells never had any: they are marked ~, and nothing is decided by them."
     assert (marked in page) == (marked in told) == bool(slow)
     assert ("800 ns ~" in page) == bool(slow)
+
+
+@pytest.mark.parametrize("name", ["results.csv", "README.md", "index.html"])
+def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
+    """Stopped while one of its files is written: all are the old ones, and what else lay there stays."""
+    results = resultfiles.write(tmp_path / "r", [conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [FROM_NUMPY])])
+    page = build(results, tmp_path / "out")
+    (page / "mine.txt").write_text("mine")
+    (page / "gone.svg").write_text("of an older page")
+    before = {path.name: path.read_bytes() for path in page.iterdir()}
+    write_bytes = Path.write_bytes
+
+    def stopped(self, data):
+        write_bytes(self, data[:10] if self.name == name else data)
+        if self.name == name:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_bytes", stopped)
+        build(results, tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in page.iterdir()} == before
+    assert [path.name for path in page.parent.iterdir()] == [page.name]
+    build(results, tmp_path / "out")
+    assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}

@@ -1,5 +1,6 @@
 """scripts/run.py: every mistake is one clear line, and an interruption costs a round at most."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -13,6 +14,7 @@ import pytest
 import run as verb
 from analysis import calm, cli
 from conftest import Checkout, environment
+from state import State, held
 
 FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
@@ -133,8 +135,14 @@ def test_only_that_matches_nothing(checkout):
 # Interruption -------------------------------------------------------------------------------------------------------
 
 
-def test_interrupted_run_goes_on(checkout):
-    state = checkout.root / ".asv" / "runs" / Checkout.machine / "run.json"
+def kept(checkout):
+    """The record of the run that is kept, after its last whole round; None where there is none."""
+    with contextlib.suppress(cli.UserError):  # it is being replaced
+        return State(checkout.root / ".asv" / "runs" / Checkout.machine).load()
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_interrupted_run_goes_on(checkout, number, code):
     running = subprocess.Popen(
         [sys.executable, "scripts/run.py", *FAST, "--rounds", "2"],
         cwd=checkout.root,
@@ -147,45 +155,63 @@ def test_interrupted_run_goes_on(checkout):
     until = time.monotonic() + 60
     while time.monotonic() < until and running.poll() is None:
         # the second round begins with two seconds of asv finding its feet
-        if state.is_file() and '"rounds": 1' in state.read_text(encoding="utf-8"):
+        if (kept(checkout) or {}).get("rounds") == 1:
             break
         time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     printed, complaint = running.communicate(timeout=40)
-    assert running.returncode == 130, printed + complaint
-    assert complaint.split() == ["run.py:", "interrupted"]
-    assert json.loads(state.read_text(encoding="utf-8"))["rounds"] == 1
-    first = {cell: samples for cell, (_, samples) in checkout.cells(FLOOR).items()}
-    # a busy machine takes some cells twice
-    assert all(len(samples) >= 20 and len(samples) % 20 == 0 for samples in first.values())
-    assert not list(checkout.results.glob("*/*.jsonl")), "a record of a run that is not whole"
+    assert running.returncode == code, printed + complaint
+    assert complaint.split() == ([] if number == signal.SIGKILL else ["run.py:", "interrupted"])
+    assert kept(checkout)["rounds"] == 1
+    first = State(checkout.root / ".asv" / "runs" / Checkout.machine).lines()
+    assert not list(checkout.results.glob("*/*")), "nothing of a run that is not whole"
 
-    resumed = checkout.run("scripts/run.py", *FAST, "--rounds", "2", "--resume")
+    wrong = checkout.run("scripts/run.py", *FAST, "--rounds", "3", "--profile", "standard", "--resume")
+    assert "the interrupted run was another by --profile, --rounds: --resume alone goes on with it" in one_line(wrong)
+    resumed = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    beside = checkout.result_file().with_suffix(calm.SUFFIX)
-    taken = calm.read(beside)
-    for cell, samples in first.items():
-        own = [line for line in taken if tuple(line["params"]) == cell]
-        assert {line["round"] for line in own} == {0, 1}
-        zeroth = {sample for line in own if line["round"] == 0 for sample in line["seconds"]}
-        assert set(samples) <= zeroth, "the first round was measured again"
+    taken = calm.read(checkout.result_file().with_suffix(calm.SUFFIX))
+    assert {line["round"] for line in taken} == {0, 1}
+    again = [{name: line[name] for name in line if name != "run"} for line in taken]
+    assert all(line in again for line in first if line.get("round") == 0), "the first round was measured again"
+    own = {sample for line in taken for sample in line["seconds"]}
+    assert all(set(samples) <= own for _, samples in checkout.cells(FLOOR).values())
     (line,) = checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
     record = json.loads(line)
     assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
     assert record["machine"] == Checkout.machine and record["settings"]["torch_threads"] == 1
-    assert not state.exists()
+    assert kept(checkout) is None
     assert os.listdir(checkout.results / Checkout.machine)
 
 
-@pytest.mark.parametrize(("profile", "rounds"), [("standard", 1)])
-def test_resume_is_of_the_same_run(checkout, profile, rounds):
-    """Rounds of two profiles would be no run of either."""
-    state = checkout.root / ".asv" / "runs" / Checkout.machine / "run.json"
-    state.parent.mkdir(parents=True)
-    record = {"profile": "quick", "toolchain": {"tag": "torch-1-numpy-1"}, "rounds": rounds}
-    state.write_text(json.dumps(record), encoding="utf-8")
-    done = checkout.run("scripts/run.py", *FAST, "--profile", profile, "--resume")
-    assert "the interrupted run was quick on torch-1-numpy-1" in one_line(done)
+def test_what_was_whole_is_filed_by_the_next_run(checkout):
+    """Killed after the last round, before its results were in their place."""
+    state = State(checkout.root / ".asv" / "runs" / Checkout.machine)
+    state.start({"rounds": 2})
+    state.begin()
+    (state.results / Checkout.machine).mkdir()
+    (state.results / Checkout.machine / "c0ffee00-toolchain-py3.11.jsonl").write_text("{}\n")
+    state.complete()
+    done = checkout.run("scripts/run.py", *FAST, "--resume")
+    assert done.returncode == 0 and "the interrupted run was whole; its results are filed now" in done.stdout
+    assert (checkout.results / Checkout.machine / "c0ffee00-toolchain-py3.11.jsonl").read_text() == "{}\n"
+    assert kept(checkout) is None and "samples in" not in done.stdout
+
+
+def test_resume_is_of_the_same_toolchain(checkout):
+    """Rounds of two toolchains would be no run of either."""
+    state = State(checkout.root / ".asv" / "runs" / Checkout.machine)
+    state.start({"profile": "quick", "toolchain": {"tag": "torch-1-numpy-1"}, "rounds": 1})
+    done = checkout.run("scripts/run.py", *FAST, "--resume")
+    assert "the interrupted run was on torch-1-numpy-1: --resume there, or run anew" in one_line(done)
+
+
+def test_two_runs_of_a_machine(checkout):
+    with held(checkout.root / ".asv" / "runs" / Checkout.machine):
+        for verb in ("run", "track"):
+            done = checkout.run(f"scripts/{verb}.py", "--machine", Checkout.machine)
+            assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+            assert f"{Checkout.machine} is being measured already, by process {os.getpid()}" in done.stderr
 
 
 @pytest.mark.parametrize("change", [{"cpu": "Another CPU"}, {"num_cpu": "1024"}])

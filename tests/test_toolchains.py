@@ -382,7 +382,81 @@ def test_least_recently_used_environments_go_first(tmp_path):
     (tmp_path / "py3-torch-half-made").mkdir()
     (tmp_path / "another").mkdir()
     environments.clean_up(tmp_path, 2)
-    assert {path.name for path in tmp_path.iterdir()} == {"py3-torch-c", "py3-torch-a", "another"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"py3-torch-c", "py3-torch-a", "another"}
+
+
+OTHER = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from toolchains import environments
+from toolchains.ledger import Toolchain
+
+def install(environment, toolchain, seconds):
+    environment.mkdir()
+    print("installing", flush=True)
+    time.sleep(float(sys.argv[3]))
+    (environments.python(environment).parent).mkdir()
+    environments.python(environment).touch()
+
+environments._install = install
+environments.prepare(Path(sys.argv[2]), Toolchain("2.0.0+cpu", "1.26.4"), 1, 30)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def other(root, seconds=0.0):
+    """Another process, which installs torch 2.0.0 if it is not there, and uses it until its input ends."""
+    command = [sys.executable, "-c", OTHER, str(ROOT / "scripts"), str(root), str(seconds)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_nobody_removes_what_another_process_installs_or_uses(tmp_path):
+    environment = environments.directory(tmp_path, LINE[1])
+    first = other(tmp_path, seconds=1.0)
+    assert first.stdout.readline() == "installing\n"
+    assert environments.clean_up(tmp_path, 0) == [] and environment.is_dir(), "half made, but not a wreck"
+    second = other(tmp_path)
+    assert second.stdout.readline() == "ready\n", "it waited, and did not install once more"
+    assert first.stdout.readline() == "ready\n"
+    for process in (first, second):
+        assert environments.clean_up(tmp_path, 0) == [] and environments.is_ready(environment)
+        process.communicate("")
+    assert environments.clean_up(tmp_path, 0) == [environment] and not environment.exists()
+
+
+def test_a_process_that_was_killed_uses_nothing(tmp_path):
+    process = other(tmp_path)
+    assert [process.stdout.readline() for _ in range(2)] == ["installing\n", "ready\n"]
+    process.kill()
+    process.communicate()
+    assert environments.clean_up(tmp_path, 0) == [environments.directory(tmp_path, LINE[1])]
+
+
+def test_a_lock_that_is_held_for_too_long_is_said(tmp_path):
+    process = other(tmp_path, seconds=20.0)
+    assert process.stdout.readline() == "installing\n"
+    with pytest.raises(environments.InstallError, match="another process has been installing it for 0 s"):
+        environments.prepare(tmp_path, LINE[1], 1, 0.1)
+    process.kill()
+    process.communicate()
+
+
+def test_git_works_on_the_ledger_whatever_the_user_says(tmp_path, monkeypatch):
+    """Within a hook, with bare repositories distrusted, in a checkout that belongs to another user."""
+    path = tmp_path / "ledger"
+    ledger.make(path, LINE)
+    settings = tmp_path / "gitconfig"
+    settings.write_text("[safe]\n\tbareRepository = explicit\n", encoding="utf-8")
+    for name, value in {"GIT_DIR": "/nosuch", "GIT_CONFIG_GLOBAL": str(settings)}.items():
+        monkeypatch.setenv(name, value)
+    plain = subprocess.run(["git", "-C", str(path), "rev-parse", "torch"], capture_output=True)
+    assert plain.returncode
+    cleaned = ledger.git_environment(os.environ)
+    cleaned["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"  # git's own tests pretend so
+    asked = subprocess.run(["git", "-C", str(path), "rev-parse", "torch"], env=cleaned, capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,32 @@
 """What the verbs in scripts/ share: one clear line and exit code 2 for every error a person can mend."""
 
 import argparse
+import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import NoReturn
+
+LONGEST = 1000  # letters of an error
 
 
 class UserError(Exception):
     """Something the person at the keyboard can mend; its text says what to do."""
+
+
+class Ended(KeyboardInterrupt):
+    """By a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.code = 128 + number
+
+
+def _ended(number: int, frame: FrameType | None) -> NoReturn:
+    raise Ended(number)
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,21 +41,61 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
+def put(path: Path, text: str) -> None:
+    """Have a file hold ``text``: all of it or, if that is interrupted, what it held before."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.write_text(text, encoding="utf-8", newline="")
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
 def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
-    """Run a verb as a program: its return value is the exit code, 2 after an error, 130 after Ctrl-C."""
+    """Run a verb as a program: its return value is the exit code, 2 after an error, 128 and the signal's after one."""
     name = os.path.basename(sys.argv[0])
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by whoever started us
+            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        if isinstance(getattr(sys, stream), io.TextIOWrapper):
+            getattr(sys, stream).reconfigure(errors="backslashreplace")  # ASCII has no µ
+    for signal_name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, signal_name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, _ended)
     try:
         code = main(None)
+        sys.stdout.flush()
     except UserError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {line(str(error))}", file=sys.stderr)
         code = 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print(f"\n{name}: interrupted", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:  # | head
+        code = interrupt.code if isinstance(interrupt, Ended) else 130
+    except BrokenPipeError:  # | head; not 0: who asks for a verdict by the exit code has not got one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = 128 + getattr(signal, "SIGPIPE", 13)
     except OSError as error:
-        print(f"{name}: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        about = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        print(f"{name}: {line(about)}", file=sys.stderr)
+        code = 2
+    except Exception as error:
+        print(f"{name}: {unexpected(error)}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def line(text: str) -> str:
+    """A text as one line that a terminal can show: no control characters, and not endless."""
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+
+
+def unexpected(error: Exception) -> str:
+    """What to say of an error that nobody foresaw: its traceback is in a file."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="numpy-torch-", suffix=".txt", delete=False) as file:
+        file.writelines(traceback.format_exception(error))
+    return f"unexpected {type(error).__name__}: {line(str(error))} (a defect of this suite; details: {file.name})"

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from . import show
+from .cli import put
 from .comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
 from .comparison_words import (
     cell_line,
@@ -147,5 +148,5 @@ def save(comparison: Comparison, path: Path) -> bool:
     """Write the figure; whether there was one to write."""
     figure = forest(comparison)
     if figure is not None:
-        path.write_text(figure.file, encoding="utf-8")
+        put(path, figure.file)
     return figure is not None

@@ -1,5 +1,6 @@
 """How a page is laid out and written."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class Section:
 
 
 def write(directory: Path, template: str, page: Any, csv: str) -> Path:
-    """Write a page's files; UserError where that is not possible. The figures of an older page are removed.
+    """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed.
 
     ``template`` names the pair of templates of this kind of page. They extend base.*.jinja, which show machine, facts,
     warnings, links, sections, command, rebuild, csv_sha256 and columns of every page.
@@ -42,15 +43,23 @@ def write(directory: Path, template: str, page: Any, csv: str) -> Path:
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
     files |= {"results.csv": csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+    fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob("*.svg"):
-            if old.name not in files:
-                old.unlink()
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
+        if directory.is_dir():
+            shutil.copytree(directory, fresh, symlinks=True, ignore=shutil.ignore_patterns("*.svg"))
+        fresh.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (directory / name).write_bytes(content.encode())
+            (fresh / name).write_bytes(content.encode())
+        if directory.is_dir():
+            directory.rename(old)
+        fresh.rename(directory)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or directory}: {error.strerror}") from None
+    finally:
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
     return directory / "index.html"
 
 

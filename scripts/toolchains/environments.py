@@ -1,8 +1,11 @@
 """Virtual environments, one a toolchain: made when first needed, the least recently used removed beyond a limit.
 
-A CUDA build of torch takes about 5 GB and a minute and a half to install, so a history of twenty does not stay.
+A CUDA build of torch takes about 5 GB and a minute and a half to install, so a history of twenty does not stay. Several
+processes may need some at a time: one installs while the others wait, and nobody removes what is being installed or
+used.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -11,13 +14,18 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import installed
 from .ledger import Toolchain
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every whole environment; its time is that of the last use
+USERS = "users"  # a directory in it, with a file for each process that uses it, named by its number
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
 
 
@@ -73,19 +81,56 @@ def is_ready(environment: Path) -> bool:
 def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
     """The environment of a toolchain of a history, installed if it is not there; InstallError says why it cannot be."""
     environment = directory(root, toolchain)
-    if not is_ready(environment):
-        clean_up(root, limit - 1)
-        shutil.rmtree(environment, ignore_errors=True)
-        environment.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _install(environment, toolchain, seconds)
-        except BaseException:
-            shutil.rmtree(environment, ignore_errors=True)
-            raise
-        (environment / READY).touch()
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with _lock(environment, seconds):
+            if not is_ready(environment):
+                clean_up(root, limit - 1)
+                shutil.rmtree(environment, ignore_errors=True)
+                try:
+                    _install(environment, toolchain, seconds)
+                except BaseException:
+                    shutil.rmtree(environment, ignore_errors=True)
+                    raise
+                (environment / READY).touch()
+            _occupy(environment)
+    except TimeoutError:
+        raise InstallError(f"another process has been installing it for {seconds:.0f} s") from None
     used(environment)
     clean_up(root, limit)
     return environment
+
+
+def _lock(environment: Path, seconds: float) -> "FileLock":
+    """What a process holds that installs or removes an environment; TimeoutError if others do for so long."""
+    from filelock import FileLock  # comes with asv, by way of virtualenv; who lacks asv is told so elsewhere
+
+    return FileLock(environment.with_name(environment.name + ".lock"), timeout=seconds)
+
+
+_occupied: list[Path] = []  # by this process: one, or none
+
+
+def _occupy(environment: Path) -> None:
+    """Have this process use an environment, and none of those before it."""
+    while _occupied:
+        (_occupied.pop() / USERS / str(os.getpid())).unlink(missing_ok=True)
+    (environment / USERS).mkdir(exist_ok=True)
+    (environment / USERS / str(os.getpid())).touch()
+    _occupied.append(environment)
+
+
+def _in_use(environment: Path) -> bool:
+    """Does another process that lives use this environment? Windows does not say, and its files in use stay anyway."""
+    if os.name == "nt":
+        return False
+    for path in (environment / USERS).glob("*"):
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            if int(path.name) != os.getpid():
+                with contextlib.suppress(PermissionError):  # it lives, and is another user's
+                    os.kill(int(path.name), 0)
+                return True
+    return False
 
 
 def used(environment: Path) -> None:
@@ -95,13 +140,19 @@ def used(environment: Path) -> None:
 
 
 def clean_up(root: Path, limit: int) -> list[Path]:
-    """Remove the least recently used environments until at most ``limit`` are left, and what was half made."""
+    """Remove the least recently used environments until at most ``limit`` are left, and what was half made.
+
+    What another process installs or uses stays.
+    """
     made = [path for path in root.glob("py*-torch-*") if path.is_dir()]
     whole = [path for path in made if (path / READY).is_file()]
     whole.sort(key=lambda path: (path / READY).stat().st_mtime_ns)
-    gone = [path for path in made if path not in whole] + whole[: max(0, len(whole) - max(0, limit))]
-    for path in gone:
-        shutil.rmtree(path, ignore_errors=True)
+    gone = []
+    for path in [path for path in made if path not in whole] + whole[: max(0, len(whole) - max(0, limit))]:
+        with contextlib.suppress(TimeoutError), _lock(path, 0):
+            if not _in_use(path):
+                shutil.rmtree(path, ignore_errors=True)
+                gone.append(path)
     return gone
 
 

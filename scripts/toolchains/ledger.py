@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -177,10 +177,22 @@ def _stream(branches: dict[str, Sequence[Toolchain]], here: Toolchain | None) ->
     return "\n".join(stream) + "\n"
 
 
+def git_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for git to work on the ledger in.
+
+    The user's own settings (signing, templates, the repository of a hook) must not reach it, and neither must git's
+    doubts about a bare repository, or one of another user: the ledger is ours, whoever made the checkout.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    kept.update(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
+    trusted = {"safe.directory": "*", "safe.bareRepository": "all"}
+    for number, (key, value) in enumerate(trusted.items()):
+        kept.update({f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value})
+    return {**kept, "GIT_CONFIG_COUNT": str(len(trusted))}
+
+
 def _git(repository: Path, *arguments: str, stdin: str = "") -> str:
-    # The user's own git settings (signing, templates, the repository of a hook) must not reach the ledger
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment.update(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
+    environment = git_environment(os.environ)
     command = ["git", "-C", str(repository), *arguments]
     done = subprocess.run(command, input=stdin.encode(), env=environment, check=True, capture_output=True)
     return done.stdout.decode()

@@ -27,6 +27,7 @@ CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
 LEDGER = Path(".asv/ledger")
 RESULTS = Path("reports/results")
+RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names another results directory: that of a run that is not whole yet
 OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the histories that were measured
 
 
@@ -76,6 +77,13 @@ def configured(name: str) -> Any:
 
 def setup() -> None:
     """Called by asv once the plugin is loaded."""
+    environment = ledger.git_environment(os.environ)
+    os.environ.clear()  # asv asks git, too
+    os.environ.update(environment)
+    if RESULTS_VARIABLE in os.environ:
+        # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
+        save = Machine.save
+        Machine.save = lambda machine, results_dir: save(machine, os.environ[RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = installed.machine_name(os.cpu_count() or 1)
     register(Machine.hardcoded_machine_name)
     here = installed.here()  # asv show, compare and publish, and runs of other releases, need no torch
@@ -126,7 +134,8 @@ class ToolchainEnvironment(environment.Environment):
     """The running interpreter for what is installed in it, and for a release of a history an environment of its own.
 
     The constructor is what asv calls first in every command that measures. There the branches to take commits from by
-    default become what is installed; those in asv.conf.json are the branches to publish.
+    default become what is installed; those in asv.conf.json are the branches to publish. Results go elsewhere, too, if
+    a run that is not whole yet says so.
     """
 
     tool_name = "toolchain"
@@ -137,6 +146,7 @@ class ToolchainEnvironment(environment.Environment):
         self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [ledger.HERE]
+        conf.results_dir = os.environ.get(RESULTS_VARIABLE, conf.results_dir)
         self._here = installed.here()
         self._executable = sys.executable
         self._keep = environments.keep(conf.keep_environments)
@@ -171,7 +181,7 @@ class ToolchainEnvironment(environment.Environment):
         if commit_hash is None:  # asv check asks for no commit
             self._executable = sys.executable
         elif here and commit_hash == here.commit:
-            remember(here, Path(conf.results_dir))
+            remember(here)
             self._executable = sys.executable
         else:
             toolchain = ledger.find(commit_hash)

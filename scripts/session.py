@@ -1,0 +1,116 @@
+"""Programs in a session of their own that ends when we do, however we end.
+
+asv starts a server, which forks a process a cell, each in a process group of its own: the session alone has them all.
+Run as a program this is the watcher of one: it reads a session's number, and ends that session when its input ends,
+which a process cannot prevent, not even one that is killed.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+GRACE = 5.0  # seconds that a program has after Ctrl-C before its session is killed
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextlib.contextmanager
+def session(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, **options: Any
+) -> Iterator["subprocess.Popen[Any]"]:
+    """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
+    with _later_interrupted():
+        watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE, text=True, start_new_session=True
+        )
+        process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+        assert watcher.stdin
+        watcher.stdin.write(f"{process.pid}\n")
+        watcher.stdin.flush()
+    try:
+        yield process
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        raise
+    finally:
+        with _later_interrupted():
+            end(process.pid)
+            process.wait()
+            watcher.kill()
+            watcher.wait()
+            watcher.stdin.close()
+
+
+def apart(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program that drives asv, in a session of its own; its exit code and what it printed."""
+    pipe = subprocess.PIPE
+    with session(command, cwd, env, stdout=pipe, stderr=pipe, text=True) as process:
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def last_words(done: "subprocess.CompletedProcess[str]") -> str:
+    """The last line that a program complained in."""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else "stopped without a word"
+
+
+def end(number: int) -> None:
+    """Kill the processes of a session, and those that they start meanwhile."""
+    if not hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):
+            os.kill(number, signal.SIGTERM)
+        return
+    until = time.monotonic() + GRACE
+    while time.monotonic() < until:
+        found = members(number)
+        for process in found:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(0.01)
+
+
+def members(number: int) -> list[int]:
+    """The processes of a session that run; where the system does not list them, none but its first one's group."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            state, _, _, belongs, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
+            if int(belongs) == number and state not in "ZX":
+                found.append(int(path.parent.name))
+    if not Path("/proc/self/stat").is_file():
+        with contextlib.suppress(OSError):
+            os.killpg(number, signal.SIGKILL)
+    return found
+
+
+@contextlib.contextmanager
+def _later_interrupted() -> Iterator[None]:
+    """Ctrl-C, and what else ends us, takes effect when the block is done."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
+if __name__ == "__main__":
+    watched = sys.stdin.readline().strip()
+    sys.stdin.read()
+    if watched:
+        end(int(watched))

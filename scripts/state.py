@@ -1,0 +1,158 @@
+"""What a run has measured so far, on disk: whole steps only, and filed in one go.
+
+    .asv/runs/NAME/3      the last whole step: run.json, sampling.jsonl, results/ (asv's files and those beside them)
+    .asv/runs/NAME/work   the step that is being taken, which begins as a copy of the last
+    .asv/runs/NAME/whole  all of the run, on its way to reports/results
+
+A step becomes whole by one rename. A kill, or a full disk, at any moment leaves what was there before the step or what
+is there after it, never an asv result file that holds a round which the run's own record does not count.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis import calm
+from analysis.cli import UserError
+
+RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
+WORK, WHOLE = "work", "whole"
+# In this order, so that whoever reads meanwhile finds samples that the figures are among, and no record without figures
+ORDER = (calm.SUFFIX, ".json", ".jsonl")  # asv and file_record write no others
+
+
+class State:
+    """The steps of one run; ``directory`` is where they are kept."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.work = directory / WORK
+
+    @property
+    def log(self) -> Path:
+        """Where asv's processes log their samples during a step."""
+        return self.work / LOG
+
+    @property
+    def results(self) -> Path:
+        """asv's results directory during a step."""
+        return self.work / RESULTS
+
+    def _last(self) -> Path | None:
+        """The last whole step."""
+        steps = [path for path in self.directory.glob("*") if path.name.isdecimal()]
+        return max(steps, key=lambda path: int(path.name), default=None)
+
+    def start(self, record: Mapping[str, Any], results: Iterable[Path] = ()) -> None:
+        """Begin a run anew. ``results`` of earlier runs, in reports/results/MACHINE, are what asv adds its own to."""
+        self.finish()
+        (self.results).mkdir(parents=True)
+        self.log.touch()
+        for path in results:
+            if path.is_file():
+                (self.results / path.parent.name).mkdir(exist_ok=True)
+                shutil.copy2(path, self.results / path.parent.name)
+        self.save(record)
+
+    def begin(self) -> None:
+        """Begin a step. What an interrupted one left is gone."""
+        last = self._last()
+        if last is None:
+            raise UserError(f"what was measured so far is gone from {self.directory}")
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.copytree(last, self.work)
+
+    def save(self, record: Mapping[str, Any]) -> None:
+        """The step is whole, and this is the run's record now."""
+        last = self._last()
+        (self.work / RUN).write_text(json.dumps(record), encoding="utf-8")
+        self.work.rename(self.directory / str(int(last.name) + 1 if last else 0))
+        if last:
+            shutil.rmtree(last, ignore_errors=True)
+
+    def load(self) -> dict[str, Any] | None:
+        """The run's record after its last whole step; None where there is none. UserError where it cannot be read."""
+        last = self._last()
+        if last is None:
+            return None
+        try:
+            return dict(json.loads((last / RUN).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise UserError(f"{last / RUN} cannot be read: remove {self.directory}, and begin anew") from None
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the processes of the run logged, those of the step that is being taken included."""
+        place = self.work if self.work.is_dir() else self._last()
+        if place is None:
+            return []
+        return [json.loads(line) for line in (place / LOG).read_text(encoding="utf-8").splitlines()]
+
+    def mark(self, round_of_cell: Callable[[str], int]) -> None:
+        """Say of the lines that have come since which round they belong to, by the cell that they are about."""
+        lines = self.lines()
+        for line in lines:
+            if "round" not in line:
+                line["round"] = round_of_cell(calm.name_of(line))
+        self.log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    def publish(self, results: Path) -> bool:
+        """File what is whole in ``results``, and forget the run; False where nothing is."""
+        whole = self.directory / WHOLE
+        if not whole.is_dir():
+            return False
+        for suffix in ORDER:
+            for path in sorted(whole.rglob(f"*{suffix}")):
+                replace(path, results / path.relative_to(whole))
+        self.finish()
+        return True
+
+    def complete(self) -> None:
+        """The step that is being taken is the last: its results are what is to be filed."""
+        self.results.rename(self.directory / WHOLE)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def finish(self) -> None:
+        """Forget the run."""
+        for path in [*self.directory.glob("*")]:
+            if path.name.isdecimal() or path.name in (WORK, WHOLE):
+                shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.directory.rmdir()  # unless other runs lie below it
+
+
+def replace(path: Path, target: Path) -> None:
+    """Have ``target`` hold what ``path`` holds: all of it or nothing."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(target.name + ".new")
+    shutil.copyfile(path, fresh)
+    fresh.replace(target)
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Nobody else measures into ``directory`` meanwhile; UserError says who does."""
+    from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
+
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory.with_name(directory.name + ".lock"))
+    holder = directory.with_name(directory.name + ".holder")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = holder.read_text(encoding="utf-8") if holder.is_file() else "another process"
+        raise UserError(
+            f"{directory.name} is being measured already, by {who}: wait for it, or use --machine"
+        ) from None
+    try:
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        holder.write_text(f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}", encoding="utf-8")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()

@@ -1,0 +1,102 @@
+"""What every verb does with errors: one line that says what to do, and an exit code that cannot be mistaken."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from analysis import cli
+from analysis.cli import LONGEST, line, put
+from conftest import ROOT, environment
+
+CODE = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+sys.argv[0] = "verb.py"
+from analysis import cli
+"""
+
+
+def ran(main, home, *options, closed=(), **more):
+    """A program whose ``main`` has this body."""
+    body = "".join(f"    {line}\n" for line in main.splitlines())
+    code = f"{CODE}def main(argv):\n{body}    return 0\ncli.run(main)\n"
+
+    def close():
+        for number in closed:
+            os.close(number)
+
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        env=environment(home, **more),
+        stdout=None if closed else subprocess.PIPE,
+        stderr=None if closed else subprocess.PIPE,
+        text=True,
+        preexec_fn=close,
+        timeout=20,
+    )
+
+
+def test_an_error_nobody_foresaw_is_no_verdict(tmp_path):
+    """1 means that something is slower."""
+    done = ran("raise KeyError('x\\ny')", tmp_path, TMPDIR=str(tmp_path))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    (details,) = tmp_path.glob("numpy-torch-*.txt")
+    assert done.stderr.startswith("verb.py: unexpected KeyError: ") and str(details) in done.stderr
+    assert "raise KeyError" in details.read_text() or "KeyError" in details.read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("more", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}])
+def test_letters_that_the_terminal_lacks(tmp_path, more):
+    done = ran(r"print('\xb5s \u2192'); raise cli.UserError('74 \xb5s')", tmp_path, PYTHONCOERCECLOCALE="0", **more)
+    assert done.returncode == 2 and done.stdout and done.stderr.startswith("verb.py: 74 ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2)])
+def test_closed_streams(tmp_path, closed):
+    assert (
+        ran("print('x'); print(sys.stdout.isatty()); print('y', file=sys.stderr)", tmp_path, closed=closed).returncode
+        == 0
+    )
+    assert ran("print('x'); raise cli.UserError('z')", tmp_path, closed=closed).returncode == 2
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
+    """compare A B | true: 0 would mean that nothing is slower."""
+    body = f"import time; time.sleep(.3)\n    for _ in range({lines}): print('x')\n    return 0"
+    code = f"{CODE}def main(argv):\n    {body}\ncli.run(main)\n"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path)
+    )
+    writer.stdout.close()
+    assert writer.wait(20) == 141 and not writer.stderr.read()
+    writer.stderr.close()
+
+
+def test_an_error_is_one_line_whatever_is_in_it():
+    assert line("a\nb\x1b[31mc\u2028d") == "a b [31mc d"
+    told = line("x" * 5000)
+    assert len(told) < LONGEST + 10 and "…" in told
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "a.svg"
+    put(path, "old\n")
+
+    def full(self, *arguments, **more):
+        with open(self, "w") as file:
+            file.write("ne")
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError):
+        patched.setattr(type(path), "write_text", full)
+        put(path, "new\n")
+    assert path.read_text() == "old\n" and list(tmp_path.iterdir()) == [path]
+    put(path, "new\n")
+    assert path.read_text() == "new\n" and list(tmp_path.iterdir()) == [path]
+
+
+def test_signals_that_mean_ctrl_c_have_their_own_codes():
+    assert cli.Ended(15).code == 143 and str(cli.Ended(15)) == "SIGTERM"

@@ -1,0 +1,148 @@
+"""A run's steps: whatever stops it, and whenever, what is kept is whole, and is filed all together."""
+
+import errno
+import json
+import os
+import sys
+
+import pytest
+import state
+from analysis.cli import UserError
+from state import State
+
+NAMES = ("c0ffee00-x.json", "c0ffee00-x.jsonl", "c0ffee00-x.ndjson")
+CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")
+ROUNDS = 2
+
+
+def measure(directory, results):
+    """A run of two rounds, as the verbs take it, of results that an earlier run has left."""
+    kept = State(directory)
+    record = {"rounds": 0}
+    kept.start(record, [results / "box" / NAMES[0]])
+    for number in range(ROUNDS):
+        kept.begin()
+        (kept.results / "box" / NAMES[0]).write_text(f"round {number + 1}")
+        with kept.log.open("a") as log:
+            log.write(json.dumps({"benchmark": "b", "params": [str(number)]}) + "\n")
+        kept.mark(lambda cell, number=number: number)
+        record["rounds"] += 1
+        kept.save(record)
+    kept.begin()
+    for name in NAMES:
+        (kept.results / "box" / name).write_text("new")
+    kept.complete()
+    kept.publish(results)
+
+
+def stopped_at(event, directory, results):
+    """Take the run in a child process, which is gone at that change of a file; whether it came so far."""
+    child = os.fork()
+    if not child:
+        seen = 0
+
+        def watch(name, arguments):
+            nonlocal seen
+            if name in CHANGES and not (name == "open" and arguments[1] == "r"):
+                seen += 1
+                if seen == event:
+                    os._exit(9)
+
+        sys.addaudithook(watch)
+        code = 1
+        try:
+            measure(directory, results)
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9)
+    return code == 9
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_stopped_anywhere(tmp_path):
+    """At every change that the run makes to a file: its record, its log and asv's results tell of the same rounds."""
+    event, seen = 0, set()
+    while True:
+        event += 1
+        directory, results = tmp_path / str(event) / "runs" / "box", tmp_path / str(event) / "results"
+        (results / "box").mkdir(parents=True)
+        for name in NAMES:
+            (results / "box" / name).write_text("old")
+        stopped = stopped_at(event, directory, results)
+
+        def filed(results=results):
+            return {(results / "box" / name).read_text() for name in NAMES}
+
+        assert filed() <= {"old", "new"}, "a file that is half written"
+        kept = State(directory)
+        published = kept.publish(results)
+        assert filed() in ({"old"}, {"new"}), "filed together or not at all"
+        record = kept.load()
+        if record is None:
+            assert filed() == {"new"} or event < 20, "nothing is lost but what had hardly begun"
+        else:
+            assert filed() == {"old"}
+            kept.begin()
+            own = "old" if record["rounds"] == 0 else f"round {record['rounds']}"
+            assert (kept.results / "box" / NAMES[0]).read_text() == own
+            assert [line["round"] for line in kept.lines()] == list(range(record["rounds"]))
+        seen.add((None if record is None else record["rounds"], published))
+        if not stopped:
+            break
+    assert event > 50 and seen >= {(0, False), (1, False), (2, False), (None, True), (None, False)}
+    assert not kept.directory.exists()
+
+
+def test_a_run_begun_anew_forgets_the_one_before(tmp_path):
+    kept = State(tmp_path / "box")
+    kept.start({"rounds": 0, "of": "first"})
+    kept.begin()
+    kept.log.write_text("{}\n")
+    kept.save({"rounds": 1, "of": "first"})
+    kept.start({"rounds": 0, "of": "second"})
+    assert kept.load() == {"rounds": 0, "of": "second"} and kept.lines() == []
+
+
+def test_a_full_disk_costs_a_step(tmp_path, monkeypatch):
+    kept = State(tmp_path / "box")
+    kept.start({"rounds": 0})
+    kept.begin()
+
+    def full(path, *arguments, **more):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(type(tmp_path), "write_text", full)
+        kept.save({"rounds": 1})
+    assert kept.load() == {"rounds": 0}
+
+
+def test_a_record_that_somebody_broke_is_said(tmp_path):
+    kept = State(tmp_path / "box")
+    kept.start({"rounds": 0})
+    (path,) = kept.directory.glob("*/run.json")
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"run\.json cannot be read: remove .*box, and begin anew"):
+        kept.load()
+
+
+def test_what_is_gone_is_said(tmp_path):
+    with pytest.raises(UserError, match="what was measured so far is gone"):
+        State(tmp_path / "box").begin()
+
+
+def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard"])
+    with state.held(tmp_path / "box"):
+        with pytest.raises(UserError) as caught, state.held(tmp_path / "box"):
+            pytest.fail("two at a time")
+        told = str(caught.value)
+        assert told.startswith(f"box is being measured already, by process {os.getpid()} (run.py --profile standard) ")
+        with state.held(tmp_path / "another"):
+            pass
+    with state.held(tmp_path / "box"):
+        pass
+    assert not list(tmp_path.glob("*.holder"))
