@@ -33,7 +33,6 @@ import itertools
 import json
 import math
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -46,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import calm
-from analysis.cli import Parser, UserError, put, run
+from analysis.cli import ONLY, Parser, UserError, matcher, put, run
 from measure import duration
 
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
@@ -227,6 +226,11 @@ class Cell:
     def slow(self) -> bool:
         """Whether one call takes so long that SLOW_PROCESSES must do."""
         return any(statistics.median(whole["seconds"]) > SLOW for whole, _ in self.processes)
+
+    @property
+    def name(self) -> str:
+        """As asv has it."""
+        return f"{self.benchmark.name}({', '.join(map(repr, self.params))})"
 
     @property
     def route(self) -> str:
@@ -481,7 +485,7 @@ def summary(verdict: Verdict) -> Iterator[str]:
 
 def arguments(argv: Sequence[str] | None) -> Any:
     parser = Parser(__doc__)
-    parser.add_argument("--only", metavar="REGEX", default="", help="restrict to routes whose expression matches")
+    parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
     parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write figures, samples and pulses there, too")
@@ -490,10 +494,7 @@ def arguments(argv: Sequence[str] | None) -> Any:
         chosen.sizes = list(dict.fromkeys(int(size) for size in chosen.sizes.split(",")))
     except ValueError:
         raise UserError(f"--sizes {chosen.sizes!r}: takes bytes, separated by commas") from None
-    try:
-        re.compile(chosen.only)
-    except re.error as error:
-        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
+    matcher(chosen.only)
     if chosen.processes < 2:
         raise UserError("--processes takes a whole number from 2: noise is what processes differ by")
     if chosen.json:
@@ -507,17 +508,17 @@ def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:
     """The cells to measure, in order; UserError where there are none."""
     from asv_runner.discovery import get_benchmark_from_name
 
-    cells = []
+    cells, matches = [], matcher(only)
     for name in BENCHMARKS:
         benchmark = get_benchmark_from_name(str(ROOT / "benchmarks"), name)
         routes, _, known = benchmark._params
         unknown = [str(size) for size in sizes if size not in known]
         if unknown:
             raise UserError(f"--sizes {','.join(unknown)}: the suite has {', '.join(map(str, known))}")
-        chosen = [route for route in routes if re.search(only, route)]
-        cells += [Cell(benchmark, (route, DTYPE, size)) for route in chosen for size in sizes]
+        every = [Cell(benchmark, (route, DTYPE, size)) for route in routes for size in sizes]
+        cells += [cell for cell in every if matches(cell.name)]
     if not cells:
-        raise UserError(f"--only {only!r} matches no route")
+        raise UserError(f"--only {only!r} matches no cell")
     return cells
 
 

@@ -29,7 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.cli import Parser, UserError, run
+from analysis.cli import ONLY, Parser, UserError, matcher, run
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
@@ -60,7 +60,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("base", metavar="BASE")
     parser.add_argument("new", metavar="NEW")
     parser.add_argument("--machine", help="whose results, where several machines have some; with --run, its name")
-    parser.add_argument("--only", metavar="REGEX", default="", help="restrict to cells whose name matches")
+    parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
     parser.add_argument("--min-effect", default="1%", help="smaller changes are no changes (default: 1%%)")
     parser.add_argument("--equivalence", default="5%", help="what 'no change' is to exclude (default: 5%%)")
     parser.add_argument("--fdr", default="0.05", help="share of wrong flags among the flags (default: 0.05)")
@@ -78,10 +78,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     chosen.min_decided = share(chosen.min_decided, ends=True)
     if chosen.equivalence <= chosen.min_effect:
         raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
-    try:
-        re.compile(chosen.only)
-    except re.error as error:
-        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
+    matcher(chosen.only)
     return chosen
 
 

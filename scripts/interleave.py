@@ -8,7 +8,6 @@ that say which belong together.
 
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import calm
-from analysis.cli import UserError
+from analysis.cli import UserError, matcher
 from profiles import exactly
 from session import apart, last_words
 from state import State
@@ -113,10 +112,10 @@ def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> tup
 
 def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> list[str]:
     """asv's names of the timed cells of a profile that match ``only``, as the suite on this side has them."""
-    cells = side.ask(do="discover", machine=machine, profile=profile)
-    chosen = [cell for cell in cells if re.search(only, cell)]
+    found = side.ask(do="discover", machine=machine, profile=profile)
+    chosen = list(filter(matcher(only), found))
     if not chosen:
-        raise UserError(f"--only {only!r} matches none of the {len(cells)} timed cells of the profile {profile}")
+        raise UserError(f"--only {only!r} matches none of the {len(found)} timed cells of the profile {profile}")
     return chosen
 
 
@@ -178,7 +177,8 @@ def collect(
 def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
     import measure
-    from profiles import PROFILES, names
+    from profiles import PROFILES
+    from profiles import cells as cells_of
     from toolchains import environments, installed, ledger
 
     measure.check_asv()
@@ -200,12 +200,7 @@ def serve(job: dict[str, Any]) -> Any:
         benchmarks = measure.discover(machine, commit)
         device = measure.settings(str(python))["device"]
         timed = measure.cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
-        return [
-            cell
-            for name, found in timed.items()
-            for cell in names(benchmarks[name])
-            if any(re.search(pattern, cell) for pattern in found)
-        ]
+        return [cell for name, found in timed.items() for cell in cells_of(found, benchmarks[name])]
     if job["do"] == "start":
         state.start(measure.new_record(job["profile"], job["only"], machine, toolchain, str(python), job["rounds"]))
         return None

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import calm
-from analysis.cli import UserError
-from profiles import NEEDS_DEVICE, PROFILES, Profile, count, exactly, select
+from analysis.cli import UserError, matcher
+from profiles import NEEDS_DEVICE, PROFILES, Profile, cells, exactly, select
 from session import apart, session
 from state import State
 from toolchains import installed, ledger
@@ -53,10 +53,7 @@ def check_chosen(profile: str | None, machine: str | None, only: str | None) -> 
         raise UserError(f"--machine {machine!r}: use letters, digits, dot, dash and underscore")
     if machine in TAKEN:
         raise UserError(f"--machine {machine!r}: reports/{machine} is taken, choose another name")
-    try:
-        re.compile(only or "")
-    except re.error as error:
-        raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
+    matcher(only)
 
 
 def check_asv() -> None:
@@ -340,22 +337,26 @@ class Cells:
 def cells_of(
     profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str, device: str | None = None
 ) -> Cells:
-    """The cells of ``profile`` whose benchmark's name matches ``only``; UserError if there is none.
+    """The cells of ``profile`` whose name matches ``only``; UserError if there is none.
 
     Without a ``device`` the benchmarks that need one are left out here, once for all: asking each of their thousands of
     cells would cost a process each.
     """
-    patterns = {name: found for name, found in select(profile, benchmarks).items() if re.search(only or "", name)}
+    patterns = select(profile, benchmarks)
+    if only:
+        matches = matcher(only)
+        chosen = {name: list(filter(matches, cells(found, benchmarks[name]))) for name, found in patterns.items()}
+        patterns = {name: exactly(found) for name, found in chosen.items() if found}
     if not patterns:
-        raise UserError(f"--only {only!r} matches no benchmark of the profile {title}")
+        raise UserError(f"--only {only!r} matches no cell of the profile {title}")
     unavailable = [] if device else [name for name in patterns if re.fullmatch(NEEDS_DEVICE, name)]
     patterns = {name: found for name, found in patterns.items() if name not in unavailable}
     timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
     return Cells(
         patterns,
         timed,
-        processes=sum(count(found, benchmarks[name]) for name, found in timed.items()),
-        looked_at=sum(count(found, benchmarks[name]) for name, found in patterns.items() if name not in timed),
+        processes=sum(len(cells(found, benchmarks[name])) for name, found in timed.items()),
+        looked_at=sum(len(cells(found, benchmarks[name])) for name, found in patterns.items() if name not in timed),
         unavailable=unavailable,
     )
 

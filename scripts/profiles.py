@@ -75,9 +75,9 @@ def exactly(cells: Iterable[str]) -> list[str]:
     return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in found.items()]
 
 
-def count(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> int:
-    """Number of cells of a benchmark that the patterns select."""
-    return sum(any(re.search(pattern, cell) for pattern in patterns) for cell in names(benchmark))
+def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
+    """asv's names of the cells of a benchmark that the patterns select."""
+    return [cell for cell in names(benchmark) if any(re.search(pattern, cell) for pattern in patterns)]
 
 
 NEEDS_DEVICE = r"(transfer|overlap|firsts|link)\..*"

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.cli import Parser, UserError, run
+from analysis.cli import ONLY, Parser, UserError, run
 from measure import (
     RESULTS,
     ROOT,
@@ -47,7 +47,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: {DEFAULT})")
     parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
-    parser.add_argument("--only", metavar="REGEX", help="restrict the profile to benchmarks whose name matches")
+    parser.add_argument("--only", metavar="REGEX", help=ONLY)
     parser.add_argument("--resume", action="store_true", help="keep the rounds of an interrupted run and add the rest")
     parser.add_argument("--report-with", metavar="PYTHON", help="Python that builds the page (default: this one)")
     parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")

@@ -29,8 +29,9 @@ from typing import Any
 import measure
 import state
 from analysis import calm
-from analysis.cli import Parser, UserError, put, run
-from profiles import PROFILES, names
+from analysis.cli import ONLY, Parser, UserError, put, run
+from profiles import PROFILES
+from profiles import cells as cells_in
 from session import apart
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
@@ -44,7 +45,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
     parser.add_argument("--since", metavar="2.0", help="from this release on")
     parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
-    parser.add_argument("--only", metavar="REGEX", help="restrict the profile to benchmarks whose name matches")
+    parser.add_argument("--only", metavar="REGEX", help=ONLY)
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
     parser.add_argument("--resume", action="store_true", help="go on with the releases an interrupted run had left")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
@@ -291,8 +292,7 @@ class Tracker:
         whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
         state.save(record)
         if whole:
-            every = [cell for name in cells.patterns for cell in names(self.benchmarks[name])]
-            lost = [cell for cell in every if any(re.search(pattern, cell) for pattern in patterns)]
+            lost = [cell for name, found in cells.patterns.items() for cell in cells_in(found, self.benchmarks[name])]
             none = {"samples": 0, "retaken": 0, "disturbed": 0, "disturbed_cells": {}}
             measure.file_record(
                 {**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit, state

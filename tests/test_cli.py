@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from analysis import cli
-from analysis.cli import LONGEST, line, put
+from analysis.cli import LONGEST, line, matcher, put
 from conftest import ROOT, environment
 
 CODE = f"""
@@ -100,3 +100,16 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
 
 def test_signals_that_mean_ctrl_c_have_their_own_codes():
     assert cli.Ended(15).code == 143 and str(cli.Ended(15)) == "SIGTERM"
+
+
+CELL = "conversion.NumpyToTorch.timeit_convert('torch.tensor(a)', 'float32', 8)"
+
+
+@pytest.mark.parametrize("only", [None, "", "NumpyToTorch", "torch.tensor(a)", r"tensor\(a\).*, 8\)$", "', 8", "t.c.n"])
+def test_only_is_found_in_the_name_of_a_cell(only):
+    assert matcher(only)(CELL) == (only != "t.c.n")
+
+
+def test_only_that_is_nothing_of_a_kind():
+    with pytest.raises(cli.UserError, match=r"--only '\(' is not a regular expression: missing \)"):
+        matcher("(")

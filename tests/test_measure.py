@@ -7,6 +7,7 @@ import statistics
 import measure
 import pytest
 from analysis import calm
+from profiles import Profile, Rule, cells
 from state import State
 
 CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
@@ -151,3 +152,21 @@ def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):
     after = calm.read(path.with_suffix(calm.SUFFIX))
     assert [each for each in after if each["benchmark"] == floor] == lines
     assert {each["run"] for each in after} - {record["started"]}
+
+
+def test_only_chooses_cells(monkeypatch):
+    """The same that asv's --bench and compare.py choose by it, a route as it stands included."""
+    known = {"type": "time", "param_names": ["route", "nbytes"], "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]]}
+    benchmarks = {"toy.Toy.timeit_call": known | {"name": "toy.Toy.timeit_call"}}
+    every = Profile(1, 1.0, (Rule(r"toy\..*"),))
+
+    def chosen(only):
+        found = measure.cells_of(every, benchmarks, only, "every", "cuda")
+        assert found.processes == len(cells(found.timed["toy.Toy.timeit_call"], benchmarks["toy.Toy.timeit_call"]))
+        return cells(found.patterns["toy.Toy.timeit_call"], benchmarks["toy.Toy.timeit_call"])
+
+    assert len(chosen(None)) == 4 == len(chosen("Toy"))
+    assert chosen("f(a)") == ["toy.Toy.timeit_call('f(a)', 8)", "toy.Toy.timeit_call('f(a)', 64)"]
+    assert chosen(r"b\).*64") == ["toy.Toy.timeit_call('f(a, b)', 64)"]
+    with pytest.raises(measure.UserError, match="--only 'nosuch' matches no cell of the profile every"):
+        chosen("nosuch")

@@ -128,7 +128,7 @@ def test_results_directory_that_cannot_be_written(checkout):
 
 def test_only_that_matches_nothing(checkout):
     done = checkout.run("scripts/run.py", "--only", "nosuch", "--no-report", "--machine", Checkout.machine)
-    assert "--only 'nosuch' matches no benchmark of the profile quick" in one_line(done)
+    assert "--only 'nosuch' matches no cell of the profile quick" in one_line(done)
     assert not list(checkout.results.glob("*/*.jsonl"))
 
 

@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,9 @@ def _ended(number: int, frame: FrameType | None) -> NoReturn:
     raise Ended(number)
 
 
+ONLY = "restrict to cells whose name matches, as asv's --bench does it: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
+
+
 class Parser(argparse.ArgumentParser):
     """argparse, with the error in one line."""
 
@@ -39,6 +43,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def matcher(only: str | None) -> Callable[[str], bool]:
+    """Whether --only chooses a cell, by asv's name of it; UserError where it is no regular expression.
+
+    One meaning in every verb: what asv's --bench means, a regular expression that is found anywhere in a name such as
+    ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. A part of a name as it stands there
+    does, too: brackets of a route need no backslash.
+    """
+    try:
+        pattern = re.compile(only or "")
+    except re.error as error:
+        raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
+    return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 
 
 def put(path: Path, text: str) -> None:
