@@ -43,6 +43,7 @@ CACHED = 256 * 2**10  # bytes: from here on a copy is not done in the core's own
 FASTEST = {pulses.CACHE: 2e11, pulses.MEMORY: 1e12}
 REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the pulses emptied
 DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
+LONGEST_REASON = 300  # letters of why a cell failed
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects what asv's results have no place for
 
 
@@ -160,8 +161,16 @@ class StatementBenchmark(TimeBenchmark):
         except NotImplementedError as reason:
             self._log_skip(reason)
             return True
+        except Exception as error:
+            self._log_failure(error)
+            raise
         self._load_vars()
         return False
+
+    def _log_failure(self, error):
+        """asv prints why a cell failed, once, and keeps nothing of it."""
+        why = f"{type(error).__name__}: {first_line(error)}"
+        log(benchmark=self.name, params=self.params_text(), failed=why[:LONGEST_REASON])
 
     def _log_skip(self, reason):
         print(f"asv: skipped: {reason}")
@@ -173,6 +182,15 @@ class StatementBenchmark(TimeBenchmark):
 
     def run(self, *params):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
+        try:
+            return self._run(params)
+        except SkipNotImplemented:
+            raise
+        except Exception as error:
+            self._log_failure(error)
+            raise
+
+    def _run(self, params):
         try:
             statement, namespace, *calls = self.func(*params)
         except NotImplementedError as reason:  # asv knows this as a skip in setup alone

@@ -34,6 +34,7 @@ PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy mac
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
 PASSES = 2  # over the cells that were not calm, at the end of each round
 START = 4.0  # seconds that asv takes before it measures anything
+SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
 TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
@@ -290,12 +291,14 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     floors     kind of pulse -> ns at full speed
     samples    that were wanted, and retaken: those taken beyond
     disturbed  samples kept though they were not calm; disturbed_cells: cell -> how many
+    skipped, failures  reason -> the cells that have no figure for it
     """
     timed = calm.timed(lines)
-    skipped: dict[str, list[str]] = {}
+    absent: dict[str, dict[str, list[str]]] = {"skipped": {}, "failed": {}}
     for line in lines:
-        if "skipped" in line and calm.name_of(line) not in skipped.setdefault(line["skipped"], []):
-            skipped[line["skipped"]].append(calm.name_of(line))
+        for status, reasons in absent.items():
+            if status in line and calm.name_of(line) not in reasons.setdefault(line[status], []):
+                reasons[line[status]].append(calm.name_of(line))
     floors = calm.floors(timed)
     share = calm.share(timed, floors)
     cells: dict[str, int] = {}
@@ -310,7 +313,8 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "retaken": sum(max(0, len(line["seconds"]) - line["wanted"]) for line in timed),
         "disturbed": sum(cells.values()),
         "disturbed_cells": cells,
-        "skipped": skipped,
+        "skipped": absent["skipped"],
+        "failures": absent["failed"],
     }
 
 
@@ -501,11 +505,32 @@ def file_record(record: dict[str, Any], commit: str, state: State, append: bool 
         text = "".join(json.dumps(line) + "\n" for line in lines)
         fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")
         settle(fresh.with_suffix(".json"), calm.chosen(lines), new)
+    if fresh.with_suffix(".json").is_file():
+        silent = without_reason(fresh.with_suffix(".json"), record)
+        if silent:
+            record["failures"] = {**record.get("failures", {}), SILENT: silent}
     records = path.read_text(encoding="utf-8") if path.is_file() else ""
     fresh.write_text(records + json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
     state.complete()
     state.publish(RESULTS)
     return path
+
+
+def without_reason(path: Path, record: Mapping[str, Any]) -> list[str]:
+    """The cells that failed since the run began, and of which no process said why."""
+    from asv.results import Results
+
+    told = {cell for cells in record.get("failures", {}).values() for cell in cells}
+    results, began = Results.load(str(path)), datetime.fromisoformat(record["started"]).timestamp()
+    found = []
+    for name in results.get_all_result_keys():
+        if (results.started_at.get(name) or 0) / 1000 >= began - 1:  # asv rounds
+            params = results.get_result_params(name)
+            for value, spellings in zip(results.get_result_value(name, params), itertools.product(*params)):
+                cell = calm.name_of({"benchmark": name, "params": spellings})
+                if value is None and cell not in told:
+                    found.append(cell)
+    return found
 
 
 def settle(path: Path, chosen: Mapping[str, Mapping[int, calm.Process]], cells: Collection[str]) -> None:

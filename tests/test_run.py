@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 
+import measure
 import pytest
 import run as verb
 from analysis import calm, cli
+from analysis.results import load
 from conftest import Checkout, environment
 from state import State, held
 
@@ -130,6 +132,34 @@ def test_only_that_matches_nothing(checkout):
     done = checkout.run("scripts/run.py", "--only", "nosuch", "--no-report", "--machine", Checkout.machine)
     assert "--only 'nosuch' matches no cell of the profile quick" in one_line(done)
     assert not list(checkout.results.glob("*/*.jsonl"))
+
+
+BROKEN = """
+
+class Broken:
+    params = ["raises", "crashes"]
+    param_names = ["how"]
+
+    def timeit_call(self, how):
+        if how == "crashes":
+            import os
+            os.kill(os.getpid(), 9)
+        raise ValueError("no such thing")
+"""
+
+
+def test_failed_cells_keep_their_reason(checkout):
+    with (checkout.root / "benchmarks" / "limits.py").open("a", encoding="utf-8") as file:
+        file.write(BROKEN)
+    arguments = ("--only", "limits.Broken", "--no-report", "--machine", Checkout.machine, "--rounds", "1")
+    done = checkout.run("scripts/run.py", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
+    cells = {how: [f"limits.Broken.timeit_call('{how}')"] for how in ("raises", "crashes")}
+    assert record["failures"] == {"ValueError: no such thing": cells["raises"], measure.SILENT: cells["crashes"]}
+    missing = load(checkout.results).missing
+    told = {cell: why for why, (cell,) in record["failures"].items()}
+    assert dict(zip(missing["cell"], missing["reason"])) == told and set(missing["status"]) == {"failed"}
 
 
 # Interruption -------------------------------------------------------------------------------------------------------

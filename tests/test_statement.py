@@ -413,10 +413,21 @@ def test_skip_in_the_benchmark_itself_is_logged_too(log):
     assert log()[0]["skipped"] == "needs a tachyon"
 
 
-def test_other_failures_are_not_swallowed():
-    made = benchmark(setup=lambda self: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+def fail(self):
+    raise ValueError("no such thing\nand a page of advice")
+
+
+@pytest.mark.parametrize(
+    "where", [{"setup": fail}, {"timeit_call": fail}, {"timeit_call": lambda self: ("fail(1)", {"fail": fail})}]
+)
+def test_other_failures_are_not_swallowed_and_their_reason_is_kept(where, log):
+    made = benchmark(**where)
+    with pytest.raises(ValueError, match="no such thing"):
         made.do_setup()
+        made.run()
+    assert log() == [
+        {"benchmark": "toy.Counted.timeit_call", "params": [], "failed": "ValueError: no such thing"},
+    ]
 
 
 # Profile ------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,9 @@ CONTRACT = {
     "view": bool,
 }
 RECORD = {
-    **dict.fromkeys(("toolchain", "settings", "conditions", "conditions.caches", "skipped", "disturbed_cells"), dict),
+    **dict.fromkeys(
+        ("toolchain", "settings", "conditions", "conditions.caches", "skipped", "failures", "disturbed_cells"), dict
+    ),
     **dict.fromkeys(("toolchain.tag", "toolchain.torch", "toolchain.numpy", "command", "started"), str),
     "floors": dict,
     "calm": (int, float, type(None)),
@@ -253,7 +255,12 @@ def _load_file(
         if toolchain is not None and common["toolchain"] != toolchain and not common["commit"].startswith(toolchain):
             return
         rounds = sum(map(rounds_of, visits_of(records)))
-        reasons = {cell: why for record in records for why, cells in record["skipped"].items() for cell in cells}
+        reasons = {
+            cell: why
+            for record in records
+            for why, cells in [*record["skipped"].items(), *(record.get("failures") or {}).items()]
+            for cell in cells
+        }
         columns = file["result_columns"]
         for name, entries in file["results"].items():
             if name in benchmarks:
