@@ -42,7 +42,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from analysis.cli import Parser, UserError, put, run
+from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
 from interleave import CODE
 from session import apart, last_words
 
@@ -672,7 +672,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only",
         metavar="REGEX",
-        help="restrict the runs to benchmarks whose name matches (the slowdown has cells of its own)",
+        help=f"{ONLY} (the slowdown has cells of its own)",
     )
     parser.add_argument("--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both")
     parser.add_argument("--quick", action="store_true", help="try this script: two small runs, which show nothing")
@@ -683,10 +683,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         raise UserError("--resume goes on with what was chosen then: only --condition and --json go with it")
     if chosen.runs is not None and chosen.runs < 2:
         raise UserError("--runs takes a whole number from 2: an A/A is two runs")
-    try:
-        re.compile(chosen.only or "")
-    except re.error as error:
-        raise UserError(f"--only {chosen.only!r} is not a regular expression: {error}") from None
+    matcher(chosen.only)
+    if chosen.json:
+        check_writable("--json", chosen.json)
     return chosen
 
 

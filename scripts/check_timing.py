@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import calm
-from analysis.cli import ONLY, Parser, UserError, matcher, put, run
+from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
 from measure import duration
 
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
@@ -498,9 +498,7 @@ def arguments(argv: Sequence[str] | None) -> Any:
     if chosen.processes < 2:
         raise UserError("--processes takes a whole number from 2: noise is what processes differ by")
     if chosen.json:
-        place = chosen.json if chosen.json.exists() else chosen.json.parent
-        if chosen.json.is_dir() or not place.exists() or not os.access(place, os.W_OK):
-            raise UserError(f"--json {chosen.json}: cannot be written")
+        check_writable("--json", chosen.json)
     return chosen
 
 

@@ -29,7 +29,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.cli import ONLY, Parser, UserError, matcher, run
+from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, run
+from measure import check_chosen
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
@@ -79,6 +80,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if chosen.equivalence <= chosen.min_effect:
         raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
     matcher(chosen.only)
+    check_chosen(None, chosen.machine, None)
+    if chosen.figure:
+        if chosen.figure.suffix.lower() != ".svg":
+            raise UserError(f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg")
+        check_writable("--figure", chosen.figure)
     return chosen
 
 
@@ -203,7 +209,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
     import interleave
     from analysis.comparison import to_measure_again
-    from measure import check_chosen, progress
+    from measure import progress
     from toolchains import installed
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)

@@ -182,8 +182,6 @@ def serve(job: dict[str, Any]) -> Any:
     from toolchains import environments, installed, ledger
 
     measure.check_asv()
-    from toolchains import plugin
-
     commit, python = job["commit"], Path(sys.executable)
     try:
         toolchain = installed.toolchain()
@@ -194,7 +192,7 @@ def serve(job: dict[str, Any]) -> Any:
     except (ModuleNotFoundError, environments.InstallError) as missing:
         raise UserError(str(missing)) from None
     machine = job["machine"]
-    plugin.register(machine)
+    measure.register(machine)
     state = State(measure.ROOT / ".asv" / "runs" / machine)
     if job["do"] == "discover":
         benchmarks = measure.discover(machine, commit)

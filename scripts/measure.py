@@ -86,6 +86,17 @@ def check_machine(directory: Path) -> None:
         )
 
 
+def register(machine: str) -> None:
+    """Make the machine known to asv; UserError where asv's file of machines is broken."""
+    from asv.util import UserError as Refused
+    from toolchains import plugin
+
+    try:
+        plugin.register(machine)
+    except Refused as why:
+        raise UserError(str(why)) from None
+
+
 def build_pages(machine: str, python: str | None = None) -> int:
     """Build the pages of what was measured, with ``python`` where this one lacks what a page needs; the exit code."""
     if python:

@@ -26,6 +26,7 @@ from analysis.sections import sections_of
 from analysis.show import Code, Line
 from analysis.spreadsheet import columns_of, csv_of
 from analysis.transfers import Transfers
+from measure import check_chosen
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 HISTORY = "history"  # beside the directories of machines
@@ -261,6 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=REPORTS / "results", help="asv's results directory")
     parser.add_argument("--output", type=Path, default=REPORTS, help="directory of the pages")
     chosen = parser.parse_args(argv)
+    check_chosen(None, chosen.machine, None)
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
         for page, path in build(chosen.results, machine, chosen.output):
             tell(page, Path(os.path.relpath(path)))

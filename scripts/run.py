@@ -11,6 +11,7 @@ is kept when it is done, so an interruption costs a round at most. Results are f
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from measure import (
     new_record,
     progress,
     record_file,
+    register,
     take_rounds,
 )
 from profiles import PROFILES
@@ -55,6 +57,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     check_chosen(chosen.profile, chosen.machine, chosen.only)
     if chosen.rounds is not None and chosen.rounds < 1:
         raise UserError("--rounds takes a whole number from 1")
+    if chosen.report_with is not None and shutil.which(chosen.report_with) is None:
+        raise UserError(f"--report-with {chosen.report_with}: there is no such program")
     return chosen
 
 
@@ -81,8 +85,6 @@ def check_resumed(chosen: argparse.Namespace, toolchain: ledger.Toolchain, recor
 
 def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: str) -> Path:
     """Run the profile's rounds; the run record that lies beside asv's result file."""
-    from toolchains import plugin  # imports asv, which check_ready has found
-
     filed = record_file(machine, toolchain.commit)
     check_machine(RESULTS / machine)
     state = State(ROOT / ".asv" / "runs" / machine)
@@ -95,7 +97,7 @@ def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: st
         check_resumed(chosen, toolchain, record)
     elif chosen.resume:
         print("nothing to resume: a new run")
-    plugin.register(machine)
+    register(machine)
     benchmarks = discover(machine)
     if not record:
         name = chosen.profile or DEFAULT

@@ -341,7 +341,7 @@ def track(chosen: argparse.Namespace, machine: str) -> int:
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
     measure.check_machine(measure.RESULTS / machine)
-    plugin.register(machine)
+    measure.register(machine)
     print(
         f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
         f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"

@@ -549,6 +549,8 @@ def test_every_machine_gets_its_page(tmp_path):
     "arguments, said",
     [
         (["--machine", "nowhere"], "no results of nowhere; it knows box"),
+        (["--machine", "../../etc"], "use letters, digits"),
+        (["--machine", "history"], "reports/history is taken"),
         (["--results", "absent"], "absent: no such directory"),
         (["--results", "empty"], "empty holds no results"),
         (["--output", "blocked"], "cannot write"),

@@ -55,6 +55,7 @@ def nothing_is_measured(monkeypatch):
         (["--machine", ""], "--machine '': use letters"),
         (["--machine", "-x" * 40], ""),
         (["--only", "("], "--only '(' is not a regular expression"),
+        (["--report-with", "/nosuch/python"], "--report-with /nosuch/python: there is no such program"),
     ],
     ids=" ".join,
 )

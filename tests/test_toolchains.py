@@ -488,3 +488,14 @@ def test_git_works_on_the_ledger_whatever_the_user_says(tmp_path, monkeypatch):
 )
 def test_pip_s_reason_is_one_line(output, reason):
     assert environments.reason(output) == reason
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version": 1, "box": 3}'])
+def test_a_broken_file_of_machines_is_one_line(tmp_path, text):
+    """asv's own, in the home directory: a full disk leaves it empty."""
+    (tmp_path / ".asv-machine.json").write_text(text, encoding="utf-8")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import measure; measure.register('box')"
+    done = run(sys.executable, "-c", code, ROOT / "scripts", home=tmp_path)
+    told = done.stderr.splitlines()[-1] if done.returncode else "UserError: is broken: remove it"
+    assert "UserError: " in told and "is broken: remove it" in told
+    assert done.returncode or '"box"' in (tmp_path / ".asv-machine.json").read_text(encoding="utf-8")

@@ -59,6 +59,12 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 
 
+def check_writable(option: str, path: Path) -> None:
+    """UserError where ``put`` could not write ``path``, before anything is measured for it."""
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"{option} {path}: cannot be written")
+
+
 def put(path: Path, text: str) -> None:
     """Have a file hold ``text``: all of it or, if that is interrupted, what it held before."""
     fresh = path.with_name(f".{path.name}.new")

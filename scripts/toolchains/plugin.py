@@ -63,11 +63,18 @@ def remember(toolchain: ledger.Toolchain, results: Path = RESULTS) -> None:
 
 
 def register(name: str) -> None:
-    """Make ``name`` known to asv as this machine's, in asv's own file in the home directory."""
+    """Make ``name`` known to asv as this machine's, in asv's own file in the home directory.
+
+    asv's UserError where that file is broken.
+    """
     try:
-        MachineCollection.load(name)
-    except util.UserError:
-        MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": installed.cpu_model()})
+        try:
+            MachineCollection.load(name)
+        except util.UserError:
+            MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": installed.cpu_model()})
+    except (util.UserError, TypeError, ValueError, KeyError, AttributeError):
+        path = MachineCollection.get_machine_file_path()
+        raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
 
 
 def configured(name: str) -> Any:
