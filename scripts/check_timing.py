@@ -15,7 +15,7 @@ A block of torch's is what Timer(expression, num_threads=1) reads of as many cal
 first ratio sees whatever the suite does; the second, free of drift, says whether its loop and clock are at fault.
 
 All of it stands between pulses, and only what was calm by all pulses of the check counts. Like is compared with like:
-each reading is the 25 % quantile, which is the suite's figure (blocked_autorange shows the median of its blocks). A
+each reading is the 10 % quantile, which is the suite's figure (blocked_autorange shows the median of its blocks). A
 deviation is the mean over processes of the log ratio within a process. What noise may make of it is learnt from the
 spread over processes and from torch against itself, in this cell and in all of its size.
 

@@ -4,6 +4,7 @@
     python scripts/run.py                      the quick profile: about two minutes of benchmarking
     python scripts/run.py --profile standard   what published pages are made from: 8 minutes
     python scripts/run.py --resume             go on where an interrupted run stopped
+    python scripts/run.py --check              is this machine fit to measure on? ten seconds, and what to change
 
 Everything is timed by asv, one process after the other, in rounds: each round gives every cell one more process and
 is kept when it is done, so an interruption costs a round at most. Results are filed when all rounds are done.
@@ -52,6 +53,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
     parser.add_argument("--resume", action="store_true", help="keep the rounds of an interrupted run and add the rest")
     parser.add_argument("--report-with", metavar="PYTHON", help="Python that builds the page (default: this one)")
+    parser.add_argument(
+        "--check", action="store_true", help="look at the machine and file nothing (exit code 1: change it)"
+    )
     parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
@@ -127,6 +131,10 @@ def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: st
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     toolchain = check_ready()
+    if chosen.check:
+        import checkup
+
+        return checkup.check()
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
     with held(ROOT / ".asv" / "runs" / machine):
         measure(chosen, toolchain, machine)

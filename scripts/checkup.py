@@ -1,0 +1,185 @@
+"""Before hours are spent: is this machine fit to measure on, what would make it fitter, which effects can it resolve?
+
+``run.py --check`` looks for ten seconds. What it says of effects comes from the suite's own measurement of three cells,
+some processes each, as they are judged in a run.
+"""
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis import calm
+from measure import PATIENCE_VARIABLE, ROOT, conditions, read, settings
+
+SECONDS = 5.0  # that the three cells are measured for, LEAST rounds at least
+PROCESSES = 30  # that may share what they may wait
+LEAST = 3
+CELLS = {
+    "a call": ("conversion.TorchToNumpy.timeit_convert", ("t.numpy()", "float32", 8)),
+    "a copy of 1 MiB": ("limits.Memcpy.timeit_copy", (2**20,)),
+    "a copy of 16 MiB": ("limits.Memcpy.timeit_copy", (16 * 2**20,)),
+}
+GIB = 2**30
+RUN_MEMORY = 2 * GIB  # the largest cells hold four arrays of 256 MiB, and torch takes half a GiB
+ENVIRONMENT_DISK = 6 * GIB  # of a release with CUDA
+CALM_SHARE = 0.9  # of the time at full speed: below it a run takes longer, and some cells may find no calm
+SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at and how it is; ``advice`` says what to change, if anything is to be."""
+
+    what: str
+    advice: str = ""
+
+
+# --- what the system says --------------------------------------------------------------------------------------------
+
+
+def facts() -> dict[str, Any]:
+    """What bears on timing and can be asked for at once; None for what the system does not tell."""
+    known = conditions()
+    quota = (read("/sys/fs/cgroup/cpu.max") or "max").split()
+    memory = [line.split() for line in read("/proc/meminfo").splitlines()]
+    available = next((int(words[1]) * 1024 for words in memory if words[0] == "MemAvailable:"), None)
+    limit, used = (read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit.isdigit() and used.isdigit():
+        left = int(limit) - int(used)
+        available = left if available is None else min(available, left)
+    return {
+        **{name: known[name] for name in ("cores", "cores_allowed", "governor", "load_average")},
+        "quota": int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else None,
+        "memory_available": available,
+        "disk_free": shutil.disk_usage(ROOT).free,
+        "virtual": " hypervisor" in read("/proc/cpuinfo"),
+    }
+
+
+def of_system(known: Mapping[str, Any]) -> list[Finding]:
+    """Findings about ``facts()``."""
+    found = []
+    load, cores = known["load_average"], known["cores_allowed"]
+    if load is not None:
+        busy = load > 0.5 * cores
+        found.append(Finding(f"load average {load:.1f}", "end what else runs here" if busy else ""))
+    found.append(
+        Finding(
+            f"{cores} of {known['cores']} cores",
+            "asv needs one beside the one that is measured: allow two" if cores < 2 else "",
+        )
+    )
+    if known["quota"] is not None:
+        found.append(
+            Finding(
+                f"a quota of {known['quota']:.1f} processors",
+                "the container is stopped when it is used up: lift it (docker run without --cpus)"
+                if known["quota"] < cores
+                else "",
+            )
+        )
+    if known["governor"]:
+        slow = known["governor"] in SLOW_GOVERNORS
+        advice = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed" if slow else ""
+        found.append(Finding(f"frequency governor {known['governor']}", advice))
+    if known["memory_available"] is not None:
+        short = known["memory_available"] < RUN_MEMORY
+        advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped" if short else ""
+        found.append(Finding(f"{known['memory_available'] / GIB:.1f} GiB of memory free", advice))
+    short = known["disk_free"] < ENVIRONMENT_DISK
+    advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps" if short else ""
+    found.append(Finding(f"{known['disk_free'] / GIB:.0f} GiB of disk free", advice))
+    if known["virtual"]:
+        found.append(Finding("a virtual machine: what its host does is seen by pulses alone"))
+    return found
+
+
+def of_device(at: Mapping[str, Any]) -> Finding:
+    """What ``measure.settings`` found out about a device."""
+    if at["device"]:
+        return Finding(f"device {at['device']} ({at['device_name']})")
+    return Finding(f"no device: {at['no_device']}")
+
+
+# --- what pulses and the suite say -----------------------------------------------------------------------------------
+
+
+def measured(seconds: float = SECONDS) -> dict[str, list[calm.Line]]:
+    """What the suite logs of the three cells, by their names in CELLS, process by process in turns."""
+    from asv_runner.discovery import get_benchmark_from_name
+    from check_timing import figure, in_child
+
+    made = {title: get_benchmark_from_name(str(ROOT / "benchmarks"), name) for title, (name, _) in CELLS.items()}
+
+    def process(title: str) -> Callable[[], Any]:
+        def work() -> Any:
+            benchmark, cell = made[title], CELLS[title][1]
+            benchmark._current_params = cell
+            return None if benchmark.do_setup() else figure(benchmark, cell)
+
+        return work
+
+    lines: dict[str, list[calm.Line]] = {title: [] for title in CELLS}
+    until, rounds = time.monotonic() + seconds, 0
+    while rounds < LEAST or time.monotonic() < until:
+        for title, own in lines.items():
+            line = in_child(process(title))
+            if line is not None:
+                own.append(line)
+        rounds += 1
+    return lines
+
+
+def of_calm(lines: Mapping[str, Sequence[calm.Line]]) -> Finding:
+    """How calm the machine was meanwhile."""
+    every = [line for own in lines.values() for line in own]
+    share = calm.share(every, calm.floors(every))
+    advice = ""
+    if share < CALM_SHARE:
+        advice = "a run takes up to twice as long, and some cells may find no calm: end what else runs, or take another"
+        advice += " machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
+    return Finding(f"at full speed {share:.0%} of the time", advice)
+
+
+def of_effects(lines: Mapping[str, Sequence[calm.Line]]) -> list[Finding]:
+    """For each kind of cell, the smallest change that four processes a side would probably find."""
+    import numpy as np
+    from analysis.comparison import Settings
+    from analysis.statistics import MIN_PROCESSES, POWER, student_quantile
+    from scipy import special
+
+    floors = calm.floors(line for own in lines.values() for line in own)
+    found = []
+    for title, own in lines.items():
+        judged = [calm.judge(line, floors) for line in own]
+        figures = [process.seconds for process in judged if process.calm]
+        if len(figures) < LEAST:
+            few = f"{len(figures)} of {len(judged)} processes were calm"
+            found.append(Finding(f"{title}: {few}", "no change of these can be told from noise now"))
+            continue
+        spread = statistics.stdev([second / figures[0] for second in figures])
+        free = np.array([2.0 * (MIN_PROCESSES - 1)])
+        level = student_quantile(1 - Settings().promise / 2, free)[0] + special.ndtri(POWER)
+        effect = Settings().min_effect + level * spread * (2 / MIN_PROCESSES) ** 0.5
+        found.append(Finding(f"{title}: changes from about {effect:.0%} on are found with four processes a side"))
+    return found
+
+
+def tell(findings: Sequence[Finding]) -> int:
+    """Print them; 0 where nothing is to be changed, else 1."""
+    for finding in findings:
+        print(f"{'!' if finding.advice else ' '} {finding.what}{f': {finding.advice}' if finding.advice else ''}")
+    return int(any(finding.advice for finding in findings))
+
+
+def check() -> int:
+    """Look at all of it, and say it; the exit code."""
+    print("looking for about ten seconds", flush=True)
+    os.environ[PATIENCE_VARIABLE] = f"{SECONDS / 2}/{PROCESSES}"
+    at = settings()
+    lines = measured()
+    return tell([*of_system(facts()), of_device(at), of_calm(lines), *of_effects(lines)])

@@ -1,0 +1,88 @@
+"""run.py --check: what is to be changed about a machine is said, what is fine is not."""
+
+import checkup
+import pytest
+from conftest import Checkout
+
+FINE = {
+    "cores": 8,
+    "cores_allowed": 8,
+    "governor": "performance",
+    "load_average": 0.2,
+    "quota": None,
+    "memory_available": 8 * checkup.GIB,
+    "disk_free": 100 * checkup.GIB,
+    "virtual": False,
+}
+
+
+def line(at, figure, slow=False, share=1.0):
+    """A process whose samples read ``figure`` where the machine is calm, for that share of them."""
+    pulses = [25_000 if not slow and k < 21 * share else 50_000 for k in range(21)]
+    return {
+        "at": at,
+        "pulses": {"processor": pulses},
+        "seconds": [figure if pulse == 25_000 else 2 * figure for pulse in pulses[:-1]],
+        "waits": [],
+        "waiting": [],
+        "disturbed": [],
+        "wanted": 20,
+        "number": 10,
+        "took": 0.1,
+    }
+
+
+def told(known):
+    return {finding.what: finding.advice for finding in checkup.of_system(known)}
+
+
+def test_nothing_to_change():
+    assert not any(told(FINE).values())
+    unknown = dict.fromkeys(("governor", "load_average", "quota", "memory_available"))
+    assert not any(told(FINE | unknown).values())
+
+
+@pytest.mark.parametrize(
+    "change, what, advice",
+    [
+        ({"load_average": 5.0}, "load average 5.0", "end what else runs"),
+        ({"cores_allowed": 1}, "1 of 8 cores", "allow two"),
+        ({"quota": 1.5}, "a quota of 1.5 processors", "--cpus"),
+        ({"governor": "powersave"}, "frequency governor powersave", "cpupower frequency-set"),
+        ({"memory_available": checkup.GIB}, "1.0 GiB of memory free", "will be skipped"),
+        ({"disk_free": checkup.GIB}, "1 GiB of disk free", "6 GiB a release"),
+    ],
+)
+def test_what_is_to_be_changed(change, what, advice):
+    found = told(FINE | change)
+    assert advice in found.pop(what) and not any(found.values())
+
+
+def test_effects_that_a_calm_machine_resolves():
+    steady = [line(k, 1e-6 * (1 + 0.001 * (-1) ** k)) for k in range(8)]
+    wild = [line(k + 0.5, 1e-3 * (1 + 0.1 * (-1) ** k)) for k in range(8)]
+    lines = {"a call": steady, "a copy": wild}
+    call, copy = checkup.of_effects(lines)
+    assert call.what == "a call: changes from about 1% on are found with four processes a side"
+    assert int(copy.what.partition("about ")[2].partition("%")[0]) > 30
+    assert not checkup.of_calm(lines).advice
+
+
+def test_effects_that_a_busy_machine_hides():
+    lines = {"a call": [line(k, 1e-6) for k in range(8)], "a copy": [line(k, 1e-3, slow=True) for k in range(8)]}
+    call, copy = checkup.of_effects(lines)
+    assert not call.advice
+    assert (copy.what, copy.advice) == (
+        "a copy: 0 of 8 processes were calm",
+        "no change of these can be told from noise now",
+    )
+    busy = checkup.of_calm(lines)
+    assert busy.what.startswith("at full speed ") and "twice as long" in busy.advice
+
+
+def test_on_this_machine(checkout):
+    done = checkout.run("scripts/run.py", "--check")
+    assert done.returncode in (0, 1), done.stderr
+    assert sum("a call: " in said or "a copy of " in said for said in done.stdout.splitlines()) == 3
+    assert done.returncode == any(said.startswith("! ") for said in done.stdout.splitlines())
+    assert not checkout.results.exists() or not list(checkout.results.glob(f"{Checkout.machine}/*"))
