@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -503,7 +504,8 @@ def record_file(machine: str, commit: str) -> Path:
 def file_record(record: dict[str, Any], commit: str, state: State, append: bool = False) -> Path:
     """File what the run measured: asv's results, beside them its samples and pulses and its record; the record's path.
 
-    append  the samples stay beside those of earlier runs of the same cells, instead of replacing them
+    append  the samples stay beside those of earlier runs of the same cells, instead of replacing them. That is also so
+            for cells that more processes have measured before: a quick look adds to what is known, and replaces nothing
     """
     path = record_file(record["machine"], commit)
     state.begin()
@@ -512,7 +514,8 @@ def file_record(record: dict[str, Any], commit: str, state: State, append: bool 
     if timed:
         new = {calm.name_of(line) for line in timed}
         earlier = calm.read(path.with_suffix(calm.SUFFIX))
-        lines = [*(line for line in earlier if append or calm.name_of(line) not in new), *timed]
+        more = set() if append else better_known(path.with_suffix(".json"), fresh.with_suffix(".json"), earlier, timed)
+        lines = [*(line for line in earlier if append or calm.name_of(line) not in new - more), *timed]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")
         settle(fresh.with_suffix(".json"), calm.chosen(lines), new)
@@ -525,6 +528,22 @@ def file_record(record: dict[str, Any], commit: str, state: State, append: bool 
     state.complete()
     state.publish(RESULTS)
     return path
+
+
+def better_known(before: Path, after: Path, earlier: Iterable[calm.Line], timed: Iterable[calm.Line]) -> set[str]:
+    """The cells of which the earlier samples are of more processes, by the same measurement, than the new ones.
+
+    before, after  asv's result files, which have the versions of the measurements
+    """
+    from asv.results import Results
+
+    if not before.is_file():
+        return set()
+    versions = [Results.load(str(path)).benchmark_version for path in (before, after)]
+    places = ({(calm.name_of(line), line["run"], line["round"]) for line in lines} for lines in (earlier, timed))
+    counts = [Counter(cell for cell, _, _ in found) for found in places]
+    same = {name for name, version in versions[1].items() if versions[0].get(name) == version}
+    return {cell for cell, count in counts[1].items() if counts[0][cell] > count and cell.partition("(")[0] in same}
 
 
 def without_reason(path: Path, record: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import answers, history, history_page, show, tables, transfers
-from analysis.answers import ON_DEVICE, Advice, Answer, Cell
+from analysis.answers import ON_DEVICE, Advice, Answer
 from analysis.cli import Parser, put, run
 from analysis.history_page import HistoryPage
 from analysis.pages import Section, write
@@ -25,6 +25,7 @@ from analysis.results import Results, load, machines
 from analysis.sections import sections_of
 from analysis.show import Code, Line
 from analysis.spreadsheet import columns_of, csv_of
+from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 from measure import check_chosen
 
@@ -133,7 +134,41 @@ def busy_machine(results: Results) -> str:
     )
 
 
-def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], moved: Transfers) -> tuple[Line, ...]:
+def runs_shown(results: Results) -> list[tuple[dict[str, Any], int, int]]:
+    """The runs that timed cells are of: record (empty where it is not known which run), cells, and processes of the
+    cell that has most. The latest comes first; a cell with processes of several runs counts as the latest one's."""
+    timed = results.processes
+    if timed.empty:
+        return []
+    records = {str(record.get("started", "")): record for record in results.runs}
+    cells = timed.groupby("cell", sort=False).agg(run=("run", "max"), processes=("process", "size"))
+    found = [(records.get(run, {}), len(own), int(own["processes"].max())) for run, own in cells.groupby("run")]
+    return found[::-1]
+
+
+def of_runs(results: Results) -> list[Line]:
+    """Which runs the cells are of where there are several, and which of those are a quick look."""
+    found: list[Line] = []
+    shown = runs_shown(results)
+    total = sum(count for _, count, _ in shown)
+    for record, count, _ in shown[1:] if len(shown) > 1 else []:
+        when = f"the run of {str(record['started'])[:16].replace('T', ' ')}" if record else "an earlier run"
+        command = (": ", Code(record["command"])) if record.get("command") else ()
+        found.append((f"{count} of {total} timed cells are of {when}", *command, "."))
+    for _, count, processes in shown:
+        if processes < MIN_PROCESSES:
+            plural = "process" if processes == 1 else "processes"
+            which = "" if len(shown) == 1 else f" in {count} of {total} cells"
+            found.append(
+                (
+                    f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The "
+                    "ranges are those of the processes, not confidence intervals.",
+                )
+            )
+    return found
+
+
+def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[Line, ...]:
     """What a reader must know before the answers."""
     found: list[Line] = transfers.impossible(moved)
     failed = results.missing[results.missing["status"] == "failed"]
@@ -141,15 +176,7 @@ def warnings_of(results: Results, others: Sequence[str], cells: Sequence[Cell], 
         names = list(dict.fromkeys(failed["benchmark"]))
         cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
         found.append((f"{cells_failed}, in {show.join(names)}: listed under Machine and method.",))
-    processes = max((cell.processes for cell in cells), default=0)
-    if 0 < processes < 4:
-        plural = "process" if processes == 1 else "processes"
-        found.append(
-            (
-                f"A quick look: {processes} {plural} a cell, too few for an interval or a verdict. The ranges are "
-                "those of the processes, not confidence intervals.",
-            )
-        )
+    found += of_runs(results)
     busy = busy_machine(results)
     if busy:
         found.append((busy,))
@@ -190,7 +217,7 @@ def page_of(
         usual=answers.usual_dtype(answers.conversions(cells)),
         transfers=about_transfers,
         legend=LEGEND if about_transfers else (),
-        warnings=warnings_of(results, others, cells, moved),
+        warnings=warnings_of(results, others, moved),
         sections=sections_of(results, before, cells, made, moved),
         links=tuple(links),
         command=record.get("command", "asv run --record-samples"),

@@ -159,6 +159,8 @@ def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", 
     rounds = max(len(value) for value in bench.cells.values() if isinstance(value, list))
     for number in range(rounds):
         for key, value in bench.cells.items():
+            if number >= len(value):
+                continue
             pulse = 50_000 if (key, number) in slow else 25_000
             lines.append(
                 {

@@ -692,3 +692,35 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
     assert [path.name for path in page.parent.iterdir()] == [page.name]
     build(results, tmp_path / "out")
     assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}
+
+
+def test_a_page_names_the_runs_that_it_shows(tmp_path):
+    """A quick look at some of the cells that a whole run had measured."""
+    old, new = "2026-01-02T03:04:05+00:00", "2026-02-03T04:05:06+00:00"
+    sizes = [2**k for k in range(3, 23)]
+    looked = sizes[:5]
+    cells = {("torch.from_numpy(a)", n): [1e-6] * (1 if n in looked else 4) for n in sizes}
+    bench = conversion(cells, [FROM_NUMPY])
+    records = [
+        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old),
+        resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new),
+    ]
+    root = resultfiles.write(tmp_path / "r", [bench], records=records)
+    path = resultfiles.watched(root, bench, run=old)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if int(line["params"][-1]) in looked:
+            line["run"] = new
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = load(root)
+    told = [show.to_plain(line) for line in report.of_runs(made)]
+    assert told == [
+        "15 of 20 timed cells are of the run of 2026-01-02 03:04: `python scripts/run.py --profile standard`.",
+        "A quick look in 5 of 20 cells: 1 process a cell, too few for an interval or a verdict. The ranges are those "
+        "of the processes, not confidence intervals.",
+    ]
+    assert (
+        "15 of 20 timed cells are of the run of 2026-01-02" in (build(root, tmp_path / "out") / "README.md").read_text()
+    )
+    whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]
+    assert report.of_runs(load(resultfiles.write(tmp_path / "one", whole))) == []

@@ -257,3 +257,24 @@ def test_results_of_another_machine_are_not_mixed_with(change, tmp_path):
     known.write_text(json.dumps({**mine, **change}), encoding="utf-8")
     with pytest.raises(verb.UserError, match="another machine .*--machine"):
         verb.check_machine(known.parent)
+
+
+def test_a_quick_look_adds_to_a_whole_run(checkout):
+    """It has fewer processes a cell, so it replaces none; as many of them do."""
+
+    def taken(rounds):
+        done = checkout.run("scripts/run.py", *FAST, "--rounds", str(rounds))
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = calm.read(checkout.result_file().with_suffix(calm.SUFFIX))
+        return {(line["run"], line["round"]) for line in lines}
+
+    first = taken(2)
+    assert len(first) == 2
+    time.sleep(1.1)  # runs are told apart by the second in which they began
+    second = taken(1)
+    assert second > first and len(second) == 3
+    samples = {cell: taken for cell, (_, taken) in checkout.cells(FLOOR).items()}
+    assert all(len(own) > 20 for own in samples.values()) or any(len(own) == 1 for own in samples.values())
+    time.sleep(1.1)
+    third = taken(3)
+    assert len(third) == 3 and not third & second

@@ -79,12 +79,13 @@ def floors(lines: Iterable[Line]) -> dict[str, float]:
 @dataclass(frozen=True)
 class Process:
     """What is used of one process of a cell. samples in seconds a call: the calm ones where it counts as calm, else
-    all; wanted: how many it was to take."""
+    all; wanted: how many it was to take; run: when the run began that it is of."""
 
     samples: Sequence[float]
     calm: bool
     wanted: int
     number: int
+    run: str = ""
 
     @property
     def seconds(self) -> float:
@@ -116,7 +117,7 @@ def judge(line: Line, known: Mapping[str, float]) -> Process:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
     used = [sample for sample, good in zip(line["seconds"], calm) if good or not enough]
-    return Process(used, enough, line["wanted"], line["number"])
+    return Process(used, enough, line["wanted"], line["number"], line.get("run", ""))
 
 
 def name_of(line: Line) -> str:

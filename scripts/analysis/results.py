@@ -26,7 +26,7 @@ NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
     *("benchmark", "family", "group", "method", "cell"),
 )
-TIMING = ("process", "seconds", "median", "samples", "number", "calm")
+TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
 # What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
@@ -57,8 +57,8 @@ class Results:
                column for each of PARAMETERS; version (of the measurement); process (the round it is of: 0, 1, ...),
                seconds (its figure: a quantile of its samples, see calm.py), median, samples (how many it was to take),
                number (calls a sample), calm (whether the machine ran at full speed meanwhile; None where nobody
-               watched). Of a cell with calm processes the others are left out, of one without all but the fastest
-               sample
+               watched), run (when the run began that it is of; "" where that is not known). Of a cell with calm
+               processes the others are left out, of one without all but the fastest sample
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     samples    row label in `processes` -> the samples in seconds that the row rests on
@@ -334,8 +334,8 @@ def _load_benchmark(
             raise ValueError(f"{cell} took {raw.min()} to {raw.max()} seconds")
         own = watched.processes.get(cell, {})
         if own and watched.taken[cell].issuperset(raw.tolist()):
-            found: list[tuple[int, np.ndarray, int, int, bool | None]] = [
-                (number, np.asarray(process.samples), process.wanted, process.number, process.calm)
+            found: list[tuple[int, np.ndarray, int, int, bool | None, str]] = [
+                (number, np.asarray(process.samples), process.wanted, process.number, process.calm, process.run)
                 for number, process in own.items()
             ]
         else:  # of a run by hand, or of a suite that took no pulses
@@ -344,11 +344,11 @@ def _load_benchmark(
                 size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
             parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
             calls = int(numbers[index]) if numbers else 1
-            found = [(number, part, len(part), calls, None) for number, part in enumerate(parts)]
-        for process, part, wanted, calls, quiet in found:
+            found = [(number, part, len(part), calls, None, "") for number, part in enumerate(parts)]
+        for process, part, wanted, calls, quiet, run in found:
             figure, middle = np.quantile(part, (calm.UNWATCHED if quiet is None else calm.QUANTILE, 0.5))
             timing = {"process": process, "seconds": figure, "median": middle}
-            timing |= {"samples": wanted, "number": calls, "calm": quiet}
+            timing |= {"samples": wanted, "number": calls, "calm": quiet, "run": run}
             processes.append({**labels, **timing})
             samples.append(part)
 
