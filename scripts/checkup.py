@@ -27,6 +27,10 @@ GIB = 2**30
 RUN_MEMORY = 2 * GIB  # the largest cells hold four arrays of 256 MiB, and torch takes half a GiB
 ENVIRONMENT_DISK = 6 * GIB  # of a release with CUDA
 CALM_SHARE = 0.9  # of the time at full speed: below it a run takes longer, and some cells may find no calm
+# Of a comparison, see analysis/statistics.py and comparison.Settings; this runs where scipy is missing, too
+SIDE = 4  # processes
+MIN_EFFECT = 0.01
+LEVEL = 5.159  # standard errors: Student's t of six degrees of freedom at 0.0025, and four chances in five to find it
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
@@ -146,12 +150,10 @@ def of_calm(lines: Mapping[str, Sequence[calm.Line]]) -> Finding:
 
 
 def of_effects(lines: Mapping[str, Sequence[calm.Line]]) -> list[Finding]:
-    """For each kind of cell, the smallest change that four processes a side would probably find."""
-    import numpy as np
-    from analysis.comparison import Settings
-    from analysis.statistics import MIN_PROCESSES, POWER, student_quantile
-    from scipy import special
+    """For each kind of cell, the smallest change that four processes a side would probably find.
 
+    What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.
+    """
     floors = calm.floors(line for own in lines.values() for line in own)
     found = []
     for title, own in lines.items():
@@ -162,9 +164,7 @@ def of_effects(lines: Mapping[str, Sequence[calm.Line]]) -> list[Finding]:
             found.append(Finding(f"{title}: {few}", "no change of these can be told from noise now"))
             continue
         spread = statistics.stdev([second / figures[0] for second in figures])
-        free = np.array([2.0 * (MIN_PROCESSES - 1)])
-        level = student_quantile(1 - Settings().promise / 2, free)[0] + special.ndtri(POWER)
-        effect = Settings().min_effect + level * spread * (2 / MIN_PROCESSES) ** 0.5
+        effect = MIN_EFFECT + LEVEL * spread * (2 / SIDE) ** 0.5
         found.append(Finding(f"{title}: changes from about {effect:.0%} on are found with four processes a side"))
     return found
 

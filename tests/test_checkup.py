@@ -1,8 +1,12 @@
 """run.py --check: what is to be changed about a machine is said, what is fine is not."""
 
 import checkup
+import numpy as np
 import pytest
+from analysis import statistics
+from analysis.comparison import Settings
 from conftest import Checkout
+from scipy import special
 
 FINE = {
     "cores": 8,
@@ -66,6 +70,13 @@ def test_effects_that_a_calm_machine_resolves():
     assert call.what == "a call: changes from about 1% on are found with four processes a side"
     assert int(copy.what.partition("about ")[2].partition("%")[0]) > 30
     assert not checkup.of_calm(lines).advice
+
+
+def test_it_asks_for_what_a_comparison_asks_for():
+    asked = Settings()
+    assert (statistics.MIN_PROCESSES, asked.min_effect) == (checkup.SIDE, checkup.MIN_EFFECT)
+    quantile = statistics.student_quantile(1 - asked.promise / 2, np.array([2.0 * (checkup.SIDE - 1)]))
+    assert pytest.approx(quantile[0] + special.ndtri(statistics.POWER), abs=1e-3) == checkup.LEVEL
 
 
 def test_effects_that_a_busy_machine_hides():
