@@ -719,8 +719,9 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
         "A quick look in 5 of 20 cells: 1 process a cell, too few for an interval or a verdict. The ranges are those "
         "of the processes, not confidence intervals.",
     ]
-    assert (
-        "15 of 20 timed cells are of the run of 2026-01-02" in (build(root, tmp_path / "out") / "README.md").read_text()
-    )
+    page = build(root, tmp_path / "out")
+    assert "15 of 20 timed cells are of the run of 2026-01-02" in (page / "README.md").read_text()
+    rows = list(csv.DictReader(io.StringIO((page / "results.csv").read_text())))
+    assert [sum(row["run"] == run for row in rows) for run in (old, new)] == [60, 5]
     whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]
     assert report.of_runs(load(resultfiles.write(tmp_path / "one", whole))) == []

@@ -33,14 +33,16 @@ MORE_COLUMNS = {
     "direction, part, form, quantity": "parameters of single benchmarks about accelerators: see benchmarks/overlap.py "
     "and benchmarks/link.py",
 }
+RUN_COLUMN = {"run": "when the run began that measured the process; empty where that is not known"}
 # Said once, or by other columns
-DERIVED = (*NAMES, "version", "status", "reason")
+DERIVED = (*NAMES, "version", "status", "reason", "run")
 
 
 def columns_of(results: Results) -> dict[str, str]:
     """The columns that the CSV of these results has, and what they mean."""
     more = any(name in table for table in _tables(results) for name in MORE_PARAMETERS)
-    return {**COLUMNS, **(MORE_COLUMNS if more else {})}
+    several = "run" in results.processes and results.processes["run"].nunique() > 1
+    return {**COLUMNS, **(MORE_COLUMNS if more else {}), **(RUN_COLUMN if several else {})}
 
 
 def _tables(results: Results) -> tuple[pd.DataFrame, ...]:
