@@ -97,7 +97,8 @@ class Route:
     host_memory   transfers: states of the host memory at the far end that it can take
     needs         release it appeared in, such as "torch>=1.11"
     per_element   makes a Python object of every element: seconds where others take milliseconds
-    hazard        one sentence that tables and advice show
+    hazard        one sentence that tables and advice show; a route with one is recommended to nobody
+    caution       one sentence that they show, too: where a source that one would not pass changes what the route means
     """
 
     expression: str
@@ -112,6 +113,7 @@ class Route:
     needs: str = ""
     per_element: bool = False
     hazard: str = ""
+    caution: str = ""
 
     @property
     def non_blocking(self):
@@ -146,8 +148,8 @@ def _to_numpy(expression, memory, inputs=NUMPY, refuses=NO_BFLOAT16, **promises)
     return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, refuses=refuses, **promises)
 
 
-def _cast(expression, inputs=FROM_NUMPY, **promises):
-    return Route(expression, NUMPY_TO_TORCH, COPY, "float32", inputs=inputs, families=(CASTING,), **promises)
+def _cast(expression, memory=COPY, inputs=FROM_NUMPY, **promises):
+    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, families=(CASTING,), **promises)
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
@@ -172,6 +174,7 @@ _TENSOR_CLASS = (
     "gives that many uninitialised numbers"
 )
 _BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
+_NO_CAST = "shares the memory of a source that is float32 already"
 _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
@@ -293,22 +296,23 @@ ROUTES = (
         hazard=_BY_ELEMENT,
     ),
     # Casting on the way
-    _cast("torch.from_numpy(a).type(torch.float32)"),
-    _cast("torch.from_numpy(a).to(torch.float32)"),
-    _cast("torch.from_numpy(a).float()"),
+    _cast("torch.from_numpy(a).type(torch.float32)", ALIAS, caution=_NO_CAST),
+    _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
+    _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
     _cast(
         "torch.from_numpy(a.astype(np.float32))",
         inputs={**NUMPY_COPIES_FIRST, "byte-swapped": WORKS, "object": "ValueError"},
     ),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
-    _cast("torch.as_tensor(a, dtype=torch.float32)"),
+    _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
     _to_numpy(
         "t.float().numpy()",
-        COPY,
+        ALIAS,
         inputs={"requires grad": RAISES},
         refuses={},
         casts_to="float32",
         families=(BFLOAT16,),
+        caution=_NO_CAST,
     ),
     _to_numpy(
         "t.view(torch.int16).numpy()",

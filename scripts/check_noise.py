@@ -56,6 +56,8 @@ PROFILE, ROUNDS = "quick", 4
 RUNS, RUNS_BEFORE = 5, 2
 SMOKE = r"limits\.Floor"  # with --quick
 
+ALL, WERE_CALM, NEVER_CALM = "all", "calm in both runs", "never calm in one of them"
+
 # What is promised; A/A figures are |log ratio|, 0.02 is 2 %
 MEDIAN, NINE_IN_TEN = 0.02, 0.06
 TIME, MOVED = 1.15, 0.01  # calm, new against before: seconds a cell, and the median cell's figure
@@ -265,6 +267,7 @@ table = summarize(found.processes)
 print(json.dumps({
     "cells": dict(zip(table["cell"], table["seconds"])),
     "nbytes": {cell: int(n) for cell, n in zip(table["cell"], table["nbytes"]) if n is not None and n == n},
+    "calm": list(table["cell"][table["calm"]]) if "calm" in table else list(table["cell"]),
     "record": found.runs[-1],
 }))
 """  # run in a copy of the code, since each version says itself what a cell's figure is
@@ -302,7 +305,8 @@ class Workplace:
         self._write(step.name, work(step, plan))
 
     def _run(self, step: Step, plan: Mapping[str, Any]) -> dict[str, Any]:
-        """A run: cells and nbytes (cell -> seconds, bytes), record (run.py's own), seconds (of all of it)."""
+        """A run: cells and nbytes (cell -> seconds, bytes), calm (cells that ever were), record (run.py's own), seconds
+        (of all of it)."""
         root = self.directory / step.name
         copy_code(self.directory / "code" / step.what, root)
         command = ["--profile", PROFILE, "--rounds", str(ROUNDS), "--no-report", "--machine", MACHINE]
@@ -367,14 +371,19 @@ class Workplace:
 
 
 def spread(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """A/A of two runs, for all cells and by class of size: cells in both and in either, and of the |log ratio| of their
-    figures the median, the 90 % quantile (nine) and the share beyond NINE_IN_TEN."""
+    """A/A of two runs, for all cells, for those that both runs call calm, for the others, and by class of size: cells
+    in both and in either, and of the |log ratio| of their figures the median, the 90 % quantile (nine) and the share
+    beyond NINE_IN_TEN."""
+    calm = {*one["calm"]} & {*other["calm"]}
+    classes: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
+        ALL: lambda cell, side: True,
+        WERE_CALM: lambda cell, side: cell in calm,
+        NEVER_CALM: lambda cell, side: cell not in calm,
+        **{name: partial(_is_of_size, *bounds) for name, bounds in SIZES.items()},
+    }
     found = {}
-    for name, (low, high) in {"all": (-math.inf, math.inf), **SIZES}.items():
-        own = [
-            {cell for cell in side["cells"] if name == "all" or low <= side["nbytes"].get(cell, math.nan) <= high}
-            for side in (one, other)
-        ]
+    for name, belongs in classes.items():
+        own = [{cell for cell in side["cells"] if belongs(cell, side)} for side in (one, other)]
         off = [abs(math.log(one["cells"][cell] / other["cells"][cell])) for cell in own[0] & own[1]]
         if off:
             found[name] = {
@@ -387,6 +396,10 @@ def spread(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[s
     if not found:
         raise UserError("two runs of one code have no cell in common")
     return found
+
+
+def _is_of_size(low: float, high: float, cell: str, side: Mapping[str, Any]) -> bool:
+    return bool(low <= side["nbytes"].get(cell, math.nan) <= high)
 
 
 def disturbed(record: Mapping[str, Any]) -> float:
@@ -536,20 +549,20 @@ def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     of_sides(
         "A/A of two runs: the median cell differs by",
         f"at most {percent(MEDIAN, 0)}",
-        lambda own: percent(own["spread"]["all"]["median"]),
-        lambda own: own["spread"]["all"]["median"] <= MEDIAN,
+        lambda own: percent(own["spread"][ALL]["median"]),
+        lambda own: own["spread"][ALL]["median"] <= MEDIAN,
     )
     of_sides(
         "nine cells in ten differ by at most",
         percent(NINE_IN_TEN, 0),
-        lambda own: percent(own["spread"]["all"]["nine"]),
-        lambda own: own["spread"]["all"]["nine"] <= NINE_IN_TEN,
+        lambda own: percent(own["spread"][ALL]["nine"]),
+        lambda own: own["spread"][ALL]["nine"] <= NINE_IN_TEN,
     )
-    of_sides(f"cells beyond {percent(NINE_IN_TEN, 0)}", "", lambda own: percent(own["spread"]["all"]["beyond"]))
-    for name in SIZES:
+    of_sides(f"cells beyond {percent(NINE_IN_TEN, 0)}", "", lambda own: percent(own["spread"][ALL]["beyond"]))
+    for name in (WERE_CALM, NEVER_CALM, *SIZES):
         if any(name in own["spread"] for own in sides.values()):
-            of_sides(f"{name}: median, nine in ten", "", partial(_of_class, name))
-    of_sides("cells in both runs", "", lambda own: "{cells} of {either}".format(**own["spread"]["all"]))
+            of_sides(f"{name}: cells, median, nine in ten", "", partial(_of_class, name))
+    of_sides("cells in both runs", "", lambda own: "{cells} of {either}".format(**own["spread"][ALL]))
     of_sides("seconds a run", "", lambda own: f"{own['seconds']:.0f}")
     of_sides("samples that the run calls disturbed", "", lambda own: percent(own["disturbed"]))
     of_conditions(
@@ -606,7 +619,7 @@ def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 def _of_class(name: str, own: Mapping[str, Any]) -> str:
     found = own["spread"].get(name)
-    return f"{percent(found['median'])}, {percent(found['nine'])}" if found else "–"
+    return f"{found['cells']:.0f}: {percent(found['median'])}, {percent(found['nine'])}" if found else "–"
 
 
 def _ratios(ratios: Iterable[Sequence[float | None]]) -> str:

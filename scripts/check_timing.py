@@ -93,6 +93,13 @@ def in_child(work: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
+def benchmark_of(name: str) -> Any:
+    """A benchmark of the suite, as asv finds it by its name."""
+    from asv_runner.discovery import get_benchmark_from_name
+
+    return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
+
+
 def part_of_suite(name: str) -> Any:
     """A module of benchmarks/, which asv's discovery has put on the path."""
     return importlib.import_module(f"benchmarks.{name}")
@@ -504,11 +511,9 @@ def arguments(argv: Sequence[str] | None) -> Any:
 
 def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:
     """The cells to measure, in order; UserError where there are none."""
-    from asv_runner.discovery import get_benchmark_from_name
-
     cells, matches = [], matcher(only)
     for name in BENCHMARKS:
-        benchmark = get_benchmark_from_name(str(ROOT / "benchmarks"), name)
+        benchmark = benchmark_of(name)
         routes, _, known = benchmark._params
         unknown = [str(size) for size in sizes if size not in known]
         if unknown:

@@ -114,10 +114,9 @@ def of_device(at: Mapping[str, Any]) -> Finding:
 
 def measured(seconds: float = SECONDS) -> dict[str, list[calm.Line]]:
     """What the suite logs of the three cells, by their names in CELLS, process by process in turns."""
-    from asv_runner.discovery import get_benchmark_from_name
-    from check_timing import figure, in_child
+    from check_timing import benchmark_of, figure, in_child
 
-    made = {title: get_benchmark_from_name(str(ROOT / "benchmarks"), name) for title, (name, _) in CELLS.items()}
+    made = {title: benchmark_of(name) for title, (name, _) in CELLS.items()}
 
     def process(title: str) -> Callable[[], Any]:
         def work() -> Any:

@@ -36,11 +36,9 @@ DTYPES = {
 def dtypes_of(route):
     """The dtypes a route is for: all that it does not refuse, for most."""
     if routes.BFLOAT16 in route.families:
-        return ["bfloat16"]
+        return ["bfloat16"] if route.view else ["bfloat16", route.casts_to]
     # A Python int from 2**63 on is no int64: torch.tensor raises, np.array gives uint64
     skipped = {"uint64"} if route.casts_to == "python" else set()
-    if routes.CASTING in route.families:
-        skipped = {route.casts_to}  # no cast
     return [name for name in DTYPES[route.direction] if name not in skipped | set(route.refuses)]
 
 
@@ -167,6 +165,20 @@ def test_asarray_copies_a_0d_array():
     a = np.array(3.0)
     assert not np.shares_memory(a, value(route.expression, a=a).numpy())
     assert np.shares_memory(a, value("torch.from_numpy(a)", a=a).numpy())
+
+
+@pytest.mark.parametrize("route", [r for r in routes.ROUTES if r.caution], ids=lambda route: route.expression)
+def test_a_cast_that_is_none_shares_memory(route):
+    assert "float32 already" in route.caution
+    a = np.ones(3, "float32")
+    result = value(route.expression, a=a, t=torch.from_numpy(a))
+    a[0] = 7
+    assert result[0] == 7 and route.memory_for("float32") == routes.ALIAS and route.memory_for("float64") == routes.COPY
+
+
+def test_other_casts_never_share_memory():
+    for route in [*routes.select(routes.CASTING), *routes.select(routes.BFLOAT16)]:
+        assert route.caution or route.view or route.memory_for("float32") == routes.COPY
 
 
 TENSOR_CLASSES = ("torch.Tensor(a)", "torch.FloatTensor(a)")

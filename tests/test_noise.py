@@ -3,6 +3,7 @@ promises."""
 
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 import check_noise
 import pytest
 from analysis import cli
-from check_noise import BEFORE, CALM, NEW, NOISE, PAIRS, PLANTED, Step, Workplace
+from check_noise import ALL, BEFORE, CALM, NEVER_CALM, NEW, NOISE, PAIRS, PLANTED, WERE_CALM, Step, Workplace
 from conftest import ROOT, environment
 
 SCRIPTS = str(ROOT / "scripts")
@@ -264,13 +265,12 @@ RECORD = {
 NBYTES = {"a": 8, "b": 4096, "c": 2**20, "d": 16 * 2**20, "e": 64 * 2**20}
 
 
-def ran(factors=1.0, seconds=100.0, cells="abcdef"):
+def ran(factors=1.0, seconds=100.0, cells="abcdef", calm="abcdef"):
     """What a run gave; cell f has no size."""
     factors = dict.fromkeys(cells, factors) if isinstance(factors, float) else factors
     figures = {cell: 1e-6 * factors.get(cell, 1.0) for cell in cells}
-    return {"cells": figures, "nbytes": {c: n for c, n in NBYTES.items() if c in cells}, "record": RECORD} | {
-        "seconds": seconds
-    }
+    sizes = {cell: n for cell, n in NBYTES.items() if cell in cells}
+    return {"cells": figures, "nbytes": sizes, "calm": list(calm), "record": RECORD, "seconds": seconds}
 
 
 def said(verdicts, route="torch.as_tensor(a)", code=0, processes=4):
@@ -341,7 +341,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
     assert median[1:] == ["at most 2 %", "1.0 %", "9.1 %", "1.0 %", "9.1 %", "yes"]
     assert line_of(printed, "nine cells in ten")[2:4] == ["1.0 %", "18.2 %"]
     assert line_of(printed, "cells beyond")[2:4] == ["0.0 %", "50.0 %"]
-    assert line_of(printed, "≤ 4 KiB")[2:4] == ["1.0 %, 1.0 %", "18.2 %, 18.2 %"]
+    assert line_of(printed, "≤ 4 KiB")[2:4] == ["2: 1.0 %, 1.0 %", "2: 18.2 %, 18.2 %"]
     assert line_of(printed, "≥ 16 MiB")[2:4] == ["1.0 %, 1.0 %", "0.0 %, 0.0 %"]
     assert line_of(printed, "cells in both runs")[2] == "6 of 6"
     assert line_of(printed, "samples that the run calls")[2] == "20.0 %"
@@ -374,6 +374,19 @@ def test_cells_that_a_run_lost_are_counted(place, capsys):
     place._write(Step(CALM, NEW, 2).name, ran(1.0, cells="abc"))
     _, printed = shown(place, capsys)
     assert line_of(printed, "cells in both runs")[2] == "3 of 6"
+
+
+def test_cells_that_never_were_calm_stand_apart():
+    """What both runs stand behind repeats; the rest is told beside it, and counts in what is promised all the same."""
+    wild = dict.fromkeys("abcdef", 1.0) | {"e": 1.5, "f": 1.5}
+    found = check_noise.spread(ran(1.0, calm="abcde"), ran(wild, calm="abcdf"))
+    assert {name: own["cells"] for name, own in found.items() if name in (ALL, WERE_CALM, NEVER_CALM)} == {
+        ALL: 6,
+        WERE_CALM: 4,
+        NEVER_CALM: 2,
+    }
+    assert found[WERE_CALM]["nine"] == 0 and found[NEVER_CALM]["median"] == pytest.approx(math.log(1.5))
+    assert found[ALL]["beyond"] == pytest.approx(1 / 3)
 
 
 def test_comparison_that_could_not_is_counted(place, capsys):
@@ -419,7 +432,7 @@ def test_noise_is_made_in_noise_alone(place, monkeypatch):
         yield []
 
     def call(self, root, *arguments, **more):
-        return json.dumps({"cells": {}, "nbytes": {}, "record": RECORD})
+        return json.dumps({"cells": {}, "nbytes": {}, "calm": [], "record": RECORD})
 
     monkeypatch.setattr(check_noise, "noise", noise)
     monkeypatch.setattr(Workplace, "call", call)

@@ -285,8 +285,8 @@ def _promises(segments: Sequence[Segment]) -> Iterable[Line]:
         contract = segment.contract
         if contract.get("needs"):
             yield (Code(segment.route), f" needs {contract['needs'].replace(' ', ' and ')}.")
-        if contract.get("hazard"):
-            yield (Code(segment.route), f": {contract['hazard']}.")
+        for said in filter(None, map(contract.get, ("hazard", "caution"))):
+            yield (Code(segment.route), f": {said}.")
         outcomes: dict[str, list[str]] = {}
         for source, does in contract.get("inputs", {}).items():
             if does not in FINE:

@@ -33,7 +33,7 @@ MISSING = ("status", "reason")
 BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
 CONTRACT = {
-    **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard"), str),
+    **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard", "caution"), str),
     **dict.fromkeys(("inputs", "refuses"), dict),
     "view": bool,
 }

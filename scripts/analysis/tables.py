@@ -421,16 +421,28 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
         for promise in promises:
             casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise["casts_to"], promise["casts_to"])
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
-            notes = [word for word in (_needs(promise), refuses, promise.get("hazard", "")) if word]
+            notes = [
+                word
+                for word in (_needs(promise), refuses, promise.get("hazard", ""), promise.get("caution", ""))
+                if word
+            ]
             route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
             does = [promise.get("inputs", {}).get(name, "") for name in inputs]
-            row = (route, promise["memory"], semantics.memory(promise), casts_to, semantics.result(promise), *does)
+            row = (route, _memory(promise), semantics.memory(promise), casts_to, semantics.result(promise), *does)
             rows.append((*row, *([semantics.taken(promise)] if graded else [])))
         columns = ("route", "memory", "measured", "result dtype", "measured", *inputs)
         columns += ("grad taken, measured",) if graded else ()
         title = (f"{direction}: what each route promises, what was measured, what it does with awkward inputs",)
         tables.append(Table(title, columns, tuple(rows), numeric=False))
     return tables
+
+
+def _memory(contract: Mapping[str, Any]) -> str:
+    """alias, copy or into; of a route that shares memory only where nothing is to be cast, both."""
+    casts_to = contract["casts_to"]
+    if casts_to and memory_for(contract, casts_to) == ALIAS != memory_for(contract, ""):
+        return f"{ALIAS} of {casts_to}, else {COPY}"
+    return str(contract["memory"])
 
 
 def _needs(contract: Mapping[str, Any]) -> str:
