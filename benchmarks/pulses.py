@@ -109,12 +109,12 @@ class Recent:
         self.shared[2] += 1
         return max(0.0, min(PATIENCE, left, share))
 
-    def meet(self, take):
-        """Take pulses for FIRST seconds where none is known, and keep so many that they fill the ring."""
+    def meet(self, take, fine):
+        """Take pulses for FIRST seconds, and keep as many as fill the ring, of those before which ``fine`` says so."""
         start = now = time.perf_counter()
-        while not self.shared[0] or now - start < FIRST:
-            seconds, now = take(), time.perf_counter()
-            if now - start >= self.shared[0] * FIRST / RECENT:
+        while now - start < FIRST:
+            good, seconds, now = fine(), take(), time.perf_counter()
+            if good and now - start >= self.shared[0] * FIRST / RECENT:
                 self.add(seconds)
 
     def floor(self):
@@ -155,7 +155,7 @@ class Watch:
         for kind, take in self.kinds.items():
             take()  # meets its own code and memory for the first time in this process
             if not _RECENT[kind].shared[0]:
-                _RECENT[kind].meet(take)
+                _RECENT[kind].meet(take, lambda kind=kind: kind == PROCESSOR or excess(pulse()) <= CALM[PROCESSOR])
         self.calm = self.look()
 
     def look(self):
@@ -166,7 +166,8 @@ class Watch:
         for kind, take in self.kinds.items():
             seconds = take()
             self.pulses[kind].append(round(seconds / UNITS))
-            _RECENT[kind].add(seconds)
+            if self.calm:  # the processor's comes first, and the others' floor is that of a processor at full speed
+                _RECENT[kind].add(seconds)
             self.calm &= excess(seconds, kind) <= CALM[kind]
         return self.calm
 

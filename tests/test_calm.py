@@ -115,6 +115,21 @@ def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
     assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7)}
 
 
+def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
+    """A busy machine: nine in ten pulses are slow, and those in the caches nowhere near a level by themselves."""
+    rng = np.random.default_rng(2)
+    lines = []
+    for at in range(200):
+        slow = rng.random(21) < 0.9
+        own = np.where(slow, 50_000, 25_000)
+        moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.01 * rng.random(21))
+        lines.append({"at": at, "pulses": {"processor": own.tolist(), "cache": moved.round().tolist()}})
+    assert calm.floor([pulse for line in lines for pulse in line["pulses"]["cache"]]) > 31_000, "by themselves"
+    found = calm.floors(lines)
+    assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_150, rel=0.01)}
+    assert calm.floors([]) == {} == calm.floors([{"at": 0, "pulses": {}}])
+
+
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 

@@ -342,7 +342,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
     assert line_of(printed, "nine cells in ten")[2:4] == ["1.0 %", "18.2 %"]
     assert line_of(printed, "cells beyond")[2:4] == ["0.0 %", "50.0 %"]
     assert line_of(printed, "≤ 4 KiB")[2:4] == ["2: 1.0 %, 1.0 %", "2: 18.2 %, 18.2 %"]
-    assert line_of(printed, "≥ 16 MiB")[2:4] == ["1.0 %, 1.0 %", "0.0 %, 0.0 %"]
+    assert line_of(printed, "≥ 16 MiB")[2:4] == ["2: 1.0 %, 1.0 %", "2: 0.0 %, 0.0 %"]
     assert line_of(printed, "cells in both runs")[2] == "6 of 6"
     assert line_of(printed, "samples that the run calls")[2] == "20.0 %"
     assert line_of(printed, "time, new")[1:3] == ["calm: at most 1.15", "1.10"]

@@ -80,7 +80,7 @@ def pulse(monkeypatch):
         monkeypatch.setattr(pulses, "pulse", lambda: next(course))
 
     monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
-    monkeypatch.setattr(pulses.Recent, "meet", lambda self, take: None)  # it would use up a course
+    monkeypatch.setattr(pulses.Recent, "meet", lambda self, take, fine: None)  # it would use up a course
     follow([])
     return follow
 
@@ -267,7 +267,7 @@ def test_the_first_process_waits_for_calm_too(monkeypatch, log, pulse):
     made.run()
     (line,) = log()
     assert pulses._RECENT["processor"].floor() == pytest.approx(math.log(25e-6))
-    assert line["waits"][0] <= 1
+    assert line["waits"][0] < 16, "without knowing, the first 32 looks would pass for calm"
     taken = pulses._RECENT["processor"].shared[0]
     pulses.Watch()
     assert pulses._RECENT["processor"].shared[0] == taken + 1, "one look, and no second meeting"

@@ -68,12 +68,25 @@ def _fastest(part: Sequence[float]) -> float:
 
 
 def floors(lines: Iterable[Line]) -> dict[str, float]:
-    """Kind of pulse -> its floor in ns, of all processes of one run."""
-    found: dict[str, list[float]] = {}
-    for line in sorted(lines, key=lambda line: line["at"]):
-        for kind, taken in line["pulses"].items():
-            found.setdefault(kind, []).extend(taken)
-    return {kind: floor(taken) for kind, taken in found.items()}
+    """Kind of pulse -> its floor in ns, of all processes of one run.
+
+    Pulses that move bytes count where the processor's, taken in the same moment, is calm: on a busy machine too few of
+    them are at their floor for a level to be seen, and most of what lifts them lifts that one, too.
+    """
+    ordered = sorted((line for line in lines if PROCESSOR in line["pulses"]), key=lambda line: line["at"])
+    if not ordered:
+        return {}
+    known = floor([pulse for line in ordered for pulse in line["pulses"][PROCESSOR]])
+    low, high = (known * math.exp(side * NEAR[PROCESSOR]) for side in (-1, 1))
+    every: dict[str, list[float]] = {}
+    near: dict[str, list[float]] = {}
+    for line in ordered:
+        for kind in line["pulses"].keys() - {PROCESSOR}:
+            for beside, pulse in zip(line["pulses"][PROCESSOR], line["pulses"][kind]):
+                every.setdefault(kind, []).append(pulse)
+                if low <= beside <= high:
+                    near.setdefault(kind, []).append(pulse)
+    return {PROCESSOR: known, **{kind: floor(near.get(kind) or taken) for kind, taken in every.items()}}
 
 
 @dataclass(frozen=True)
