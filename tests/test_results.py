@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
 import resultfiles
+from analysis import calm
 from analysis.cli import UserError
 from analysis.results import load, machines, summarize
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -335,3 +337,47 @@ def test_samples_of_an_older_version_are_split_by_the_run_record(tmp_path, bench
     (root / "benchmarks.json").write_text(json.dumps(described))
     one = load(root).processes.query("route == 'torch.from_numpy(a)' and nbytes == 8")
     assert list(one["process"]) == [0, 1] and list(one["seconds"]) == [1e-6, 2e-6]
+
+
+# Things that are no files, names that are no names --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", calm.SUFFIX])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: os.symlink(path, path), os.mkdir], ids=["pipe", "loop", "folder"]
+)
+def test_what_is_no_file_is_refused(busy, make, suffix):
+    """A pipe would hang, and a link that leads nowhere would be no record: the page of another toolchain."""
+    root = busy()
+    path = (root / "box" / "c0ffee00-toolchain-py3.11.json").with_suffix(suffix)
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises(UserError, match="is no file: remove it"):
+        load(root)
+
+
+@pytest.mark.parametrize("name", [b"box\xff", b"history", b"results", b"a\nb"])
+def test_names_of_machines_that_are_none(busy, name):
+    root = busy()
+    os.rename(root / "box", os.path.join(os.fsencode(root), name))
+    with pytest.raises(UserError, match="rename its directory") as caught:
+        load(root)
+    str(caught.value).encode()
+
+
+def test_a_sample_that_is_missing_is_no_single_process(results):
+    path = results / RESULT
+    file = json.loads(path.read_text())
+    samples = file["results"]["limits.Memcpy.timeit_copy"][6]
+    cell = next(k for k, own in enumerate(samples) if own and len(own) > resultfiles.SAMPLES)
+    samples[cell] = samples[cell][:-1]
+    path.write_text(json.dumps(file))
+    with pytest.raises(UserError, match="samples, and a process takes"):
+        load(results)
+
+
+def test_names_that_are_taken_are_the_same_in_measuring():
+    import measure
+    from analysis import results
+
+    assert measure.TAKEN == results.TAKEN

@@ -4,6 +4,7 @@ import ast
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
     *("benchmark", "family", "group", "method", "cell"),
 )
+TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
@@ -80,6 +82,7 @@ class Results:
 
 def read_json(path: Path) -> Any:
     """A JSON file; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    only_file(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -90,6 +93,13 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
+def only_file(path: Path) -> bool:
+    """Whether there is such a file; UserError where something else has its name: a pipe hangs, a link leads nowhere."""
+    if os.path.lexists(path) and not path.is_file():
+        raise UserError(f"{path} is no file: remove it or restore it from git")
+    return path.is_file()
+
+
 def machines(results: Path) -> list[str]:
     """The machines that have results, by name."""
     if not results.is_dir():
@@ -97,6 +107,9 @@ def machines(results: Path) -> list[str]:
     found = sorted({path.parent.name for path in results.glob("*/*.json") if path.name != "machine.json"})
     if not found:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
+    for name in found:
+        if name in TAKEN or not name.isprintable():
+            raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
     return found
 
 
@@ -169,13 +182,13 @@ def check(found: Mapping[str, Any], kinds: Mapping[str, Any], required: Sequence
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
     """The run records beside a result file, oldest first; none where asv was run by hand."""
-    if not path.is_file():
+    if not only_file(path):
         return []
     try:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for record in records:
             check(record, RECORD, ("toolchain", "toolchain.tag", "skipped"))
-            if not all(isinstance(count, int) for count in record.get("disturbed_cells", {}).values()):
+            if not all(isinstance(count, int) and count >= 0 for count in record.get("disturbed_cells", {}).values()):
                 raise TypeError("disturbed_cells holds more than counts")
         return [{**record, "file": path.stem} for record in records]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -193,6 +206,7 @@ class Watched:
 def watched_in(path: Path) -> Watched:
     """What lies beside a result file of samples and their pulses; nothing where asv was run by hand."""
     beside = path.with_suffix(calm.SUFFIX)
+    only_file(beside)
     try:
         lines = calm.read(beside)
         taken: dict[str, set[float]] = {}
@@ -342,8 +356,12 @@ def _load_benchmark(
             size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
             if row["version"] != benchmark.get("version") and rounds:
                 size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
+            if rounds and len(raw) > size and len(raw) % size:
+                raise ValueError(f"{cell} has {len(raw)} samples, and a process takes {size}")
             parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
             calls = int(numbers[index]) if numbers else 1
+            if calls < 1:
+                raise ValueError(f"{cell} made {calls} calls a sample")
             found = [(number, part, len(part), calls, None, "") for number, part in enumerate(parts)]
         for process, part, wanted, calls, quiet, run in found:
             figure, middle = np.quantile(part, (calm.UNWATCHED if quiet is None else calm.QUANTILE, 0.5))
