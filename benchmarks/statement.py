@@ -11,6 +11,7 @@ import inspect
 import io
 import itertools
 import json
+import math
 import os
 import re
 import time
@@ -212,7 +213,7 @@ class StatementBenchmark(TimeBenchmark):
         cells = list(itertools.product(*self._params))
         count = int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)]
         number = 1 if self.once else self._warm_up(timer)
-        kinds, refresh = self._kinds(timer, self._nbytes(params), scale)
+        kinds, refresh = self._kinds(timer, self._nbytes(params), prepare, scale)
         watch = pulses.Watch(kinds, prepare)
         taken, calm, disturbed = [], [], []
         while sum(calm) < count and (len(taken) < count or watch.left > 0):
@@ -264,17 +265,22 @@ class StatementBenchmark(TimeBenchmark):
                 growth = self.sample_time / max(seconds, 1e-9)
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
-    def _kinds(self, timer, nbytes, scale):
+    def _kinds(self, timer, nbytes, prepare, scale):
         """The kinds of pulses that see what slows this cell; whether its memory has to be met again after them."""
         if not self.pulsed:
             return (), False
         if nbytes < CACHED or self.once:
             return (pulses.PROCESSOR,), False
         moves = pulses.MEMORY if nbytes >= LARGE else pulses.CACHE
-        seconds = min(timer.timeit(1), timer.timeit(1))
+        seconds = math.inf
+        for _ in range(2):
+            if prepare is not None:
+                prepare()
+            seconds = min(seconds, timer.timeit(1))
         if seconds <= scale * nbytes / FASTEST[moves]:
             return (pulses.PROCESSOR,), False
-        return (pulses.PROCESSOR, moves), seconds < REFRESH
+        # a call before the sample would leave work in the queue of a device that was just drained
+        return (pulses.PROCESSOR, moves), seconds < REFRESH and prepare is None
 
     def _sample(self, timer, number):
         """Seconds of ``number`` calls, and whether the process had a processor all the while."""

@@ -81,10 +81,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
     matcher(chosen.only)
     check_chosen(None, chosen.machine, None)
-    if chosen.figure:
-        if chosen.figure.suffix.lower() != ".svg":
-            raise UserError(f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg")
-        check_writable("--figure", chosen.figure)
+    if chosen.figure and chosen.figure.suffix.lower() != ".svg":
+        raise UserError(f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg")
     return chosen
 
 
@@ -247,6 +245,8 @@ def command(chosen: argparse.Namespace) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     chosen.given = list(sys.argv[1:] if argv is None else argv)
+    if chosen.figure:
+        check_writable("--figure", chosen.figure)
     from analysis.comparison import Settings
 
     settings = Settings(

@@ -24,25 +24,27 @@ def session(
     command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, **options: Any
 ) -> Iterator["subprocess.Popen[Any]"]:
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
-    with _later_interrupted():
-        watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE, text=True, start_new_session=True
-        )
-        process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
-        assert watcher.stdin
-        watcher.stdin.write(f"{process.pid}\n")
-        watcher.stdin.flush()
+    watch = [sys.executable, "-I", "-S", __file__]
+    watcher = subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
+    assert watcher.stdin
+    process = None
     try:
+        with _later_interrupted():
+            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+            watcher.stdin.write(f"{process.pid}\n")
+            watcher.stdin.flush()
         yield process
     except BaseException:
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
+        if process:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
         raise
     finally:
         with _later_interrupted():
-            end(process.pid)
-            process.wait()
+            if process:
+                end(process.pid)
+                process.wait()
             watcher.kill()
             watcher.wait()
             watcher.stdin.close()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
+# A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
 CHECKOUT = ("asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
 
 

@@ -110,9 +110,9 @@ def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
     known = {"processor": 25_000.0}
     busy = [line(0, True, 4.0, 3.0), line(0, True, 2.0, 2.5), line(1, True, 5.0, 6.0)]
     found = calm.attempts(busy, known)["toy.Toy.timeit_call"]
-    assert calm.select(found) == {0: calm.Process([2.0], False, 2, 7)}
+    assert calm.select(found) == {0: calm.Process([2.0], False, 2, 7, "one")}
     found = calm.attempts([*busy, line(1, False, 3.5, 3.6), line(1, True, 1.0, 1.0)], known)["toy.Toy.timeit_call"]
-    assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7)}
+    assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7, "one")}
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
@@ -120,13 +120,13 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
     rng = np.random.default_rng(2)
     lines = []
     for at in range(200):
-        slow = rng.random(21) < 0.9
+        slow = rng.random(21) < 0.93
         own = np.where(slow, 50_000, 25_000)
-        moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.01 * rng.random(21))
+        moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.06 * rng.random(21))
         lines.append({"at": at, "pulses": {"processor": own.tolist(), "cache": moved.round().tolist()}})
     assert calm.floor([pulse for line in lines for pulse in line["pulses"]["cache"]]) > 31_000, "by themselves"
     found = calm.floors(lines)
-    assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_150, rel=0.01)}
+    assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_400, rel=0.015)}
     assert calm.floors([]) == {} == calm.floors([{"at": 0, "pulses": {}}])
 
 

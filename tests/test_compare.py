@@ -737,7 +737,7 @@ def test_both_sides_are_measured_in_turns(tmp_path, home):
     assert result.interleaved and len(result.cells) == 1
     for side in ("base", "new"):  # how many of them were calm is the machine's business
         (taken,) = (tmp_path / side).rglob(f"*{calm.SUFFIX}")
-        assert {line["round"] for line in calm.read(taken)} == {0, 1}
+        assert {line["round"] for line in calm.read(taken)} >= {0, 1}
         assert set(result.cells[f"{side}_processes"]) <= {1, 2}
     assert result.base["toolchain"] == result.new["toolchain"]
     assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}

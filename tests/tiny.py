@@ -165,7 +165,7 @@ class Project:
 
     @property
     def environments(self) -> set[str]:
-        return {path.name for path in (self.root / ".asv" / "env").glob("py*")}
+        return {path.name for path in (self.root / ".asv" / "env").glob("py*") if path.is_dir()}
 
     def results(self) -> dict[str, dict]:
         """asv's result files by commit."""
