@@ -550,7 +550,8 @@ def without_reason(path: Path, record: Mapping[str, Any]) -> list[str]:
     """The cells that failed since the run began, and of which no process said why."""
     from asv.results import Results
 
-    told = {cell for cells in record.get("failures", {}).values() for cell in cells}
+    reasons = [*record["skipped"].values(), *record.get("failures", {}).values()]
+    told = {cell for cells in reasons for cell in cells}
     results, began = Results.load(str(path)), datetime.fromisoformat(record["started"]).timestamp()
     found = []
     for name in results.get_all_result_keys():
