@@ -43,8 +43,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
-from interleave import CODE
-from session import apart, last_words
+from interleave import CODE, copy_code
+from session import apart, last_words, own_home
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".asv" / "noise"
@@ -170,17 +170,6 @@ def export(commit: str, root: Path) -> None:
     if archive.returncode:
         raise UserError(f"cannot export {commit[:8]}: {archive.stderr.decode().strip().splitlines()[-1]}")
     zipfile.ZipFile(io.BytesIO(archive.stdout)).extractall(root)
-
-
-def copy_code(source: Path, root: Path) -> None:
-    """What a run needs of the checkout or copy ``source``, into ``root``, which is made anew."""
-    shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
-    for part in CODE:
-        if (source / part).is_dir():
-            shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source / part, root / part)
 
 
 # --- a slowdown by construction --------------------------------------------------------------------------------------
@@ -350,8 +339,7 @@ class Workplace:
 
     def call(self, root: Path, *arguments: str, fine: Sequence[int] = (0,)) -> str:
         """What this Python printed, run in ``root`` with a home of its own; UserError with its words if it failed."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
-        done = apart([sys.executable, *arguments], root, {**kept, "HOME": str(self.directory / "home")})
+        done = apart([sys.executable, *arguments], root, own_home(self.directory / "home"))
         if done.returncode not in fine or not done.stdout:
             raise UserError(f"{arguments[0]} in {root.name}: {last_words(done)}")
         return done.stdout

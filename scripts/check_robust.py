@@ -33,8 +33,9 @@ from pathlib import Path
 from analysis import calm
 from analysis.cli import Parser, UserError, run
 from analysis.results import load
-from interleave import CODE
+from interleave import copy_code
 from measure import ROOT, duration
+from session import own_home
 from state import State
 
 MACHINE, ROUNDS = "robust", 2
@@ -56,12 +57,7 @@ class Copy:
         self.root = root / "checkout"
         self.home = root / "home"
         self.home.mkdir(parents=True)
-        self.root.mkdir()
-        for part in CODE:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, self.root / part, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(ROOT / part, self.root / part)
+        copy_code(ROOT, self.root)
 
     @property
     def state(self) -> State:
@@ -72,11 +68,10 @@ class Copy:
         return self.root / "reports" / "results"
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
         return subprocess.Popen(
             [sys.executable, *COMMAND, *more],
             cwd=self.root,
-            env={**kept, "HOME": str(self.home), "PYTHONPYCACHEPREFIX": str(self.home / "cache")},
+            env={**own_home(self.home), "PYTHONPYCACHEPREFIX": str(self.home / "cache")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

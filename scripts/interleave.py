@@ -91,19 +91,24 @@ def target(spec: str) -> Target:
     )
 
 
+def copy_code(source: Path, root: Path) -> None:
+    """What a run needs of the checkout or copy ``source``, into ``root``, which is made anew."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    for part in CODE:
+        if (source / part).is_dir():
+            shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source / part, root / part)
+
+
 def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> tuple[Side, Side]:
     """Two sides with a copy of the code each; the environments that releases are installed in are the checkout's."""
     sides = []
     (ROOT / ENVIRONMENTS).mkdir(parents=True, exist_ok=True)
     for name, measured in zip(SIDES, targets):
         root = directory / (name + suffix)
-        for part in CODE:
-            source, target = ROOT / part, root / part
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, target)
+        copy_code(ROOT, root)
         (root / ENVIRONMENTS).parent.mkdir()
         (root / ENVIRONMENTS).symlink_to(ROOT / ENVIRONMENTS, target_is_directory=True)
         sides.append(Side(name, root, measured))
@@ -143,22 +148,18 @@ def collect(
     about  what both records say: id (of this collection), stage, machine, profile, only, command
     show   takes the number of processes done
     """
-    done = 0
 
-    def take(number: int, chosen: Sequence[str]) -> None:
-        for which in order(number):
-            job = {"machine": about["machine"], "patterns": exactly(chosen), "number": number, "cells": len(chosen)}
-            sides[which].ask(do="round", **job)
-            if number < rounds:
-                nonlocal done
-                done += len(chosen)
-                show(done)
+    def take(number: int, which: int, chosen: Sequence[str]) -> None:
+        job = {"machine": about["machine"], "patterns": exactly(chosen), "number": number, "cells": len(chosen)}
+        sides[which].ask(do="round", **job)
 
     for side in sides:
         side.ask(do="start", rounds=rounds, **about)
     begun = time.monotonic()
-    for number in range(rounds):
-        take(number, cells)
+    turns = [(number, which) for number in range(rounds) for which in order(number)]
+    for done, (number, which) in enumerate(turns, start=1):
+        take(number, which, cells)
+        show(done * len(cells))
     took = time.monotonic() - begun
     for number in range(rounds, 2 * rounds):
         base, new = (side.ask(do="calm", machine=about["machine"]) for side in sides)
@@ -166,7 +167,8 @@ def collect(
         if not lacking or time.monotonic() - begun > (1 + MORE) * took:
             break
         print(f"{len(lacking)} cells were not calm on both sides {min(rounds, ENOUGH)} times: another round of them")
-        take(number, [cell for cell in cells if cell in lacking])
+        for which in order(number):
+            take(number, which, [cell for cell in cells if cell in lacking])
     for side in sides:
         side.ask(do="finish", side=side.name, **about)
 

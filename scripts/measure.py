@@ -24,19 +24,17 @@ from analysis.cli import UserError, matcher
 from profiles import NEEDS_DEVICE, PROFILES, Profile, cells, exactly, select
 from session import apart, session
 from state import State
-from toolchains import installed, ledger
+from toolchains import environments, installed, ledger
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
-RESULTS_VARIABLE = "CONVERSION_RESULTS"  # the results directory that asv uses instead of asv.conf.json's
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
 PASSES = 2  # over the cells that were not calm, at the end of each round
 START = 4.0  # seconds that asv takes before it measures anything
 SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
-TAKEN = ("results", "history")  # in reports/, beside the directories of machines: as in analysis/results.py
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
@@ -53,7 +51,7 @@ def check_chosen(profile: str | None, machine: str | None, only: str | None) -> 
         raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
     if machine is not None and not NAME.fullmatch(machine):
         raise UserError(f"--machine {machine!r}: use letters, digits, dot, dash and underscore")
-    if machine in TAKEN:
+    if machine in installed.TAKEN:
         raise UserError(f"--machine {machine!r}: reports/{machine} is taken, choose another name")
     matcher(only)
 
@@ -119,7 +117,7 @@ def discover(machine: str, commit: str = "") -> dict[str, Any]:
     only = [f"{commit}^!"] if commit else []
     command = asv("run", *only, "--machine", machine, "--launch-method", LAUNCH, "--bench", "just-discover")
     with tempfile.TemporaryDirectory() as results:
-        done = apart(command, ROOT, {**os.environ, RESULTS_VARIABLE: results})
+        done = apart(command, ROOT, {**os.environ, environments.RESULTS_VARIABLE: results})
         if done.returncode:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
@@ -274,7 +272,7 @@ def round_of(
     for pattern in patterns:
         command += ["--bench", pattern]
     allowed = f"{max(0.0, patience[0]):.3f}/{patience[1]}"
-    own = {LOG_VARIABLE: str(state.log), PATIENCE_VARIABLE: allowed, RESULTS_VARIABLE: str(state.results)}
+    own = {LOG_VARIABLE: str(state.log), PATIENCE_VARIABLE: allowed, environments.RESULTS_VARIABLE: str(state.results)}
     with (
         tempfile.TemporaryFile("w+") as output,
         session(command, ROOT, {**os.environ, **own}, stdout=output, stderr=subprocess.STDOUT) as process,

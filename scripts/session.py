@@ -60,6 +60,12 @@ def apart(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def own_home(home: Path) -> dict[str, str]:
+    """The environment with a home of its own, where asv keeps its machines and git its settings, and none of ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
+    return {**kept, "HOME": str(home)}
+
+
 def last_words(done: "subprocess.CompletedProcess[str]") -> str:
     """The last line that a program complained in."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
@@ -67,10 +73,13 @@ def last_words(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def end(number: int) -> None:
-    """Kill the processes of a session, and those that they start meanwhile."""
-    if not hasattr(os, "killpg"):
+    """Kill the processes of a session, and those that they start meanwhile.
+
+    Where the system does not list them, the group of its first process, or that process alone.
+    """
+    if not Path("/proc/self/stat").is_file():
         with contextlib.suppress(OSError):
-            os.kill(number, signal.SIGTERM)
+            os.killpg(number, signal.SIGKILL) if hasattr(os, "killpg") else os.kill(number, signal.SIGTERM)
         return
     until = time.monotonic() + GRACE
     while time.monotonic() < until:
@@ -84,16 +93,13 @@ def end(number: int) -> None:
 
 
 def members(number: int) -> list[int]:
-    """The processes of a session that run; where the system does not list them, none but its first one's group."""
+    """The processes of a session that run, as Linux lists them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             state, _, _, belongs, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
             if int(belongs) == number and state not in "ZX":
                 found.append(int(path.parent.name))
-    if not Path("/proc/self/stat").is_file():
-        with contextlib.suppress(OSError):
-            os.killpg(number, signal.SIGKILL)
     return found
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import calm
-from analysis.cli import UserError
+from analysis.cli import UserError, put
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
@@ -52,7 +52,7 @@ class State:
     def start(self, record: Mapping[str, Any], results: Iterable[Path] = ()) -> None:
         """Begin a run anew. ``results`` of earlier runs, in reports/results/MACHINE, are what asv adds its own to."""
         self.finish()
-        (self.results).mkdir(parents=True)
+        self.results.mkdir(parents=True)
         self.log.touch()
         for path in results:
             if path.is_file():
@@ -108,7 +108,9 @@ class State:
             return False
         for suffix in ORDER:
             for path in sorted(whole.rglob(f"*{suffix}")):
-                replace(path, results / path.relative_to(whole))
+                target = results / path.relative_to(whole)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                put(target, path.read_text(encoding="utf-8"))
         self.finish()
         return True
 
@@ -119,19 +121,11 @@ class State:
 
     def finish(self) -> None:
         """Forget the run."""
-        for path in [*self.directory.glob("*")]:
+        for path in list(self.directory.glob("*")):
             if path.name.isdecimal() or path.name in (WORK, WHOLE):
                 shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.directory.rmdir()  # unless other runs lie below it
-
-
-def replace(path: Path, target: Path) -> None:
-    """Have ``target`` hold what ``path`` holds: all of it or nothing."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(target.name + ".new")
-    shutil.copyfile(path, fresh)
-    fresh.replace(target)
 
 
 @contextlib.contextmanager

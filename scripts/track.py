@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import measure
-import state
 from analysis import calm
 from analysis.cli import ONLY, Parser, UserError, put, run
 from profiles import PROFILES
 from profiles import cells as cells_in
 from session import apart
+from state import State, held
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
@@ -130,9 +130,9 @@ class Plan:
         """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
         return self.finished[0] if self.finished else self.tags[0]
 
-    def state(self, name: str) -> state.State:
+    def state(self, name: str) -> State:
         """What is measured so far of one toolchain."""
-        return state.State(self.directory / name)
+        return State(self.directory / name)
 
 
 def planned(chosen: argparse.Namespace, machine: str) -> Plan:
@@ -152,7 +152,7 @@ def planned(chosen: argparse.Namespace, machine: str) -> Plan:
         if chosen.resume:
             print("nothing to resume: a new run")
         for path in directory.glob("*/"):
-            left = state.State(path)
+            left = State(path)
             if not left.publish(measure.RESULTS):  # what is whole is not lost
                 left.finish()
         fresh.save()
@@ -288,7 +288,7 @@ class Tracker:
         state.begin()
         command = measure.asv("run", f"{toolchain.tag}^!", "--machine", self.machine)
         command += [part for pattern in patterns for part in ("--bench", pattern)]
-        apart(command, measure.ROOT, {**os.environ, measure.RESULTS_VARIABLE: str(state.results)})
+        apart(command, measure.ROOT, {**os.environ, environments.RESULTS_VARIABLE: str(state.results)})
         whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
         state.save(record)
         if whole:
@@ -329,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     measure.check_asv()
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    with state.held(measure.ROOT / ".asv" / "runs" / machine):
+    with held(measure.ROOT / ".asv" / "runs" / machine):
         return track(chosen, machine)
 
 

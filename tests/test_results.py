@@ -374,10 +374,3 @@ def test_a_sample_that_is_missing_is_no_single_process(results):
     path.write_text(json.dumps(file))
     with pytest.raises(UserError, match="samples, and a process takes"):
         load(results)
-
-
-def test_names_that_are_taken_are_the_same_in_measuring():
-    import measure
-    from analysis import results
-
-    assert measure.TAKEN == results.TAKEN

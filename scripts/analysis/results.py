@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from toolchains import ledger
+from toolchains import installed, ledger
 
 from . import calm
 from .cli import UserError
@@ -27,7 +27,6 @@ NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
     *("benchmark", "family", "group", "method", "cell"),
 )
-TAKEN = ("results", "history")  # in reports/, beside the directories of machines
 TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
@@ -108,7 +107,7 @@ def machines(results: Path) -> list[str]:
     if not found:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
     for name in found:
-        if name in TAKEN or not name.isprintable():
+        if name in installed.TAKEN or not name.isprintable():
             raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
     return found
 

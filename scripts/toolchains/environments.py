@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
+RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names the results directory of a run that is not whole yet, for the plugin
 KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every whole environment; its time is that of the last use
 USERS = "users"  # a directory in it, with a file for each process that uses it, named by its number

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from .ledger import Toolchain, identify
 
+TAKEN = ("results", "history")  # in reports/, beside the directories of machines: no names of machines
+
 
 def toolchain(path: list[str] | None = None) -> Toolchain:
     """The torch, with its build variant, and numpy that the running interpreter or the directories ``path`` hold.

@@ -27,7 +27,6 @@ CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
 LEDGER = Path(".asv/ledger")
 RESULTS = Path("reports/results")
-RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names another results directory: that of a run that is not whole yet
 OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the histories that were measured
 
 
@@ -87,10 +86,10 @@ def setup() -> None:
     environment = ledger.git_environment(os.environ)
     os.environ.clear()  # asv asks git, too
     os.environ.update(environment)
-    if RESULTS_VARIABLE in os.environ:
+    if environments.RESULTS_VARIABLE in os.environ:
         # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
         save = Machine.save
-        Machine.save = lambda machine, results_dir: save(machine, os.environ[RESULTS_VARIABLE])
+        Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = installed.machine_name(os.cpu_count() or 1)
     register(Machine.hardcoded_machine_name)
     here = installed.here()  # asv show, compare and publish, and runs of other releases, need no torch
@@ -153,7 +152,7 @@ class ToolchainEnvironment(environment.Environment):
         self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [ledger.HERE]
-        conf.results_dir = os.environ.get(RESULTS_VARIABLE, conf.results_dir)
+        conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
         self._here = installed.here()
         self._executable = sys.executable
         self._keep = environments.keep(conf.keep_environments)
