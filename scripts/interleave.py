@@ -176,6 +176,10 @@ def collect(
 # --- what a side's own Python does -----------------------------------------------------------------------------------
 
 
+def silent(done: int, more: float = 0.0) -> None:
+    """A side does not tell how far it is: who asks it does."""
+
+
 def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
     import measure
@@ -210,9 +214,7 @@ def serve(job: dict[str, Any]) -> Any:
     if job["do"] == "round":
         number, cells = job["number"], job["cells"]
         # nothing is taken again: the other side's process that ran beside it would be long gone
-        measure.take_round(
-            record, state, number, job["patterns"], cells, lambda done: None, commit, append=number > 0, again=False
-        )
+        measure.take_round(record, state, number, job["patterns"], cells, silent, commit, number > 0, again=False)
         return None
     if job["do"] == "calm":
         lines = calm.timed(state.lines())

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from analysis import calm
 from analysis.cli import UserError, matcher
@@ -216,38 +217,50 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
+class Show(Protocol):
+    """Takes how many processes are done, and the seconds for cells that are just taken once more."""
+
+    def __call__(self, done: int, more: float = 0.0) -> None: ...
+
+
 @contextlib.contextmanager
-def progress(total: int, title: str) -> Iterator[Any]:
+def progress(total: int, title: str) -> Iterator[Show]:
     """A callable that takes the number of processes done: a bar with time left, or a line now and then.
 
     The time left is by the mean since the start: between toolchains that are measured others are installed.
     """
     start = shown = time.monotonic()
     finished = False
+
+    def share_and_left(done: int, more: float) -> tuple[int, float]:
+        share = 100 * min(done, total) // total
+        return min(share, 99) if more else share, (time.monotonic() - start) * (total - done) / max(done, 1) + more
+
     try:
         from rich.progress import BarColumn, Progress, TextColumn
     except ImportError:
         Progress = None  # type: ignore[assignment, misc]
     if Progress is not None and sys.stdout.isatty():
-        text = TextColumn("{task.percentage:>3.0f} %{task.fields[left]}")
+        text = TextColumn("{task.fields[share]:>3} %{task.fields[left]}")
         with Progress(TextColumn("{task.description}"), BarColumn(), text) as bar:
-            task = bar.add_task(title, total=total, left="")
+            task = bar.add_task(title, total=total, share=0, left="")
 
-            def move(done: int) -> None:
-                left = (time.monotonic() - start) * (total - done) / done if done else 0
-                bar.update(task, completed=min(done, total), left=f"  {duration(left)} left" if left > 0 else "")
+            def move(done: int, more: float = 0.0) -> None:
+                share, left = share_and_left(done, more)
+                words = f"  {duration(left)} left" if done and left > 0 else ""
+                bar.update(task, completed=min(done, total), share=share, left=words)
 
             yield move
         return
 
-    def line(done: int) -> None:
+    def line(done: int, more: float = 0.0) -> None:
         nonlocal shown, finished
         now = time.monotonic()
-        last = done >= total and not finished
+        last = done >= total and not more and not finished
         if done and (now - shown > 15 and not finished or last):
             shown, finished = now, last
-            left = (now - start) * (total - done) / done
-            print(f"{title}: {100 * done // total} %, {duration(left)} left", flush=True)
+            share, left = share_and_left(done, more)
+            print(f"{title}: {share} %, {duration(left)} left", flush=True)
 
     yield line
 
@@ -417,11 +430,11 @@ def take_rounds(
     state: State,
     cells: Cells,
     rounds: int,
-    show: Callable[[int], None],
+    show: Show,
     commit: str = "",
     append: bool = False,
 ) -> None:
-    """Take the rounds that ``record`` still lacks, each a step; ``show`` takes the processes done so far.
+    """Take the rounds that ``record`` still lacks, each a step; ``show`` is told how far it is, as of ``progress``.
 
     ``append`` keeps the samples that were there before the first round, too.
     """
@@ -442,7 +455,7 @@ def take_round(
     number: int,
     patterns: Sequence[str],
     processes: int,
-    show: Callable[[int], None],
+    show: Show,
     commit: str,
     append: bool,
     again: bool = True,
@@ -459,9 +472,14 @@ def take_round(
     started, left = time.monotonic(), patience - record["waited"]
     machine = record["machine"]
 
+    def logged() -> int:
+        return sum(1 for _ in state.log.open(encoding="utf-8")) - before
+
     def advance() -> None:
-        logged = sum(1 for _ in state.log.open(encoding="utf-8")) - before
-        show(number * processes + min(logged, processes))
+        show(number * processes + min(logged(), processes))
+
+    def advance_again(earlier: int, seconds: Sequence[float]) -> None:
+        show((number + 1) * processes, sum(seconds[logged() - earlier :]))
 
     round_of(patterns, machine, state, advance, append, commit, (WITHIN * left if again else left, processes))
     state.mark(lambda cell: number)
@@ -469,11 +487,13 @@ def take_round(
     for _ in range(PASSES if again else 0):
         lines = calm.timed(state.lines())
         lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
-        retaken = _affordable(lacking, {calm.name_of(line): line["took"] for line in lines}, left)
+        took = {calm.name_of(line): line["took"] for line in lines}
+        retaken = _affordable(lacking, took, left)
         if not retaken:
             break
         begun = time.monotonic()
-        round_of(exactly(retaken), machine, state, lambda: None, True, commit, (left, len(retaken)))
+        told = partial(advance_again, logged(), [took[cell] for cell in retaken])
+        round_of(exactly(retaken), machine, state, told, True, commit, (left, len(retaken)))
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun
     record["patience"], record["waited"] = round(patience, 1), round(patience - left, 1)

@@ -20,7 +20,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -178,7 +178,7 @@ class Tracker:
         self.known = {toolchain.tag: toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package)}
         self.here = installed.here()
         self.benchmarks: dict[str, Any] = {}
-        self.show: Callable[[int], None] = print  # takes the processes done so far
+        self.show: measure.Show
         self.done = 0
 
     def run(self) -> None:
@@ -242,7 +242,7 @@ class Tracker:
 
     def take(self, tag: str, again: bool) -> None:
         """Install one toolchain, take its rounds and file their record."""
-        plan, toolchain, done = self.plan, self.known[tag], self.done
+        plan, toolchain, before = self.plan, self.known[tag], self.done
         python, found = self.prepare(toolchain)
         state = plan.state("again" if again else tag)
         if state.publish(measure.RESULTS):
@@ -255,8 +255,8 @@ class Tracker:
             state.start(record, [self.result_file(toolchain)])
         cells = self.cells(record["settings"]["device"])
 
-        def show(count: int) -> None:
-            self.show(done + count)
+        def show(done: int, more: float = 0.0) -> None:
+            self.show(before + done, more)
 
         measure.take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
         if again:

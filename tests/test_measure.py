@@ -37,7 +37,7 @@ def line(cell, slow=False, waited=0.0, took=0.1):
 def machine(tmp_path, monkeypatch):
     """A function: rounds of an asv that logs what ``slow(cell, attempt)`` says; its calls, the state, the record."""
 
-    def take(slow, rounds=1, took=0.1, again=True, budget=1000.0):
+    def take(slow, rounds=1, took=0.1, again=True, budget=1000.0, show=lambda done, more=0.0: None):
         attempts, calls = {}, []
 
         def round_of(patterns, machine, state, advance, append, commit="", patience=(0.0, 0)):
@@ -48,6 +48,8 @@ def machine(tmp_path, monkeypatch):
                 for cell in chosen:
                     attempts[cell] = attempts.get(cell, 0) + 1
                     file.write(json.dumps(line(cell, slow(cell, attempts[cell]), took=took)) + "\n")
+                    file.flush()
+                    advance()
 
         monkeypatch.setattr(measure, "round_of", round_of)
         monkeypatch.setattr(measure, "PATIENCE", budget / len(CELLS) / rounds)
@@ -55,9 +57,8 @@ def machine(tmp_path, monkeypatch):
         record = {"rounds": 0, "seconds": 0.0, "patience": 0.0, "waited": 0.0, "machine": "box"}
         state.start(record)
         for number in range(rounds):
-            measure.take_round(
-                record, state, number, [r"^toy\.Toy.*"], len(CELLS), lambda done: None, "", number > 0, again
-            )
+            chosen = [r"^toy\.Toy.*"]
+            measure.take_round(record, state, number, chosen, len(CELLS), show, "", number > 0, again)
         return calls, state, record
 
     return take
@@ -94,6 +95,18 @@ def test_budget_is_kept(machine):
     assert calls[1][0] == 5
     calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=measure.START + 1.0)
     assert len(calls) == 1, "no time for one"
+
+
+def test_progress_tells_of_cells_that_are_taken_once_more(machine, capsys):
+    """Not "100 %, 0 s left" for a minute: that minute is said."""
+    told = []
+    machine(lambda cell, attempt: cell in CELLS[:3], took=2.0, show=lambda done, more=0.0: told.append((done, more)))
+    assert [more for done, more in told if done == len(CELLS)][-3:] == [4.0, 2.0, 0.0]
+    with measure.progress(60, "measuring") as show:
+        show(60, 20.0)
+        assert capsys.readouterr().out == ""  # nothing to say yet: neither the end nor a quarter of a minute
+        show(60)
+        assert capsys.readouterr().out == "measuring: 100 %, 0 s left\n"
 
 
 def test_patience_of_a_round_leaves_some_for_its_end(machine):
