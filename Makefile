@@ -1,6 +1,8 @@
 # make bench            measure torch and numpy of requirements.txt on this machine, build the page, print the answers
 # make bench-here       the same for the torch and numpy you already have: make bench-here PYTHON=python3
 # make test             lint and all tests
+# make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
+# make test-newest      the same with the newest there are; both take some minutes, and a PYTHON=...
 # make report           build the pages of all machines, and of their histories, from reports/results
 # make benchmarks.json  describe benchmarks/ anew in reports/results, after a change there
 # make check            is the suite's timing honest here? compares it with torch.utils.benchmark
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 ARGS ?=
 
-.PHONY: bench bench-here test lint report benchmarks.json check clean
+.PHONY: bench bench-here test test-oldest test-newest lint report benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
@@ -24,6 +26,11 @@ bench-here: .venv-report/installed
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
+
+test-oldest: PYTHON = python3.10
+test-newest: PYTHON = python3.13
+test-oldest test-newest: test-%: .venv-%/installed
+	.venv-$*/bin/python -m pytest -s tests/test_contracts.py tests/quick_run.py $(ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -40,7 +47,7 @@ check: $(VENV)/installed
 	$(BIN)/python scripts/check_timing.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-report .asv
+	rm -rf $(VENV) .venv-report .venv-oldest .venv-newest .asv
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
@@ -58,3 +65,12 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 	$(PYTHON) -m venv .venv-report
 	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy matplotlib jinja2 rich
 	@touch $@
+
+# Of the suite's own requirements all but what is measured and what lints
+.venv-oldest/installed .venv-newest/installed: .venv-%/installed: tests/%.txt requirements.txt tests/requirements.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	grep -hvE '^(torch|numpy|-r|ruff|mypy)' requirements.txt tests/requirements.txt > $(@D)/rest.txt
+	$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade -r tests/$*.txt -r $(@D)/rest.txt
+	@touch $@
+
+.venv-newest/installed: newest-releases  # looked for anew each time
