@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""How long does a report of many result files take, and how much memory? Prints seconds and GB for each number of files.
+
+    python scripts/check_report.py                      20 and 200 files
+    python scripts/check_report.py --files 200 2000     is the cost of ten times as many ten times as large?
+
+The files are copies of the largest one in reports/results, one machine's, under as many names. Seconds are those of the
+processor, which a busy machine does not lengthen as much as those of the clock beside them.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.cli import Parser, UserError, run
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "reports" / "results"
+
+
+def largest() -> Path:
+    """The largest result file, whose run record lies beside it."""
+    found = [path for path in RESULTS.glob("*/*.json") if path.with_suffix(".jsonl").is_file()]
+    if not found:
+        raise UserError(f"{RESULTS} holds no results; python scripts/run.py makes some")
+    return max(found, key=lambda path: path.stat().st_size)
+
+
+def copies(source: Path, count: int, results: Path) -> int:
+    """As many result files with their records and samples in an empty directory; how many bytes they have."""
+    machine = results / source.parent.name
+    machine.mkdir(parents=True)
+    (results / "benchmarks.json").write_bytes((RESULTS / "benchmarks.json").read_bytes())
+    file = json.loads(source.read_text(encoding="utf-8"))
+    record = json.loads(source.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    samples = source.with_suffix(".ndjson")
+    for number in range(count):
+        file["commit_hash"] = f"{number:040x}"
+        record["toolchain"]["tag"] = f"torch-{number}"
+        path = machine / source.name.replace(source.name.partition("-")[0], f"{number:08x}")
+        path.write_text(json.dumps(file), encoding="utf-8")
+        path.with_suffix(".jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+        if samples.is_file():
+            path.with_suffix(".ndjson").write_bytes(samples.read_bytes())
+    return sum(path.stat().st_size for path in machine.iterdir())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--files", type=int, nargs="+", default=[20, 200], help="result files (default: 20 200)")
+    chosen = parser.parse_args(argv)
+    if min(chosen.files) < 1 or not hasattr(os, "wait4"):
+        raise UserError("--files takes whole numbers from 1, on a system that says what a process used")
+    source = largest()
+    print(f"copies of {source.name}, {source.stat().st_size / 1e6:.2f} MB")
+    print(f"{'files':>6} {'MB':>7} {'processor':>10} {'clock':>8} {'memory':>8}")
+    for count in chosen.files:
+        with tempfile.TemporaryDirectory() as place:
+            size = copies(source, count, Path(place, "results"))
+            script = [sys.executable, str(ROOT / "scripts" / "report.py")]
+            command = [*script, "--results", str(Path(place, "results")), "--output", str(Path(place, "pages"))]
+            before = os.times().elapsed
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            _, status, used = os.wait4(process.pid, 0)
+            took = os.times().elapsed - before
+            if status:
+                raise UserError(f"report.py failed on {count} files: {shlex.join(command)}")
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+        seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss * unit
+        print(f"{count:6} {size / 1e6:7.1f} {seconds:8.1f} s {took:6.1f} s {memory / 1e9:5.2f} GB", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
