@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long does a report of many result files take, and how much memory? Prints seconds and GB for each number of files.
+"""How long does a report of many result files take, and how much memory?
 
     python scripts/check_report.py                      20 and 200 files
     python scripts/check_report.py --files 200 2000     is the cost of ten times as many ten times as large?

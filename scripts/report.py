@@ -81,7 +81,7 @@ def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, 
     those of the files ``elsewhere``, which have a page of their own."""
     found: dict[str, str] = {}
     for table in (results.processes, results.values, results.missing):
-        found.update(zip(table["file"], table["toolchain"]))
+        found.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
     whole = [record for record in results.runs if record["file"] in found and not record.get("failed")]
     # a history's last run is its first toolchain again: the page is about what was measured for its own sake
     chosen = [record for record in whole if record.get("profile") != "tracking"] or whole

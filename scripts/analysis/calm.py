@@ -92,19 +92,24 @@ def floors(lines: Iterable[Line]) -> dict[str, float]:
 @dataclass(frozen=True)
 class Process:
     """What is used of one process of a cell. samples in seconds a call: the calm ones where it counts as calm, else
-    all; wanted: how many it was to take; run: when the run began that it is of."""
+    all; calm: None where nobody watched; wanted: how many it was to take; run: when the run began that it is of."""
 
     samples: Sequence[float]
-    calm: bool
+    calm: bool | None
     wanted: int
     number: int
     run: str = ""
 
     @property
+    def quantile(self) -> float:
+        """Which of its samples its figure is."""
+        return UNWATCHED if self.calm is None else QUANTILE
+
+    @property
     def seconds(self) -> float:
-        """Its figure: the QUANTILE of the samples."""
+        """Its figure."""
         ordered = sorted(self.samples)
-        place = QUANTILE * (len(ordered) - 1)
+        place = self.quantile * (len(ordered) - 1)
         low, part = int(place), place % 1
         return ordered[low] if not part else ordered[low] + part * (ordered[low + 1] - ordered[low])
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,6 @@ class Results:
                processes the others are left out, of one without all but the fastest sample
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
-    samples    row label in `processes` -> the samples in seconds that the row rests on
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
     benchmarks asv's own description of every benchmark
@@ -72,7 +71,6 @@ class Results:
     processes: pd.DataFrame
     values: pd.DataFrame
     missing: pd.DataFrame
-    samples: Mapping[int, np.ndarray]
     runs: list[dict[str, Any]]
     contracts: Mapping[tuple[str, str], dict[str, Any]]
     benchmarks: Mapping[str, dict[str, Any]]
@@ -141,25 +139,19 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
             raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
     runs: list[dict[str, Any]] = []
-    tables: tuple[list, list, list] = ([], [], [])
-    samples: list[np.ndarray] = []
+    tables = Tables(benchmarks)
     unknown: dict[tuple[str, str], int] = {}
     for path in paths:
         records = read_runs(path.with_suffix(".jsonl"))
         runs += records
-        _load_file(path, records, watched_in(path), benchmarks, tables, samples, unknown, toolchain)
-    if not any(tables):
+        _load_file(path, records, watched_in(path), tables, unknown, toolchain)
+    if not any((tables.timed, tables.counted, tables.missing)):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
-    processes, values, missing = (
-        pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*NAMES, *PARAMETERS, "version", *own])
-        for rows, own in zip(tables, (TIMING, COUNTING, MISSING))
-    )
     return Results(
-        processes=processes,
-        values=values,
-        missing=missing,
-        samples=dict(enumerate(samples)),
+        processes=tables.timed.frame(),
+        values=tables.counted.frame(),
+        missing=tables.missing.frame(),
         runs=sorted(runs, key=lambda record: str(record.get("started"))),
         contracts=contracts,
         benchmarks=benchmarks,
@@ -231,22 +223,90 @@ def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str]
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
 
-def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
-    """Name, parameters and place of each cell of a benchmark, as the result file has them."""
-    params = row["params"] or []
-    for index, spellings in enumerate(itertools.product(*params)):
-        cell = f"{benchmark['name']}({', '.join(spellings)})" if params else benchmark["name"]
-        values = (ast.literal_eval(spelling) for spelling in spellings)
-        yield cell, dict(zip(benchmark["param_names"], values)), index
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a benchmark. names: asv's; columns: parameter -> its value in each cell; samples: how many a process
+    takes of each, where benchmarks.json says so."""
+
+    names: Sequence[str]
+    columns: Mapping[str, Sequence[Any]]
+    samples: Sequence[int | None]
+
+
+def _grid(benchmark: Mapping[str, Any], params: Sequence[Sequence[str]]) -> Grid:
+    """The cells of a benchmark as a result file lists its parameters; benchmarks.json may list others by now."""
+    check(benchmark, BENCHMARK, list(BENCHMARK))
+    name, names, taken = benchmark["name"], benchmark["param_names"], benchmark.get("samples_per_process", [])
+    if len(params) != len(names):
+        raise ValueError(f"{name} has {len(params)} parameters")
+    if min(taken, default=1) < 1:
+        raise ValueError(f"samples_per_process of {name} holds {min(taken)}")
+    known = dict(zip(itertools.product(*benchmark["params"]), taken))
+    every = list(itertools.product(*params))
+    values = itertools.product(*([ast.literal_eval(spelling) for spelling in spellings] for spellings in params))
+    return Grid(
+        [f"{name}({', '.join(spellings)})" if params else name for spellings in every],
+        dict(zip(names, map(list, zip(*values)))),
+        [known.get(spellings) for spellings in every],
+    )
+
+
+class Rows:
+    """A table that grows, kept by column: what all cells of a benchmark in a file have in common is kept once."""
+
+    def __init__(self, own: Sequence[str]) -> None:
+        self.blocks: list[tuple[Mapping[str, str], Grid, list[int]]] = []
+        self.own: dict[str, list[Any]] = {name: [] for name in own}
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks)
+
+    def add(self, labels: Mapping[str, str], grid: Grid, places: list[int], *own: Sequence[Any]) -> None:
+        """Rows of a benchmark in a file: what they share, which cells they are of, a column for each of their own."""
+        if places:
+            self.blocks.append((labels, grid, places))
+            for column, values in zip(self.own.values(), own):
+                column += values
+
+    def frame(self) -> pd.DataFrame:
+        """The table, with the columns in the order in which Results names them."""
+        found = {name: None for _, grid, _ in self.blocks for name in grid.columns}
+        more = [name for name in found if name not in PARAMETERS]
+        columns: dict[str, Any] = {}
+        for name in (*NAMES, *PARAMETERS, *more, "version"):
+            empty = None if name in PARAMETERS else math.nan
+            parts: list[list[Any]] = []
+            for labels, grid, places in self.blocks:
+                if name in labels:
+                    parts.append([labels[name]] * len(places))
+                else:
+                    known = grid.names if name == "cell" else grid.columns.get(name)
+                    parts.append([known[place] for place in places] if known else [empty] * len(places))
+            columns[name] = pd.Series(list(itertools.chain.from_iterable(parts)))
+        return pd.DataFrame({**columns, **self.own})
+
+
+class Tables:
+    """What the result files hold, as it is read."""
+
+    def __init__(self, benchmarks: Mapping[str, dict[str, Any]]) -> None:
+        self.benchmarks = benchmarks
+        self.timed, self.counted, self.missing = Rows(TIMING), Rows(COUNTING), Rows(MISSING)
+        self._grids: dict[Any, Grid] = {}
+
+    def grid(self, name: str, params: Sequence[Sequence[str]] | None) -> Grid:
+        """The cells of a benchmark; most files list them alike."""
+        key = name, tuple(map(tuple, params or []))
+        if key not in self._grids:
+            self._grids[key] = _grid(self.benchmarks[name], key[1])
+        return self._grids[key]
 
 
 def _load_file(
     path: Path,
     records: list[dict[str, Any]],
     watched: Watched,
-    benchmarks: Mapping[str, dict[str, Any]],
-    tables: tuple[list, list, list],
-    samples: list[np.ndarray],
+    tables: Tables,
     unknown: dict[tuple[str, str], int],
     toolchain: str | None,
 ) -> None:
@@ -276,11 +336,11 @@ def _load_file(
         }
         columns = file["result_columns"]
         for name, entries in file["results"].items():
-            if name in benchmarks:
-                if benchmarks[name]["name"] != name:
+            if name in tables.benchmarks:
+                if tables.benchmarks[name]["name"] != name:
                     raise KeyError(name)
                 row = dict(zip(columns, entries))
-                _load_benchmark(benchmarks[name], row, watched, rounds, common, reasons, tables, samples)
+                _load_benchmark(tables.benchmarks[name], row, watched, rounds, common, reasons, tables)
             else:
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
@@ -312,62 +372,75 @@ def _load_benchmark(
     row: dict[str, Any],
     watched: Watched,
     rounds: int,
-    common: dict[str, Any],
+    common: Mapping[str, str],
     reasons: Mapping[str, str],
-    tables: tuple[list, list, list],
-    samples: list[np.ndarray],
+    tables: Tables,
 ) -> None:
-    processes, values, missing = tables
-    check(benchmark, BENCHMARK, list(BENCHMARK))
     check(row, {"version": str}, ["version"])
-    family, group, method = (benchmark["name"].split(".") + ["", ""])[:3]
-    names = {**common, "benchmark": benchmark["name"], "family": family, "group": group, "method": method}
-    timed = benchmark["type"] == "time"
-    if len(row["params"] or []) != len(benchmark["param_names"]):
-        raise ValueError(f"{benchmark['name']} has {len(row['params'] or [])} parameters")
-    if min(benchmark.get("samples_per_process", []), default=1) < 1:
-        raise ValueError(f"samples_per_process of {benchmark['name']} holds {min(benchmark['samples_per_process'])}")
-    each = dict(zip(map(tuple, itertools.product(*benchmark["params"])), benchmark.get("samples_per_process", [])))
-    results, taken, numbers = row["result"], row.get("samples"), row.get("stats_number")
-    for cell, parameters, index in _cells(benchmark, row):
-        value = results[index] if results else None
-        labels = {**names, "cell": cell, **dict.fromkeys(PARAMETERS), **parameters, "version": row["version"]}
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            if value is None or cell in reasons:
-                status = "failed" if value is None else "skipped"
-                missing.append({**labels, "status": status, "reason": reasons.get(cell, "")})
-            continue  # any other NaN: not part of a run
-        if not timed:
-            if not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise TypeError(f"{cell} is {value!r}")
-            values.append({**labels, "value": value, "unit": benchmark["unit"]})
+    name, version = benchmark["name"], row["version"]
+    family, group, method = (name.split(".") + ["", ""])[:3]
+    labels = {**common, "benchmark": name, "family": family, "group": group, "method": method, "version": version}
+    grid = tables.grid(name, row["params"])
+    results = row["result"] or [None] * len(grid.names)
+    if len(results) != len(grid.names):
+        raise ValueError(f"{name} has {len(results)} results, and {len(grid.names)} cells")
+    if len(results) != len(grid.names):
+        raise ValueError(f"{name} has {len(results)} results, and {len(grid.names)} cells")
+    there = [place for place, value in enumerate(results) if value is not None and value == value]
+    # any other NaN: not part of a run
+    absent = [n for n, value in enumerate(results) if value is None or (value != value and grid.names[n] in reasons)]
+    status = ["failed" if results[place] is None else "skipped" for place in absent]
+    tables.missing.add(labels, grid, absent, status, [reasons.get(grid.names[place], "") for place in absent])
+    if benchmark["type"] != "time":
+        for place in there:
+            if not isinstance(results[place], (int, float)) or not math.isfinite(results[place]):
+                raise TypeError(f"{grid.names[place]} is {results[place]!r}")
+        values = [results[place] for place in there]
+        tables.counted.add(labels, grid, there, values, [benchmark["unit"]] * len(there))
+        return
+    samples, numbers = row.get("samples") or results, row.get("stats_number")
+    found: list[tuple[int, int, calm.Process]] = []
+    for place in there:
+        cell, raw = grid.names[place], samples[place]
+        raw = raw if isinstance(raw, list) and raw else [results[place]]
+        if not all(0 < sample < math.inf for sample in raw):
+            raise ValueError(f"{cell} took {min(raw)} to {max(raw)} seconds")
+        own = watched.processes.get(cell)
+        if own and watched.taken[cell].issuperset(raw):
+            found += [(place, number, process) for number, process in own.items()]
             continue
-        raw = np.asarray(taken[index] if taken and taken[index] else [value], dtype=float)
-        if not (np.isfinite(raw) & (raw > 0)).all():
-            raise ValueError(f"{cell} took {raw.min()} to {raw.max()} seconds")
-        own = watched.processes.get(cell, {})
-        if own and watched.taken[cell].issuperset(raw.tolist()):
-            found: list[tuple[int, np.ndarray, int, int, bool | None, str]] = [
-                (number, np.asarray(process.samples), process.wanted, process.number, process.calm, process.run)
-                for number, process in own.items()
-            ]
-        else:  # of a run by hand, or of a suite that took no pulses
-            size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
-            if row["version"] != benchmark.get("version") and rounds:
-                size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
-            if rounds and len(raw) > size and len(raw) % size:
-                raise ValueError(f"{cell} has {len(raw)} samples, and a process takes {size}")
-            parts = raw.reshape(-1, size) if len(raw) % size == 0 else raw.reshape(1, -1)
-            calls = int(numbers[index]) if numbers else 1
-            if calls < 1:
-                raise ValueError(f"{cell} made {calls} calls a sample")
-            found = [(number, part, len(part), calls, None, "") for number, part in enumerate(parts)]
-        for process, part, wanted, calls, quiet, run in found:
-            figure, middle = np.quantile(part, (calm.UNWATCHED if quiet is None else calm.QUANTILE, 0.5))
-            timing = {"process": process, "seconds": figure, "median": middle}
-            timing |= {"samples": wanted, "number": calls, "calm": quiet, "run": run}
-            processes.append({**labels, **timing})
-            samples.append(part)
+        # of a run by hand, or of a suite that took no pulses
+        size = grid.samples[place] or len(raw)
+        if version != benchmark.get("version") and rounds:
+            size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
+        if rounds and len(raw) > size and len(raw) % size:
+            raise ValueError(f"{cell} has {len(raw)} samples, and a process takes {size}")
+        size = len(raw) if len(raw) % size else size
+        calls = int(numbers[place]) if numbers else 1
+        if calls < 1:
+            raise ValueError(f"{cell} made {calls} calls a sample")
+        for number, first in enumerate(range(0, len(raw), size)):
+            found.append((place, number, calm.Process(raw[first : first + size], None, size, calls)))
+    tables.timed.add(
+        labels,
+        grid,
+        [place for place, _, _ in found],
+        [number for _, number, _ in found],
+        *_figures([process for _, _, process in found]),
+        *([getattr(process, name) for _, _, process in found] for name in ("wanted", "number", "calm", "run")),
+    )
+
+
+def _figures(processes: Sequence[calm.Process]) -> tuple[list[float], list[float]]:
+    """The figure of each process and the median of its samples; many at once, for there are many of them."""
+    figures, medians = np.empty(len(processes)), np.empty(len(processes))
+    alike: dict[tuple[int, float], list[int]] = {}
+    for place, process in enumerate(processes):
+        alike.setdefault((len(process.samples), process.quantile), []).append(place)
+    for (_, quantile), places in alike.items():
+        samples = np.array([processes[place].samples for place in places], dtype=float)
+        figures[places], medians[places] = np.quantile(samples, (quantile, 0.5), axis=1)
+    return figures.tolist(), medians.tolist()
 
 
 def summarize(processes: pd.DataFrame) -> pd.DataFrame:
