@@ -58,6 +58,7 @@ WARNS_EACH_TIME = "works, warns each time"
 UNMASKED = "drops the mask, silently"
 REAL_PART = "warns, drops the imaginary part"
 COUNTS = "counts of its unit, rounded, silently"
+UNCONVERTED = "gives it back as it is, silently"
 WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
 
@@ -204,6 +205,7 @@ _TENSOR_CLASS = (
 _BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
 _DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
+_PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
 _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
@@ -220,8 +222,16 @@ ROUTES = (
         needs="torch>=1.11",
         hazard="copies a 0-d array, shares any other",
     ),
+    _to_torch(
+        "torch.asarray(a, copy=False)",
+        ALIAS,
+        copies=("0-d",),
+        needs="torch>=1.11",
+        hazard="copies a 0-d array all the same, and raises where any other would have to be copied",
+    ),
     _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
     _to_torch("torch.tensor(a)", COPY, inputs=COPIES_FIRST, families=MAIN),
+    _to_torch("b.new_tensor(a)", COPY, inputs=COPIES_FIRST, caution="gives the dtype of b, whatever that of a"),
     _cast("torch.Tensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _cast("torch.FloatTensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _to_torch("torch.from_numpy(a).clone()", COPY, families=MAIN),
@@ -250,6 +260,13 @@ ROUTES = (
         },
         needs="torch>=1.10",
         hazard="reinterprets the bytes whatever they are, and flattens the shape",
+    ),
+    _to_torch(
+        "torch.utils.data.default_convert(a)",
+        ALIAS,
+        inputs={**FROM_NUMPY, **_each({UNCONVERTED: ["masked", "object", "object of numbers"]})},
+        needs="torch>=1.11",
+        hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
     ),
     _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
     _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
@@ -282,7 +299,15 @@ ROUTES = (
         inputs={**RESOLVED, "requires grad": DETACHES},
         copies=("conjugate view", "negative view"),
         needs="torch>=1.13",
-        hazard="shares memory or copies, depending on the tensor",
+        hazard=_PERHAPS_A_COPY,
+    ),
+    _to_numpy(
+        "t.resolve_conj().resolve_neg().numpy()",
+        ALIAS,
+        inputs=RESOLVED,
+        copies=("conjugate view", "negative view"),
+        needs="torch>=1.10",
+        hazard=_PERHAPS_A_COPY,
     ),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
@@ -313,6 +338,13 @@ ROUTES = (
         families=MAIN,
         needs="numpy>=1.23",
         hazard="a negative view (such as torch.imag of a conjugate) gets the wrong sign",
+    ),
+    _to_numpy(
+        "np.from_dlpack(t, copy=True)",
+        COPY,
+        inputs={**TO_DLPACK, "negative view": WORKS},
+        refuses={"bfloat16": "RuntimeError"},
+        needs="torch>=2.9 numpy>=2.1",
     ),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN),
     _to_numpy(

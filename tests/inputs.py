@@ -126,6 +126,8 @@ def _equal(numbers, found):
 
 def _lost(route, source, result):
     """What the result lacks of the source's numbers, in the catalogue's words; "" where nothing."""
+    if result is source:
+        return routes.UNCONVERTED
     numbers, found = plain(source), plain(result)
     if route.view:
         same = source.shape == found.shape and _equal(source.detach().view(torch.int16).numpy(), found)

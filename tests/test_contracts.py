@@ -193,6 +193,30 @@ def test_a_cast_of_dates_rounds_them():
     assert first == second == 1577836800  # seconds since 1970, of which float32 has every 128th
 
 
+def test_asarray_that_may_not_copy_raises_and_yet_copies_a_0d_array():
+    route = hazard("torch.asarray(a, copy=False)")
+    a = np.array(3.0)
+    assert not np.shares_memory(a, value(route.expression, a=a).numpy())
+    for needs_a_copy in (np.float64(3), [1.0, 2.0], np.ones(3)[::-1]):
+        with pytest.raises((RuntimeError, ValueError)):
+            value(route.expression, a=needs_a_copy)
+    with pytest.raises(ValueError, match="alias"):
+        value("torch.asarray(a, dtype=torch.float32, copy=False)", a=np.ones(3))
+
+
+def test_new_tensor_gives_the_dtype_of_the_other():
+    route = routes.find("b.new_tensor(a)", routes.NUMPY_TO_TORCH)
+    assert "dtype of b" in route.caution
+    result = value(route.expression, a=np.array([1.5, 2.5]), b=torch.ones(3, dtype=torch.int32))
+    assert result.dtype == torch.int32 and result.tolist() == [1, 2]
+
+
+def test_default_convert_gives_back_what_it_does_not_know():
+    route = hazard("torch.utils.data.default_convert(a)")
+    for a in (np.array(["x"]), np.array([None]), np.ma.array([1.0], mask=[True])):
+        assert value(route.expression, a=a) is a
+
+
 TENSOR_CLASSES = ("torch.Tensor(a)", "torch.FloatTensor(a)")
 
 
@@ -241,8 +265,9 @@ def test_from_dlpack_shares_read_only_memory_silently():
     assert route.inputs["negative strides"] == routes.ABORTS  # and test_awkward_source shows that
 
 
-def test_force_shares_or_copies():
-    route = hazard("t.numpy(force=True)", routes.TORCH_TO_NUMPY)
+@pytest.mark.parametrize("expression", ["t.numpy(force=True)", "t.resolve_conj().resolve_neg().numpy()"])
+def test_perhaps_a_copy(expression):
+    route = hazard(expression, routes.TORCH_TO_NUMPY)
     plain_one, conjugate = torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64).conj()
     assert value(route.expression, t=plain_one).ctypes.data == plain_one.data_ptr()
     assert value(route.expression, t=conjugate).ctypes.data != conjugate.data_ptr()
