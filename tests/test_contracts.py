@@ -126,6 +126,31 @@ def test_awkward_source(route, kind, isolated):
         assert shares == (may and route.memory_for(dtype, kind) == routes.ALIAS)
 
 
+REPEATED = {routes.NUMPY_TO_TORCH: "broadcast", routes.TORCH_TO_NUMPY: "expanded"}
+
+
+def repeated(route):
+    """One number that is every element."""
+    return SOURCES[route.direction][REPEATED[route.direction]](route)
+
+
+def aliases_repeated(route):
+    kind = REPEATED[route.direction]
+    memory = route.memory_for(semantics.dtype_name(repeated(route)), kind)
+    return memory == routes.ALIAS and route.inputs[kind] in (routes.WORKS, routes.WARNS)
+
+
+@pytest.mark.parametrize("route", list(filter(aliases_repeated, ONE)), ids=lambda r: r.expression)
+def test_a_write_to_an_alias_of_one_repeated_number_shows_in_all(route):
+    source = repeated(route)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the array is not writable: the tensor writes to it all the same
+        result = semantics.result_of(route, namespace(route, source))
+    result[0] = 7
+    assert result.tolist() == [7] * 8
+    assert route.view or plain(source).tolist() == [7] * 8
+
+
 @pytest.mark.parametrize("route", ONE, ids=lambda r: r.expression)
 def test_every_awkward_source_is_declared(route):
     assert set(route.inputs) == set(SOURCES[route.direction]) - {"ordinary"}

@@ -37,6 +37,7 @@ CONTRACT = {
     **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard", "caution"), str),
     **dict.fromkeys(("inputs", "refuses"), dict),
     "view": bool,
+    "copies": list,
 }
 RECORD = {
     **dict.fromkeys(
