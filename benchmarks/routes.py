@@ -50,34 +50,60 @@ SCALAR = "scalar"
 DEVICE_TREES = "device trees"
 MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
 
-# What a route does with an awkward source, beside the name of an exception
+# What a route does with an awkward source, beside the name of an exception. What loses something that its user may miss
+# says what; what reads one thing for another is plain wrong.
 WORKS = "works"
 WARNS = "works, warns once a process"
+WARNS_EACH_TIME = "works, warns each time"
+UNMASKED = "drops the mask, silently"
+REAL_PART = "warns, drops the imaginary part"
+COUNTS = "counts of its unit, rounded, silently"
+UNCONVERTED = "gives it back as it is, silently"
 WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
 
+
+def _each(outcomes):
+    """Source -> what happens, from what happens -> sources."""
+    return {source: does for does, sources in outcomes.items() for source in sources}
+
+
 # numpy→torch: what torch.from_numpy does, and everything that is built on it
-FROM_NUMPY = {
-    "read-only": WARNS,
-    "negative strides": "ValueError",
-    "byte-swapped": "ValueError",
-    "structured": "TypeError",
-    "object": "TypeError",
-}
-COPIES_FIRST = {**FROM_NUMPY, "read-only": WORKS}
-NUMPY_COPIES_FIRST = {**COPIES_FIRST, "negative strides": WORKS}
+FROM_NUMPY = _each(
+    {
+        WORKS: ["complex", "empty", "strided", "unaligned"],
+        WARNS: ["broadcast", "read-only"],
+        UNMASKED: ["masked"],
+        "ValueError": ["byte-swapped", "negative strides", "record field"],
+        "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
+    }
+)
+COPIES_FIRST = {**FROM_NUMPY, **_each({WORKS: ["broadcast", "read-only"]})}
+NUMPY_COPIES_FIRST = {**COPIES_FIRST, **_each({WORKS: ["negative strides", "record field"]})}
 DLPACK = {
-    "read-only": WORKS,
+    **_each({"BufferError": FROM_NUMPY}),
+    **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
+    "masked": UNMASKED,
     "negative strides": ABORTS,
-    "byte-swapped": "BufferError",
-    "structured": "BufferError",
-    "object": "BufferError",
 }
 # torch→numpy: what Tensor.numpy does
 RAISES = "RuntimeError"
 DETACHES = "detaches"
-NUMPY = {"requires grad": RAISES, "conjugate view": RAISES, "negative view": RAISES}
+NUMPY = _each(
+    {
+        WORKS: ["complex", "empty", "expanded", "strided"],
+        RAISES: ["conjugate view", "negative view", "requires grad"],
+        "TypeError": ["float8", "quantized", "sparse"],
+    }
+)
 DETACHED = {**NUMPY, "requires grad": DETACHES}
+RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
+TO_DLPACK = {
+    **NUMPY,
+    **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
+}
+# What routes of contiguous results copy: the layouts that people call them for
+NOT_CONTIGUOUS = ("strided", "transposed", "fortran")
 # torch has bfloat16 and NumPy has not
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
@@ -93,6 +119,7 @@ class Route:
     view          the result is a view of the source's bits as numbers of casts_to, so it shares memory all the same
     inputs        awkward source -> what happens: works, warns, an exception's name, ...
     refuses       dtype -> the exception it raises
+    copies        sources.LAYOUTS and awkward sources that it copies though its memory is alias
     families      the benchmarks that time it
     host_memory   transfers: states of the host memory at the far end that it can take
     needs         release it appeared in, such as "torch>=1.11"
@@ -108,6 +135,7 @@ class Route:
     view: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
+    copies: tuple[str, ...] = ()
     families: tuple[str, ...] = (CONVERSION,)
     host_memory: tuple[str, ...] = ()
     needs: str = ""
@@ -130,9 +158,9 @@ class Route:
             return kinds[kind]
         return self.casts_to or dtype
 
-    def memory_for(self, dtype):
-        """alias, copy or into for a source of ``dtype``."""
-        shares = self.view or self.result_dtype(dtype) == dtype
+    def memory_for(self, dtype, kind=""):
+        """alias, copy or into for a source of ``dtype``; ``kind`` is its layout, or what is awkward about it."""
+        shares = self.view or (self.result_dtype(dtype) == dtype and kind not in self.copies)
         return self.memory if shares or self.memory == INTO else COPY
 
     def contract(self):
@@ -148,8 +176,9 @@ def _to_numpy(expression, memory, inputs=NUMPY, refuses=NO_BFLOAT16, **promises)
     return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, refuses=refuses, **promises)
 
 
-def _cast(expression, memory=COPY, inputs=FROM_NUMPY, **promises):
-    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, families=(CASTING,), **promises)
+def _cast(expression, memory=COPY, inputs=FROM_NUMPY, families=(CASTING,), **promises):
+    inputs = {**inputs, "complex": REAL_PART}
+    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, families=families, **promises)
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
@@ -170,11 +199,13 @@ _TEMPORARY = "not contiguous: goes through a pageable temporary even when pinned
 _READ_TOO_EARLY = "reading the result before a synchronize gives garbage"
 
 _TENSOR_CLASS = (
-    "always gives float32: a complex source loses its imaginary part; takes a 0-d array of integers for a size and "
-    "gives that many uninitialised numbers"
+    "always gives float32: shares the memory of a source that is float32 already, and a complex one loses its "
+    "imaginary part; takes a 0-d array of integers for a size and gives that many uninitialised numbers"
 )
 _BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
+_DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
+_PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
 _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
@@ -184,12 +215,25 @@ ROUTES = (
     _to_torch("torch.from_numpy(a)", ALIAS, families=MAIN),
     _to_torch("torch.as_tensor(a)", ALIAS, families=MAIN),
     _to_torch(
-        "torch.asarray(a)", ALIAS, families=MAIN, needs="torch>=1.11", hazard="copies a 0-d array, shares any other"
+        "torch.asarray(a)",
+        ALIAS,
+        copies=("0-d",),
+        families=MAIN,
+        needs="torch>=1.11",
+        hazard="copies a 0-d array, shares any other",
+    ),
+    _to_torch(
+        "torch.asarray(a, copy=False)",
+        ALIAS,
+        copies=("0-d",),
+        needs="torch>=1.11",
+        hazard="copies a 0-d array all the same, and raises where any other would have to be copied",
     ),
     _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
     _to_torch("torch.tensor(a)", COPY, inputs=COPIES_FIRST, families=MAIN),
-    _to_torch("torch.Tensor(a)", ALIAS, casts_to="float32", hazard=_TENSOR_CLASS),
-    _to_torch("torch.FloatTensor(a)", ALIAS, casts_to="float32", hazard=_TENSOR_CLASS),
+    _to_torch("b.new_tensor(a)", COPY, inputs=COPIES_FIRST, caution="gives the dtype of b, whatever that of a"),
+    _cast("torch.Tensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
+    _cast("torch.FloatTensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _to_torch("torch.from_numpy(a).clone()", COPY, families=MAIN),
     _to_torch("torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN),
     _to_torch(
@@ -203,21 +247,26 @@ ROUTES = (
     _to_torch(
         "torch.from_dlpack(a, copy=True)",
         COPY,
-        inputs={**DLPACK, "negative strides": WORKS},
+        inputs={**DLPACK, **_each({WORKS: ["negative strides", "record field"]})},
         needs="torch>=2.9 numpy>=2.1",
     ),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
-            "read-only": WARNS,
-            "negative strides": "RuntimeError",
-            "byte-swapped": WRONG,
-            "structured": WRONG,
-            "object": WRONG,
+            **_each({WRONG: FROM_NUMPY, WORKS: ["complex", "unaligned"]}),
+            **_each({"RuntimeError": ["broadcast", "negative strides", "record field", "strided"]}),
+            **{"empty": "ValueError", "masked": UNMASKED, "read-only": WARNS},
         },
         needs="torch>=1.10",
         hazard="reinterprets the bytes whatever they are, and flattens the shape",
+    ),
+    _to_torch(
+        "torch.utils.data.default_convert(a)",
+        ALIAS,
+        inputs={**FROM_NUMPY, **_each({UNCONVERTED: ["masked", "object", "object of numbers"]})},
+        needs="torch>=1.11",
+        hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
     ),
     _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
     _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
@@ -225,11 +274,8 @@ ROUTES = (
         "np.copyto(b.numpy(), a)",
         INTO,
         inputs={
-            "read-only": WORKS,
-            "negative strides": WORKS,
-            "byte-swapped": WORKS,
-            "structured": "TypeError",
-            "object": "TypeError",
+            **_each({WORKS: FROM_NUMPY, "TypeError": ["datetime64", "object", "object of numbers", "structured"]}),
+            "masked": UNMASKED,
         },
     ),
     _to_torch(
@@ -237,11 +283,10 @@ ROUTES = (
         COPY,
         casts_to="python",
         inputs={
-            "read-only": WORKS,
-            "negative strides": WORKS,
-            "byte-swapped": WORKS,
+            **_each(
+                {WORKS: FROM_NUMPY, "RuntimeError": ["datetime64", "masked"], "TypeError": ["longdouble", "object"]}
+            ),
             "structured": WRONG,
-            "object": "TypeError",
         },
         per_element=True,
         hazard=_BY_ELEMENT,
@@ -251,9 +296,18 @@ ROUTES = (
     _to_numpy(
         "t.numpy(force=True)",
         ALIAS,
-        inputs={"requires grad": DETACHES, "conjugate view": WORKS, "negative view": WORKS},
+        inputs={**RESOLVED, "requires grad": DETACHES},
+        copies=("conjugate view", "negative view"),
         needs="torch>=1.13",
-        hazard="shares memory or copies, depending on the tensor",
+        hazard=_PERHAPS_A_COPY,
+    ),
+    _to_numpy(
+        "t.resolve_conj().resolve_neg().numpy()",
+        ALIAS,
+        inputs=RESOLVED,
+        copies=("conjugate view", "negative view"),
+        needs="torch>=1.10",
+        hazard=_PERHAPS_A_COPY,
     ),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
@@ -267,30 +321,37 @@ ROUTES = (
     _to_numpy("t.numpy().copy()", COPY, families=MAIN),
     _to_numpy("t.cpu().numpy().copy()", COPY),
     _to_numpy("t.cpu().detach().numpy().copy()", COPY, inputs=DETACHED),
-    _to_numpy(
-        "t.clone().numpy()",
-        COPY,
-        inputs={"requires grad": RAISES, "conjugate view": WORKS, "negative view": WORKS},
-        families=MAIN,
-    ),
+    _to_numpy("t.clone().numpy()", COPY, inputs=RESOLVED, families=MAIN),
     _to_numpy("np.asarray(t)", ALIAS, families=MAIN),
-    _to_numpy("np.array(t)", COPY, hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument"),
+    _to_numpy(
+        "np.array(t)",
+        COPY,
+        inputs={**NUMPY, **_each({WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]})},
+        hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
+    ),
     _to_numpy("t.__array__()", ALIAS),
     _to_numpy(
         "np.from_dlpack(t)",
         ALIAS,
-        inputs={"requires grad": "BufferError", "conjugate view": "BufferError", "negative view": WRONG},
+        inputs={**TO_DLPACK, "negative view": WRONG},
         refuses={"bfloat16": "RuntimeError"},
         families=MAIN,
         needs="numpy>=1.23",
         hazard="a negative view (such as torch.imag of a conjugate) gets the wrong sign",
+    ),
+    _to_numpy(
+        "np.from_dlpack(t, copy=True)",
+        COPY,
+        inputs={**TO_DLPACK, "negative view": WORKS},
+        refuses={"bfloat16": "RuntimeError"},
+        needs="torch>=2.9 numpy>=2.1",
     ),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN),
     _to_numpy(
         "np.array(t.tolist())",
         COPY,
         casts_to="python",
-        inputs={"requires grad": DETACHES, "conjugate view": WORKS, "negative view": WORKS},
+        inputs={**_each({WORKS: NUMPY, "RuntimeError": ["quantized", "sparse"]}), "requires grad": DETACHES},
         refuses={},
         per_element=True,
         hazard=_BY_ELEMENT,
@@ -301,14 +362,21 @@ ROUTES = (
     _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
     _cast(
         "torch.from_numpy(a.astype(np.float32))",
-        inputs={**NUMPY_COPIES_FIRST, "byte-swapped": WORKS, "object": "ValueError"},
+        inputs={
+            **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
+            **{"datetime64": COUNTS, "masked": UNMASKED},
+        },
+        caution=_DATES,
     ),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
     _to_numpy(
         "t.float().numpy()",
         ALIAS,
-        inputs={"requires grad": RAISES},
+        inputs={
+            **NUMPY,
+            **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
+        },
         refuses={},
         casts_to="float32",
         families=(BFLOAT16,),
@@ -317,7 +385,10 @@ ROUTES = (
     _to_numpy(
         "t.view(torch.int16).numpy()",
         ALIAS,
-        inputs={"requires grad": DETACHES},
+        inputs={
+            **DETACHED,
+            **_each({WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
+        },
         refuses={},
         casts_to="int16",
         view=True,
@@ -325,17 +396,30 @@ ROUTES = (
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
     # Layout: routes that matter where the source is not contiguous
-    _to_torch("torch.from_numpy(a).contiguous()", ALIAS, families=(LAYOUT,)),
+    _to_torch("torch.from_numpy(a).contiguous()", ALIAS, copies=(*NOT_CONTIGUOUS, "broadcast"), families=(LAYOUT,)),
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs={**FROM_NUMPY, "negative strides": WORKS},
+        inputs={**FROM_NUMPY, **_each({WORKS: ["broadcast", "negative strides", "record field"]})},
+        copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
     # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
-    _to_numpy("t.contiguous().numpy()", ALIAS, inputs={**NUMPY, "negative view": WORKS}, families=(LAYOUT,)),
-    _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, families=(LAYOUT,), hazard=_NEVER_0D),
+    _to_numpy(
+        "t.contiguous().numpy()",
+        ALIAS,
+        inputs={**NUMPY, "negative view": WORKS, "sparse": "RuntimeError"},
+        copies=(*NOT_CONTIGUOUS, "expanded", "negative view"),
+        families=(LAYOUT,),
+    ),
+    _to_numpy(
+        "np.ascontiguousarray(t.numpy())",
+        ALIAS,
+        copies=(*NOT_CONTIGUOUS, "expanded"),
+        families=(LAYOUT,),
+        hazard=_NEVER_0D,
+    ),
     # Many small arrays, nested containers
     Route(
         "torch.tensor(arrays)",

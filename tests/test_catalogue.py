@@ -90,14 +90,34 @@ def test_promise_for_a_dtype(expression, direction, dtype, result, memory):
     assert (route.result_dtype(dtype), route.memory_for(dtype)) == (result, memory)
 
 
+def test_a_layout_route_copies_what_it_exists_for():
+    route = routes.find("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH)
+    found = {layout: route.memory_for("float32", layout) for layout in sources.LAYOUTS}
+    copied = {layout for layout, memory in found.items() if memory == routes.COPY}
+    assert copied == {"strided", "transposed", "fortran"} and found["contiguous"] == routes.ALIAS
+
+
+@EVERY
+def test_copies_are_of_sources_that_the_contract_knows(route):
+    assert set(route.copies) <= {*sources.LAYOUTS, *route.inputs}
+    assert not route.copies or route.memory == routes.ALIAS
+
+
 @EVERY
 def test_reports_read_the_promise_as_the_catalogue_means_it(route):
     """Scripts see the contract alone, after JSON; whatever they decide by it is what the route decides."""
     promise = json.loads(json.dumps(route.contract()))
     for dtype in sorted({*sources.NUMPY_DTYPES, *sources.TORCH_DTYPES, "bfloat16"}):
-        assert contracts.memory_for(promise, dtype) == route.memory_for(dtype), dtype
+        for layout in ("", *sources.LAYOUTS):
+            assert contracts.memory_for(promise, dtype, layout) == route.memory_for(dtype, layout), (dtype, layout)
         if route.casts_to != "python":
             assert contracts.keeps_dtype(promise, dtype) == (route.result_dtype(dtype) == dtype), dtype
+
+
+def test_a_contract_made_before_copies_were_told_has_none():
+    promise = routes.find("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH).contract()
+    assert "strided" in promise.pop("copies")
+    assert contracts.memory_for(promise, "float32", "strided") == routes.ALIAS
 
 
 def test_a_contract_made_before_views_were_told_is_no_view():

@@ -252,6 +252,23 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["kind"] == "timed"} == wanted
 
 
+def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
+    route = "torch.from_numpy(a).contiguous()"
+    promise = contract(route, "alias", copies=["strided"], inputs={"strided": "works", "masked": "loses it, silently"})
+    wanted = {"contiguous": "alias", "strided": "copy"}
+    params = {"route": [route], "layout": list(wanted), "nbytes": [MIB]}
+    cells = {(route, layout, MIB): around(1e-6) for layout in wanted}
+    loaded = load(resultfiles.write(tmp_path, [Bench("layout.NumpyToTorch.timeit_convert", params, cells, [promise])]))
+    assert {cell.layout: cell.memory for cell in answers.cells_of(loaded)} == wanted
+    first = loaded.processes.drop_duplicates("cell")
+    assert dict(zip(first["layout"], comparison.families(first, loaded.benchmarks))) == wanted
+    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
+    assert {row["layout"]: row["contract"] for row in rows if row["kind"] == "timed"} == wanted
+    (table,) = tables.contracts(loaded, tables.Semantics(loaded), list(loaded.contracts))
+    assert table.rows[0][1] == "alias; copy of strided"
+    assert [show.to_plain(line) for line in table.rows[0][5]] == ["loses it, silently: masked", "works: strided"]
+
+
 @pytest.mark.parametrize("last, same", [(1.2, True), (1.3, False)])
 def test_any_size_only_where_the_seconds_are_the_same(tmp_path, last, same):
     times = {("torch.from_numpy(a)", n): around(t * 1e-6) for n, t in ((8, 1.0), (KIB, 1.1), (MIB, last))}

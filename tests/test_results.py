@@ -171,7 +171,7 @@ def test_machine_file_is_not_needed(results):
 
 
 @pytest.mark.parametrize(
-    "name, value", [("inputs", {"read-only": None}), ("hazard", 1), ("memory", None), ("refuses", [])]
+    "name, value", [("inputs", {"read-only": None}), ("hazard", 1), ("memory", None), ("refuses", []), ("copies", [1])]
 )
 def test_a_contract_of_another_kind_is_one_clear_line(tmp_path, name, value):
     promise = {**contract("torch.tensor(a)", "copy"), name: value}

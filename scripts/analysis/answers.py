@@ -15,7 +15,7 @@ from typing import Any
 
 from . import show
 from .choice import Evidence, evidence_of, slower, unbeaten
-from .contracts import ALIAS, COPY, FINE, INTO, MEMORIES, keeps_dtype, memory_for, of_cell, safe
+from .contracts import ALIAS, COPY, FINE, INTO, MEMORIES, keeps_dtype, memory_for, of_cell, outcomes, safe
 from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
 from .show import Code, Line
 
@@ -72,8 +72,8 @@ class Cell:
 
     @property
     def memory(self) -> str:
-        """alias, copy or into, for this cell's dtype."""
-        return memory_for(self.contract, self.dtype)
+        """alias, copy or into, for this cell's dtype and layout."""
+        return memory_for(self.contract, self.dtype, self.layout)
 
     @property
     def shown(self) -> str:
@@ -287,12 +287,8 @@ def _promises(segments: Sequence[Segment]) -> Iterable[Line]:
             yield (Code(segment.route), f" needs {contract['needs'].replace(' ', ' and ')}.")
         for said in filter(None, map(contract.get, ("hazard", "caution"))):
             yield (Code(segment.route), f": {said}.")
-        outcomes: dict[str, list[str]] = {}
-        for source, does in contract.get("inputs", {}).items():
-            if does not in FINE:
-                outcomes.setdefault(str(does), []).append(source)
-        if outcomes:
-            words = [f"{does} ({', '.join(sources)})" for does, sources in outcomes.items()]
+        words = [f"{does} ({', '.join(sources)})" for does, sources in outcomes(contract).items() if does not in FINE]
+        if words:
             which = (" of ", Code(segment.route)) if len({one.route for one in segments}) > 1 else ()
             yield ("Awkward sources", *which, f": {'; '.join(words)}.")
 

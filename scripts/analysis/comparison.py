@@ -17,7 +17,7 @@ import pandas as pd
 
 from . import statistics
 from .cli import UserError, matcher
-from .contracts import memory_for, of_cell
+from .contracts import memory_of_cells
 from .results import PARAMETERS, Results
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 
@@ -199,13 +199,11 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
 def families(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Any:
     """The family whose cells are alike in noise: alias, copy, into or transfer, else the benchmark's own; (cells,).
 
-    cells       rows with benchmark, route, dtype and family
+    cells       rows with benchmark, route, dtype, layout and family
     benchmarks  benchmark -> its description in benchmarks.json
     """
-    found = []
-    for name, route, dtype, family in zip(cells["benchmark"], cells["route"], cells["dtype"], cells["family"]):
-        memory = memory_for(of_cell(benchmarks, name, route), dtype if isinstance(dtype, str) else "")
-        found.append(family if family in OWN_FAMILIES else memory or family)
+    memories = memory_of_cells(cells, benchmarks)
+    found = [own if own in OWN_FAMILIES else memory or own for own, memory in zip(cells["family"], memories)]
     return np.array(found, dtype=str)
 
 

@@ -37,6 +37,7 @@ CONTRACT = {
     **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard", "caution"), str),
     **dict.fromkeys(("inputs", "refuses"), dict),
     "view": bool,
+    "copies": list,
 }
 RECORD = {
     **dict.fromkeys(
@@ -214,9 +215,10 @@ def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str]
         for benchmark in benchmarks.values():
             for route, contract in benchmark.get("contracts", {}).items():
                 check(contract, CONTRACT, ("direction", "expression", "memory"))
-                for words in (contract.get("inputs", {}), contract.get("refuses", {})):
-                    if not all(isinstance(word, str) for word in words.values()):
-                        raise TypeError(words)
+                words = [*contract.get("inputs", {}).values(), *contract.get("refuses", {}).values()]
+                words += contract.get("copies", [])
+                if not all(isinstance(word, str) for word in words):
+                    raise TypeError(words)
                 contracts[contract["direction"], route] = contract
         return contracts
     except (KeyError, TypeError, AttributeError):

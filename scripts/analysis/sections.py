@@ -116,8 +116,9 @@ def sections_of(
             (
                 (
                     "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
-                    "writing to one side and looking at the other. What a route does with awkward inputs is declared, "
-                    "and tested by tests/test_contracts.py.",
+                    "writing to one side and looking at the other. What a route does with awkward sources is declared, "
+                    "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
+                    "one number for all its elements: a write to one shows in all.",
                 ),
                 (
                     "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "

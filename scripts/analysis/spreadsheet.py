@@ -8,7 +8,7 @@ import io
 import pandas as pd
 
 from . import show
-from .contracts import memory_for, of_cell
+from .contracts import memory_of_cells
 from .results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
 
 DIGITS = 7  # significant, of seconds: the clock has fewer
@@ -55,10 +55,7 @@ def csv_of(results: Results) -> str:
     for kind, table in zip(("timed", "counted", ""), _tables(results)):
         part = table.copy()
         part.insert(0, "kind", kind or part["status"])
-        part["contract"] = [
-            memory_for(of_cell(results.benchmarks, name, route), dtype if isinstance(dtype, str) else "")
-            for name, route, dtype in zip(part["benchmark"], part["route"], part["dtype"])
-        ]
+        part["contract"] = memory_of_cells(part, results.benchmarks)
         part["note"] = part.get("reason", "")
         parts.append(part.astype(object))
     table = pd.concat(parts, ignore_index=True)

@@ -20,7 +20,7 @@ from .answers import (
     conversions,
 )
 from .choice import MARGIN, decided
-from .contracts import ALIAS, COPY, INTO, memory_for, takes_grad
+from .contracts import ALIAS, COPY, INTO, memory_for, outcomes, takes_grad
 from .results import PARAMETERS, Results
 from .show import Code, Line
 
@@ -415,7 +415,6 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
     tables = []
     for direction in dict.fromkeys(direction for direction, _ in shown):
         promises = [results.contracts[key] for key in shown if key[0] == direction]
-        inputs = list(dict.fromkeys(name for promise in promises for name in promise.get("inputs", {})))
         graded = any(semantics.taken(promise) for promise in promises)
         rows: list[tuple[Entry, ...]] = []
         for promise in promises:
@@ -427,19 +426,21 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
                 if word
             ]
             route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
-            does = [promise.get("inputs", {}).get(name, "") for name in inputs]
-            row = (route, _memory(promise), semantics.memory(promise), casts_to, semantics.result(promise), *does)
+            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in outcomes(promise).items()]
+            row = (route, _memory(promise), semantics.memory(promise), casts_to, semantics.result(promise), does)
             rows.append((*row, *([semantics.taken(promise)] if graded else [])))
-        columns = ("route", "memory", "measured", "result dtype", "measured", *inputs)
-        columns += ("grad taken, measured",) if graded else ()
-        title = (f"{direction}: what each route promises, what was measured, what it does with awkward inputs",)
-        tables.append(Table(title, columns, tuple(rows), numeric=False))
+        columns = ("route", "memory", "measured", "result dtype", "measured", "awkward sources")
+        more = ("grad taken, measured",) if graded else ()
+        title = (f"{direction}: what each route promises, what was measured, what it does with awkward sources",)
+        tables.append(Table(title, (*columns, *more), tuple(rows), numeric=False))
     return tables
 
 
 def _memory(contract: Mapping[str, Any]) -> str:
-    """alias, copy or into; of a route that shares memory only where nothing is to be cast, both."""
+    """alias, copy or into; of a route that shares memory of some sources only, of which."""
     casts_to = contract["casts_to"]
+    if contract.get("copies"):
+        return f"{contract['memory']}; {COPY} of {', '.join(contract['copies'])}"
     if casts_to and memory_for(contract, casts_to) == ALIAS != memory_for(contract, ""):
         return f"{ALIAS} of {casts_to}, else {COPY}"
     return str(contract["memory"])
