@@ -112,7 +112,8 @@ def plain(values):
         values = values.dequantize()
     if values.layout != torch.strided:
         values = values.to_dense()
-    return (values.float() if values.dtype in (torch.bfloat16, torch.float8_e4m3fn) else values).numpy()
+    without = semantics.dtype_name(values).startswith(("bfloat16", "float8"))  # NumPy is, and old releases are, for one
+    return (values.float() if without else values).numpy()
 
 
 def _equal(numbers, found):
@@ -157,9 +158,9 @@ def _case(expression, direction, kind):
 def _memory(values):
     """The address of the first byte that an array or a tensor may use, and of the first beyond."""
     if isinstance(values, torch.Tensor):
-        storage = values.untyped_storage()
+        storage = values.untyped_storage() if hasattr(values, "untyped_storage") else values.storage()  # before torch 2
         return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-    return np.lib.array_utils.byte_bounds(values)
+    return getattr(np.lib, "array_utils", np).byte_bounds(values)  # in np before NumPy 2
 
 
 def _shares(source, result):
