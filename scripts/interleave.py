@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis import calm
 from analysis.cli import UserError, matcher
 from profiles import exactly

@@ -11,10 +11,13 @@ reports/history/NAME/. The same results give the same bytes.
 
 import hashlib
 import os
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis import answers, history, history_page, show, tables, transfers
 from analysis.answers import ON_DEVICE, Advice, Answer

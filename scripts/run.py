@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis.cli import ONLY, Parser, UserError, run
 from measure import (
     RESULTS,

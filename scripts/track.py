@@ -26,6 +26,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 import measure
 from analysis import calm
 from analysis.cli import ONLY, Parser, UserError, put, run
