@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis import calm
+from analysis import calm, cli
 from analysis.cli import UserError, matcher
 from profiles import exactly
 from session import apart, last_words
@@ -56,7 +56,7 @@ class Side:
             raise UserError(f"{self.name}: {last_words(done)}")
         *said, answer = done.stdout.splitlines() or ["null"]
         for line in said:
-            print(f"{self.name}: {line}", flush=True)
+            print(cli.line(f"{self.name}: {line}"), flush=True)
         return json.loads(answer)
 
 

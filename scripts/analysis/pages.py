@@ -72,6 +72,7 @@ def _templates(name: str) -> tuple[jinja2.Template, jinja2.Template]:
     for environment, convert in ((web, _html), (text, _markdown)):
         environment.filters["line"] = convert
         environment.filters["size"] = show.size
+    text.filters["code"] = lambda words: _markdown((show.Code(words),))
     return web.get_template(f"{name}.html.jinja"), text.get_template(f"{name}.md.jinja")
 
 

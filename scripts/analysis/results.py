@@ -15,9 +15,10 @@ import pandas as pd
 from toolchains import installed, ledger
 
 from . import calm
-from .cli import UserError
+from .cli import UserError, harmless
 
 ASV_RESULT_VERSION = 2
+DEEP = (RecursionError, MemoryError)  # what Python says of brackets in brackets in brackets
 # Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
 # Parameters that single benchmarks have; a table has a column for each only where it holds such a benchmark
@@ -80,10 +81,10 @@ class Results:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
     only_file(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return harmless(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -184,13 +185,13 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     if not only_file(path):
         return []
     try:
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        records = [harmless(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
         for record in records:
             check(record, RECORD, ("toolchain", "toolchain.tag", "skipped"))
             if not all(isinstance(count, int) and count >= 0 for count in record.get("disturbed_cells", {}).values()):
                 raise TypeError("disturbed_cells holds more than counts")
         return [{**record, "file": path.stem} for record in records]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -231,13 +232,15 @@ def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str]
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
 
-def _cells(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
-    """Name, parameters and place of each cell of a benchmark, as the result file has them."""
+def _cells(
+    benchmark: Mapping[str, Any], row: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    """Name, spelled parameters and parameters of each cell of a benchmark, in the result file's order."""
     params = row["params"] or []
-    for index, spellings in enumerate(itertools.product(*params)):
+    for spellings in itertools.product(*params):
         cell = f"{benchmark['name']}({', '.join(spellings)})" if params else benchmark["name"]
-        values = (ast.literal_eval(spelling) for spelling in spellings)
-        yield cell, dict(zip(benchmark["param_names"], values)), index
+        values = (harmless(ast.literal_eval(spelling)) for spelling in spellings)
+        yield cell, spellings, dict(zip(benchmark["param_names"], values))
 
 
 def _load_file(
@@ -284,7 +287,7 @@ def _load_file(
             else:
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
-    except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError, SyntaxError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, SyntaxError, *DEEP) as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
@@ -329,7 +332,7 @@ def _load_benchmark(
         raise ValueError(f"samples_per_process of {benchmark['name']} holds {min(benchmark['samples_per_process'])}")
     each = dict(zip(map(tuple, itertools.product(*benchmark["params"])), benchmark.get("samples_per_process", [])))
     results, taken, numbers = row["result"], row.get("samples"), row.get("stats_number")
-    for cell, parameters, index in _cells(benchmark, row):
+    for index, (cell, spellings, parameters) in enumerate(_cells(benchmark, row)):
         value = results[index] if results else None
         labels = {**names, "cell": cell, **dict.fromkeys(PARAMETERS), **parameters, "version": row["version"]}
         if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -352,7 +355,7 @@ def _load_benchmark(
                 for number, process in own.items()
             ]
         else:  # of a run by hand, or of a suite that took no pulses
-            size = each.get(tuple(repr(parameters[name]) for name in benchmark["param_names"]), len(raw))
+            size = each.get(spellings, len(raw))
             if row["version"] != benchmark.get("version") and rounds:
                 size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
             if rounds and len(raw) > size and len(raw) % size:
