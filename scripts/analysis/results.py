@@ -18,7 +18,9 @@ from . import calm
 from .cli import UserError, harmless
 
 ASV_RESULT_VERSION = 2
-DEEP = (RecursionError, MemoryError)  # what Python says of brackets in brackets in brackets
+# What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
+# hundred digits, brackets in brackets in brackets
+BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
 # Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
 # Parameters that single benchmarks have; a table has a column for each only where it holds such a benchmark
@@ -89,7 +91,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -191,7 +193,7 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
             if not all(isinstance(count, int) and count >= 0 for count in record.get("disturbed_cells", {}).values()):
                 raise TypeError("disturbed_cells holds more than counts")
         return [{**record, "file": path.stem} for record in records]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -213,7 +215,7 @@ def watched_in(path: Path) -> Watched:
         for line in lines:
             taken.setdefault(calm.name_of(line), set()).update(line["seconds"])
         return Watched(calm.chosen(lines), taken)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except BROKEN as error:
         raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -228,7 +230,7 @@ def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str]
                         raise TypeError(words)
                 contracts[contract["direction"], route] = contract
         return contracts
-    except (KeyError, TypeError, AttributeError):
+    except BROKEN:
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
 
@@ -287,7 +289,7 @@ def _load_file(
             else:
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, SyntaxError, *DEEP) as error:
+    except BROKEN as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
