@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 import numpy as np
 from analysis.cli import Parser, run
 

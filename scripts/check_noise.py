@@ -42,6 +42,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
 from interleave import CODE, copy_code
 from session import apart, last_words, own_home

@@ -30,6 +30,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis import calm
 from analysis.cli import Parser, UserError, run
 from analysis.results import load

@@ -44,6 +44,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis import calm
 from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
 from measure import duration

@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis.cli import Parser, UserError, run
 from measure import RESULTS, ROOT, check_asv
 

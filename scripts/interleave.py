@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import calm
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
+from analysis import calm, cli
 from analysis.cli import UserError, matcher
 from profiles import exactly
 from session import apart, last_words
@@ -54,7 +56,7 @@ class Side:
             raise UserError(f"{self.name}: {last_words(done)}")
         *said, answer = done.stdout.splitlines() or ["null"]
         for line in said:
-            print(f"{self.name}: {line}", flush=True)
+            print(cli.line(f"{self.name}: {line}"), flush=True)
         return json.loads(answer)
 
 

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis import calm
+from analysis import calm, cli
 from analysis.cli import UserError, matcher
 from profiles import NEEDS_DEVICE, PROFILES, Profile, cells, exactly, select
 from session import apart, session
@@ -299,9 +299,8 @@ def round_of(
     if process.returncode == 2:  # asv's code for: all saved, some failed
         failures = re.findall(r"^.*?(\S+)\s+(?:failed|\d+/\d+ failed)\s*$", text, re.MULTILINE)
         errors = re.findall(r"^\s*(\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-        print(
-            f"failed: {', '.join(dict.fromkeys(failures)) or 'see asv show'}: {'; '.join(dict.fromkeys(errors))[:500]}"
-        )
+        which, why = ", ".join(dict.fromkeys(failures)) or "see asv show", "; ".join(dict.fromkeys(errors))
+        print(cli.line(f"failed: {which}: {why[:500]}"))
     elif process.returncode:
         lines = [line for line in text.splitlines() if line.strip()]
         raise UserError(f"asv stopped: {lines[-1] if lines else process.returncode}")

@@ -11,14 +11,19 @@ reports/history/NAME/. The same results give the same bytes.
 
 import hashlib
 import os
+import shlex
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis import answers, history, history_page, show, tables, transfers
 from analysis.answers import ON_DEVICE, Advice, Answer
-from analysis.cli import Parser, put, run
+from analysis.cli import Parser, line, put, run
 from analysis.history_page import HistoryPage
 from analysis.pages import Section, write
 from analysis.results import Results, load, machines
@@ -221,7 +226,7 @@ def page_of(
         sections=sections_of(results, before, cells, made, moved),
         links=tuple(links),
         command=record.get("command", "asv run --record-samples"),
-        rebuild=f"python scripts/report.py --machine {machine}",
+        rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
         columns=columns_of(results),
     )
@@ -233,14 +238,14 @@ def tell(page: Page | HistoryPage, path: Path) -> None:
         from rich.console import Console
         from rich.text import Text
     except ImportError:
-        for line in _told(page):
-            print("".join(part for part, _ in line))
-        print(path)
+        for parts in _told(page):
+            print("".join(part for part, _ in parts))
+        print(line(str(path)))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for line in _told(page):
-        console.print(Text.assemble(*line))
-    console.print(Text(str(path), style="underline"))
+    for parts in _told(page):
+        console.print(Text.assemble(*parts))
+    console.print(Text(line(str(path)), style="underline"))
 
 
 def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
@@ -252,10 +257,10 @@ def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
     for answer in boxes:
         yield [("", "")]
         yield [(answer.title, "bold")]
-        for line in answer.lines:
-            yield [("  ", ""), *((part, "cyan" if isinstance(part, show.Code) else "") for part in line)]
-        for line in answer.notes:
-            yield [("  - ", "dim"), *((part, "cyan" if isinstance(part, show.Code) else "dim") for part in line)]
+        for words in answer.lines:
+            yield [("  ", ""), *((part, "cyan" if isinstance(part, show.Code) else "") for part in words)]
+        for words in answer.notes:
+            yield [("  - ", "dim"), *((part, "cyan" if isinstance(part, show.Code) else "dim") for part in words)]
     yield [("", "")]
 
 
@@ -265,7 +270,7 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | Hi
     histories = history_page.histories_of(everything)
     loaded, before, others = latest(everything, history.files(everything) if histories else ())
     csv = csv_of(loaded)
-    links = [(history_page.link(histories), f"../{HISTORY}/{machine}/")] if histories else []
+    links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)
     yield page, write(output / machine, "page", page, csv)
     if histories:
@@ -277,7 +282,8 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | Hi
 def index(output: Path) -> None:
     """Name the machines that have a page of their histories, for whoever opens the directory."""
     names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
-    lines = [f"- [{name}]({name}/README.md), [one file of HTML]({name}/index.html)" for name in names]
+    places = [(show.to_markdown(name), quote(name)) for name in names]
+    lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]
     if names:
         title = "# What releases of torch and numpy changed, by machine"
         put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))

@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.cli import ONLY, Parser, UserError, run
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
+from analysis.cli import ONLY, Parser, UserError, line, run
 from measure import (
     RESULTS,
     ROOT,
@@ -114,7 +116,8 @@ def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: st
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
         print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
     if cells.unavailable:
-        print(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {record['settings']['no_device']}")
+        why = record["settings"]["no_device"]
+        print(line(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {why}"))
     print(
         f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes, "
         f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "

@@ -26,8 +26,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 import measure
-from analysis import calm
+from analysis import calm, cli
 from analysis.cli import ONLY, Parser, UserError, put, run
 from profiles import PROFILES
 from profiles import cells as cells_in
@@ -224,7 +226,7 @@ class Tracker:
         return True
 
     def fail(self, tag: str, error: Exception) -> None:
-        print(f"{tag} failed: {error}", flush=True)
+        print(cli.line(f"{tag} failed: {error}"), flush=True)
         self.plan.failed[tag] = str(error)
         self.plan.save()
 
@@ -354,7 +356,7 @@ def track(chosen: argparse.Namespace, machine: str) -> int:
     if plan.finished and not chosen.no_report:
         measure.build_pages(machine)
     for tag, reason in plan.failed.items():
-        print(f"{tag} has no results: {reason}")
+        print(cli.line(f"{tag} has no results: {reason}"))
     if plan.failed:
         print("python scripts/track.py --resume tries those again")
         return 2

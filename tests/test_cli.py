@@ -1,5 +1,6 @@
 """What every verb does with errors: one line that says what to do, and an exit code that cannot be mistaken."""
 
+import json
 import os
 import subprocess
 import sys
@@ -115,3 +116,41 @@ def test_only_is_found_in_the_name_of_a_cell(only):
 def test_only_that_is_nothing_of_a_kind():
     with pytest.raises(cli.UserError, match=r"--only '\(' is not a regular expression: missing \)"):
         matcher("(")
+
+
+# Programs in scripts/ that take options: session.py takes none and imports nothing of ours, interleave.py takes one job
+VERBS = sorted(
+    path.name
+    for path in (ROOT / "scripts").glob("*.py")
+    if 'if __name__ == "__main__":\n    run(main)' in path.read_text(encoding="utf-8")
+)
+SAFE = {"PYTHONSAFEPATH": "1"}
+safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
+
+
+def test_every_verb_is_known():
+    assert {"run.py", "track.py", "compare.py", "report.py", "describe.py", "check_noise.py"} <= set(VERBS)
+
+
+@safe_path
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
+    """By python -P, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
+    command = [sys.executable, "-P", str(ROOT / "scripts" / verb), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "") and f"usage: {verb}" in done.stdout
+
+
+@safe_path
+def test_what_verbs_start_works_there_too(checkout):
+    """asv, its plugin and its processes; and one side of two that are measured in turns."""
+    options = ("--only", r"limits\.Floor", "--rounds", "1", "--machine", checkout.machine, "--no-report")
+    done = checkout.run("scripts/run.py", *options, **SAFE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert checkout.cells("limits.Floor.timeit_floor")
+    done = checkout.run("scripts/describe.py", **SAFE)
+    assert done.returncode == 0, done.stderr
+    job = {"do": "discover", "commit": "", "machine": checkout.machine, "profile": "quick"}
+    done = checkout.run("scripts/interleave.py", json.dumps(job), **SAFE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "limits.Floor.timeit_floor('empty statement')" in json.loads(done.stdout)

@@ -1,21 +1,52 @@
-"""Bad input: whatever is in a file of results, it is read, or refused in one line that names the file."""
+"""Bad input: whatever is in a file of results or on a command line, it is read, or refused in one line.
 
+FUZZ_EXAMPLES says how many examples all properties take together; with it they are others each time.
+"""
+
+import contextlib
+import io
 import json
 import os
+import re
+import sys
+import warnings
+from pathlib import Path
 
+import check_compare
+import check_noise
+import check_robust
+import check_timing
+import compare
+import describe
+import measure
 import pytest
 import report
 import resultfiles
-from analysis import calm
-from analysis.cli import UserError
+import run
+import track
+from analysis import calm, cli, results, show
+from analysis.cli import LONGEST, UserError, harmless
 from analysis.results import load
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from resultfiles import contract, conversion
+from test_hostile import WORDS, shown
 
 ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)")
 KINDS = (".json", ".jsonl", calm.SUFFIX, "benchmarks.json", "machine.json")
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))  # the campaign takes 5,000
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
+PAGES = 40  # every which example builds a page, too: it takes thirty times as long
+
+
+def examples(share):
+    """Settings of a property that takes this share of the examples."""
+    return settings(
+        max_examples=max(20, int(share * EXAMPLES)),
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+        derandomize="FUZZ_EXAMPLES" not in os.environ,
+    )
 
 
 def deep(levels):
@@ -29,6 +60,9 @@ NASTY = st.one_of(
     st.sampled_from(
         [None, True, [], {}, "", "x", -1, 0, 1.5, 10**400, -(10**400), 1e400, float("nan"), [None], {"a": None}]
         + [deep(50), "\ud800", "a\nb", "\x1b[31m", "x" * 5000, [[]], {"": {}}, "NaN", 2**63, "ａ", "\u2028"]
+        + ["[" * 300, "(" * 5000 + ")" * 5000, "'\\x1b'", "b''", "{1: 2}", {"a\n": 1, "a\r": 2}]
+        + ["seconds", "cell", "file", "process", *calm.KINDS, *results.NAMES]
+        + WORDS
     ),
     st.integers(),
     st.floats(),
@@ -64,7 +98,7 @@ def changed(value, path, action, nasty):
     return copy
 
 
-def results(root):
+def small(root):
     """A small results directory with pulses, a failed and a skipped cell."""
     sizes = (8, 4096)
     times = {(route, n): [1e-6] * 4 for route in ROUTES for n in sizes}
@@ -84,8 +118,8 @@ def read_or_refused(root, output=None):
     """Load it, and build its page there; an error that a person can mend is a UserError."""
     try:
         load(root)
-        for _ in report.build(root, "box", output) if output else ():
-            pass
+        for _, page in report.build(root, "box", output) if output else ():
+            assert shown(page.with_name("README.md").read_text(encoding="utf-8"))
     except UserError as error:
         told = str(error)
         assert told, "an error without words"
@@ -95,17 +129,12 @@ def read_or_refused(root, output=None):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    root = results(tmp_path_factory.mktemp("fuzz") / "results")
+    root = small(tmp_path_factory.mktemp("fuzz") / "results")
     assert not read_or_refused(root, root.parent / "out")
     return root
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    derandomize="FUZZ_EXAMPLES" not in os.environ,
-)
+@examples(0.4)
 @given(data=st.data(), kind=st.sampled_from(KINDS), action=st.sampled_from(["put", "put", "put", "remove", "twice"]))
 def test_one_value_is_another(whole, data, kind, action):
     path = file_of(whole, kind)
@@ -117,18 +146,25 @@ def test_one_value_is_another(whole, data, kind, action):
     lines[number] = json.dumps(changed(value, place, action, data.draw(NASTY)))
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        drawn = data.draw(st.sampled_from(range(10))) == 0  # a page takes fifty times as long
+        drawn = data.draw(st.integers(1, PAGES)) == PAGES
         read_or_refused(whole, whole.parent / "out" if drawn else None)
     finally:
         path.write_text(text, encoding="utf-8")
 
 
-@settings(
-    max_examples=max(20, EXAMPLES // 10),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize="FUZZ_EXAMPLES" not in os.environ,
-)
+@pytest.mark.parametrize("place", [("wanted",), ("pulses", "processor", 0), ("number",), ("round",)], ids=str)
+def test_numbers_that_no_float_holds(whole, place):
+    path = file_of(whole, calm.SUFFIX)
+    text = path.read_text(encoding="utf-8")
+    first, *rest = text.splitlines()
+    try:
+        path.write_text("\n".join([json.dumps(changed(json.loads(first), place, "put", 10**400)), *rest, ""]))
+        read_or_refused(whole)
+    finally:
+        path.write_text(text, encoding="utf-8")
+
+
+@examples(0.15)
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_bytes_are_others(whole, data, kind):
     """Cut off, or with bytes in between that are no text."""
@@ -142,3 +178,111 @@ def test_bytes_are_others(whole, data, kind):
         read_or_refused(whole)
     finally:
         path.write_bytes(held)
+
+
+# Text ---------------------------------------------------------------------------------------------------------------
+
+SIGNS = st.text(st.sampled_from("|`\\\\[]()<>!*_~#-+=&:;$./ w1a\n\x1b\u202e\ud800"), max_size=12)
+TEXT = st.one_of(SIGNS, st.text(max_size=30), st.sampled_from(WORDS))
+
+
+@examples(0.2)
+@given(TEXT, TEXT)
+def test_texts_stay_what_they_are(one, other):
+    """Harmless, they say in a cell of Markdown what they said, as text and as code; as shares and patterns, too."""
+    word, code = harmless([one, other])
+    assert shown(word + code) and len(word) <= LONGEST and harmless([word, code]) == [word, code]
+    sentence = show.to_markdown((f"a {word} b", show.Code(code), "c"))
+    tokens = MarkdownIt("commonmark").enable("table").parse(f"| x |\n| --- |\n| {sentence} |\n")
+    assert (
+        [token.type for token in tokens].count("td_open") == 1 == [token.type for token in tokens].count("tr_open") - 1
+    )
+    (cell,) = [token for token in tokens if token.type == "inline"][1:]
+    assert {token.type for token in cell.children} <= {"text", "text_special", "code_inline", "html_inline"}
+    assert {token.content for token in cell.children if token.type == "html_inline"} <= {"<code>", "</code>"}
+    said = "".join(token.content for token in cell.children if token.type != "html_inline")
+    assert re.sub(r"\s", "", said) == re.sub(r"\s", "", f"a {word} b{code}c")
+    fence, *inside, end = show.fenced(one).split("\n")
+    assert fence == end and "\n".join(inside) == one and all(fence not in each for each in inside)
+    for parser in (compare.share, cli.matcher):
+        with contextlib.suppress(UserError):
+            parser(one)
+
+
+# Command lines ------------------------------------------------------------------------------------------------------
+
+VERBS = {
+    module.__name__: module
+    for module in (run, track, compare, report, describe, check_compare, check_noise, check_robust, check_timing)
+}
+OPTIONS = {
+    name: sorted(set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', Path(module.__file__).read_text(encoding="utf-8"))))
+    for name, module in VERBS.items()
+}
+# No argument holds a NUL: that is where it ends
+VALUES = st.one_of(
+    st.sampled_from(
+        ["quick", "1%", "0.5", "0", "-1", "3", "2.6.0", "torch", "box", "base", "new", "--", "-", ".", "a.svg"]
+    ),
+    st.sampled_from([word for word in WORDS if "\0" not in word]),
+    st.text(st.characters(exclude_characters="\0"), max_size=10),
+)
+
+
+class Begun(UserError):
+    """The command line was taken, and what it asks for would begin."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Where verbs run that measure nothing, with results to load and to compare."""
+    root = tmp_path_factory.mktemp("verbs")
+    for side in ("base", "new"):
+        small(root / side)
+
+    def begin(*arguments, **more):
+        raise Begun("it would begin")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(root)
+        patched.setattr(compare, "RESULTS", root / "base")
+        patched.setattr(compare, "measure", begin)
+        patched.setattr(report, "REPORTS", root / "out")
+        patched.setattr(report, "build", lambda found, machine, output: load(found, machine) and ())
+        patched.setattr(run, "check_ready", begin)
+        patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
+        patched.setattr(track, "track", lambda chosen, machine: len(track.toolchains(chosen)) * 0)
+        patched.setattr(measure, "check_asv", lambda: None)
+        patched.setattr(describe, "check_asv", begin)
+        patched.setattr(check_compare, "write", begin)
+        patched.setattr(check_noise, "begin", begin)
+        patched.setattr(check_robust, "Copy", begin)
+        patched.setattr(check_robust, "campaign", lambda title, count, attempt: [])
+        patched.setattr(check_robust, "inputs", lambda count: (count, []))
+        patched.setattr(check_timing, "find_cells", begin)
+        yield patched
+
+
+@examples(0.25)
+@given(data=st.data(), verb=st.sampled_from(sorted(VERBS)))
+def test_command_lines(place, data, verb):
+    """An exit code that means what it says, and one line where it is 2, whatever was typed."""
+    token = st.one_of(st.sampled_from(OPTIONS[verb] or ["--help"]), VALUES)
+    given = data.draw(st.lists(token, max_size=6))
+    if verb == "compare" and data.draw(st.booleans()):
+        given = ["base", "new", *given]
+    place.setattr(sys, "argv", [f"{verb}.py", *given])
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.ExitStack() as around:
+        around.enter_context(contextlib.redirect_stdout(out))
+        around.enter_context(contextlib.redirect_stderr(err))
+        around.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("error")  # it would be more lines
+        ended = around.enter_context(pytest.raises(SystemExit))
+        cli.run(VERBS[verb].main)
+    said = err.getvalue()
+    assert ended.value.code in (0, 1, 2)
+    assert "defect" not in said, said
+    assert shown(out.getvalue()) and shown(said)
+    if ended.value.code == 2 and "no figure" not in said:
+        assert re.fullmatch(r".+\n", said) and len(said) < LONGEST + 100

@@ -196,6 +196,8 @@ def read(path: Path) -> list[Line]:
         for name, kind in KINDS.items():
             if not isinstance(line[name], kind):
                 raise TypeError(f"{name} is {line[name]!r}")
+        if not line["run"].isprintable():  # the one text of a line that is shown
+            raise ValueError(f"run is {line['run']!a}")
     return lines
 
 

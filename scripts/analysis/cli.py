@@ -6,12 +6,13 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-LONGEST = 1000  # letters of an error
+LONGEST = 1000  # letters of an error, and of any text in a file
 
 
 class UserError(Exception):
@@ -53,7 +54,9 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     does, too: brackets of a route need no backslash.
     """
     try:
-        pattern = re.compile(only or "")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "[[" may mean something else some day, Python says in three lines
+            pattern = re.compile(only or "")
     except re.error as error:
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
@@ -111,8 +114,27 @@ def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
 
 def line(text: str) -> str:
     """A text as one line that a terminal can show: no control characters, and not endless."""
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else " " for letter in text)
+    half = LONGEST // 2 - 2  # so that such a line of a line is the same
+    return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
+
+
+def harmless(value: Any) -> Any:
+    """What JSON holds, with every text in it made a ``line``: pages, figures and terminals show it, whoever wrote it.
+
+    ValueError where two names in it would be one.
+    """
+    if isinstance(value, str):
+        return line(value)
+    if isinstance(value, list):
+        return [item if type(item) is float else harmless(item) for item in value]  # samples, by the million
+    if isinstance(value, dict):
+        found = {line(name): harmless(item) for name, item in value.items()}
+        if len(found) < len(value):
+            raise ValueError("names in it are alike but for what cannot be shown")
+        return found
+    return value
 
 
 def unexpected(error: Exception) -> str:

@@ -33,6 +33,7 @@ from .tables import Table
 AT_MOST = 40  # rows of a plot that can still be read
 ROW = 0.19  # inches
 LETTER = 0.061  # inches a letter of a label takes
+LETTERS = 120  # of a label at most
 MARKS = {SLOWER: ("s", "#d55e00"), FASTER: ("o", "#009e73"), NO_CHANGE: ("|", MUTED), INCONCLUSIVE: ("D", MUTED)}
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
 
@@ -83,7 +84,7 @@ def draw_forest(ax: Axes, cells: list[dict[str, Any]], equivalence: float) -> No
 
 def label(row: Mapping[str, Any]) -> str:
     """The cell in one line of text."""
-    return show.to_plain(cell_line(row)).replace("`", "")
+    return show.short(show.to_plain(cell_line(row)).replace("`", ""), LETTERS)
 
 
 def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:

@@ -305,7 +305,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
         tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
     tail += [f"| all | {len(comparison.cells)} |", "", "<details><summary>How far to trust this</summary>", ""]
     tail += [f"- {escape(line)}" for line in trust(comparison)]
-    tail += ["", "Made with:", "", "```", command, "```", "</details>", ""]
+    tail += ["", "Made with:", "", show.fenced(command), "</details>", ""]
     if listing:
         lines += ["| verdict | cell |", "| --- | --- |"]
         room = COMMENT_CHARACTERS - sum(len(line) + 1 for line in (*lines, *tail))

@@ -28,6 +28,8 @@ MONO = "DejaVu Sans Mono"
 MEMCPY_LABEL, LIMIT_LABEL = "memcpy", "measured limit"
 WIDTH, LEAST_PLOT, MOST_PLOT = 5.4, 1.8, 2.8  # inches: figure, and the plot in it; the rest is for labels at line ends
 LABEL_POINTS, LABEL_GAP = 7.2, 9.6  # size of a label, and distance between the baselines of two
+LABEL_LETTERS = 80  # at most: the figure is as wide as its longest label asks for
+NAME_LETTERS = 100  # of a file, of which a file system takes 255
 # As the page shows them, so that it can give each a dark variant; the literal stays as fallback
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
 VARIABLES |= {"#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--orange", "#56b4e9": "--sky"}
@@ -94,7 +96,7 @@ def _end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
         across, down = [places[i][0], 1.03, 1.055], [places[i][1], place, place]
         ax.plot(across, down, color=colour, linewidth=0.7, transform=ax.transAxes, clip_on=False)
         look = {"color": INK, "fontsize": LABEL_POINTS, "family": family, "va": "center_baseline"}
-        ax.text(1.07, place, label, transform=ax.transAxes, **look)  # type: ignore[arg-type]
+        ax.text(1.07, place, show.short(label, LABEL_LETTERS), transform=ax.transAxes, **look)  # type: ignore[arg-type]
 
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
@@ -206,13 +208,13 @@ def bandwidths(name: str, title: str, caption: Line, cells: Sequence[Cell], limi
 
 def slug(*words: str) -> str:
     """A name for files and ids."""
-    return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower().replace("→", "-to-")).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower().replace("→", "-to-")).strip("-")[:NAME_LETTERS]
 
 
 def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
     """A figure with room for these labels at line ends."""
     left, right, top, bottom = 0.55, 0.3, 0.08, 0.3  # inches
-    letters = 0.61 * LABEL_POINTS / 72 * max(map(len, labels))
+    letters = 0.61 * LABEL_POINTS / 72 * min(LABEL_LETTERS, max(map(len, labels)))
     plot = min(MOST_PLOT, max(LEAST_PLOT, WIDTH - left - right - letters))
     width = max(WIDTH, left + plot + right + letters)
     height = max(1.9, (len(labels) + 1) * LABEL_GAP / 72)

@@ -44,8 +44,7 @@ def panels(
             bottom = height - TOP - row * (HEAD + HEIGHT + FOOT) - HEAD - HEIGHT
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
             draw_history(ax, own, history)
-            short = label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
-            ax.set_title(short, fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
+            ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
         return finish(figure, name, title, described(history, groups), (), caption)
 
 

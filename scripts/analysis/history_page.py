@@ -2,9 +2,11 @@
 
 import hashlib
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -86,9 +88,9 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> History
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, found[history.package]) for history in histories),
         sections=[section for section in (*sections, _method(results, histories)) if section],
-        links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{machine}/"),),
+        links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
         command=_command(results, histories),
-        rebuild=f"python scripts/report.py --machine {machine}",
+        rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
         columns=COLUMNS,
     )

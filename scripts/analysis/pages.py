@@ -1,5 +1,6 @@
 """How a page is laid out and written."""
 
+import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ def write(directory: Path, template: str, page: Any, csv: str) -> Path:
     return directory / "index.html"
 
 
+@functools.cache
 def _templates(name: str) -> tuple[jinja2.Template, jinja2.Template]:
     loader = jinja2.FileSystemLoader(TEMPLATES)
     options: dict[str, Any] = {"loader": loader, "trim_blocks": True, "lstrip_blocks": True}
@@ -72,6 +74,7 @@ def _templates(name: str) -> tuple[jinja2.Template, jinja2.Template]:
     for environment, convert in ((web, _html), (text, _markdown)):
         environment.filters["line"] = convert
         environment.filters["size"] = show.size
+    text.filters["code"] = lambda words: _markdown((show.Code(words),))
     return web.get_template(f"{name}.html.jinja"), text.get_template(f"{name}.md.jinja")
 
 

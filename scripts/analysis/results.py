@@ -15,9 +15,12 @@ import pandas as pd
 from toolchains import installed, ledger
 
 from . import calm
-from .cli import UserError
+from .cli import UserError, harmless
 
 ASV_RESULT_VERSION = 2
+# What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
+# hundred digits, brackets in brackets in brackets
+BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
 # Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
 # Parameters that single benchmarks have; a table has a column for each only where it holds such a benchmark
@@ -79,15 +82,15 @@ class Results:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
     only_file(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return harmless(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -177,13 +180,13 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     if not only_file(path):
         return []
     try:
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        records = [harmless(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
         for record in records:
             check(record, RECORD, ("toolchain", "toolchain.tag", "skipped"))
             if not all(isinstance(count, int) and count >= 0 for count in record.get("disturbed_cells", {}).values()):
                 raise TypeError("disturbed_cells holds more than counts")
         return [{**record, "file": path.stem} for record in records]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -205,7 +208,7 @@ def watched_in(path: Path) -> Watched:
         for line in lines:
             taken.setdefault(calm.name_of(line), set()).update(line["seconds"])
         return Watched(calm.chosen(lines), taken)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except BROKEN as error:
         raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
 
 
@@ -221,7 +224,7 @@ def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str]
                     raise TypeError(words)
                 contracts[contract["direction"], route] = contract
         return contracts
-    except (KeyError, TypeError, AttributeError):
+    except BROKEN:
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
 
@@ -245,7 +248,7 @@ def _grid(benchmark: Mapping[str, Any], params: Sequence[Sequence[str]]) -> Grid
         raise ValueError(f"samples_per_process of {name} holds {min(taken)}")
     known = dict(zip(itertools.product(*benchmark["params"]), taken))
     every = list(itertools.product(*params))
-    values = itertools.product(*([ast.literal_eval(spelling) for spelling in spellings] for spellings in params))
+    values = itertools.product(*([harmless(ast.literal_eval(word)) for word in spellings] for spellings in params))
     return Grid(
         [f"{name}({', '.join(spellings)})" if params else name for spellings in every],
         dict(zip(names, map(list, zip(*values)))),
@@ -346,7 +349,7 @@ def _load_file(
             else:
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
-    except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError, SyntaxError) as error:
+    except BROKEN as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
         ) from None
@@ -384,8 +387,6 @@ def _load_benchmark(
     labels = {**common, "benchmark": name, "family": family, "group": group, "method": method, "version": version}
     grid = tables.grid(name, row["params"])
     results = row["result"] or [None] * len(grid.names)
-    if len(results) != len(grid.names):
-        raise ValueError(f"{name} has {len(results)} results, and {len(grid.names)} cells")
     if len(results) != len(grid.names):
         raise ValueError(f"{name} has {len(results)} results, and {len(grid.names)} cells")
     there = [place for place, value in enumerate(results) if value is not None and value == value]

@@ -114,17 +114,38 @@ def to_html(text: str | Line) -> str:
 
 
 def to_markdown(text: str | Line) -> str:
-    """A sentence as Markdown that is safe in a table, too."""
+    """A sentence as Markdown, everything in it escaped; safe in a table and at the beginning of a line, too."""
     pieces = []
     for part in as_line(text):
-        if isinstance(part, Code):
-            fence = "`" * (1 + max((len(run) for run in re.findall("`+", part)), default=0))
-            pad = " " if "`" in part else ""
-            pieces.append(f"{fence}{pad}{part}{pad}{fence}".replace("|", "\\|").replace("\n", " "))
-        else:
-            escaped = html.escape(part, quote=False)
-            pieces.append(re.sub(r"([\\`*_\[\]|])", r"\\\1", escaped).replace("\n", " "))
-    return "".join(pieces)
+        words = part.replace("\n", " ")
+        if not isinstance(part, Code):
+            pieces.append(_escaped(words))
+        elif re.search(r"[`|]", words):  # neither can be escaped in a code span that may stand in a table or not
+            pieces.append(f"<code>{_escaped(words)}</code>")
+        elif words.strip():
+            pieces.append(f"`{words}`")
+    return _BLOCK.sub(r"\\", "".join(pieces).strip())
+
+
+# What makes a line begin a heading, an item, a fence or a rule; a number may make it an item, as it does of ours
+_BLOCK = re.compile(r"^(?=#{1,6}(?:\s|$)|[-+](?:\s|$)|~~~|(?:=+|-+)\s*$)")
+
+
+def _escaped(words: str) -> str:
+    """Text as Markdown that says just that; GitHub makes a link even of a bare address, but for an entity in it."""
+    escaped = re.sub(r"([\\`*_\[\]|$])", r"\\\1", html.escape(words, quote=False))
+    return re.sub(r":(?=//)|(?<=www)\.", lambda found: f"&#{ord(found[0])};", escaped, flags=re.IGNORECASE)
+
+
+def fenced(text: str) -> str:
+    """A block of code in Markdown, with a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
+def short(text: str, letters: int) -> str:
+    """The text, or so many letters of it, the last of which says that there were more."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def to_plain(text: str | Line) -> str:

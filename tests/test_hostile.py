@@ -1,0 +1,325 @@
+"""Words of result files, run records and directories are shown and never obeyed: as Markdown, HTML, SVG, CSV, or by a
+terminal. Whoever sends results for a page, or an error message that torch printed, decides what is in them."""
+
+import csv
+import json
+import re
+import shutil
+import xml.etree.ElementTree as xml
+from html.parser import HTMLParser
+from urllib.parse import quote, unquote
+
+import compare
+import pytest
+import report
+import resultfiles
+import test_history
+from analysis import cli, show
+from analysis.cli import LONGEST, harmless, line
+from analysis.results import load
+from markdown_it import MarkdownIt
+from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
+
+PLAIN = "word"
+WORDS = [
+    "|",
+    "a | b | c |",
+    "`",
+    "a ``` b",
+    "`|`",
+    "\\",
+    "\\|",
+    "a\\` | [x](y)",
+    "](javascript:alert(1))",
+    "![x](https://example.org/x.png)",
+    "<script>alert(1)</script>",
+    "<b onclick='alert(1)'>",
+    "'\" onload=alert(1) x='",
+    "-->",
+    "]]>",
+    "&lt;script&gt;",
+    "https://example.org www.example.org",
+    "**_~~",
+    "$x_{",
+    "$$",
+    "{{ 7 * 7 }}{% raw %}",
+    "[bold red]x[/]",
+    "[/bold]",
+    "a\nb\n\n# heading\n\n- item",
+    "\r\n| a | b |\r\n|---|---|",
+    "\x1b[31m\x1b]0;title\x07",
+    "\x00\x07\x08\x7f\x9b",
+    "\u202eright to left",
+    "\u2028\u2029\x85",
+    "\ud800",
+    "\ufffe\uffff",
+    '=HYPERLINK("x")',
+    "x" * 5000,
+]
+ALL = " ".join(word for word in WORDS if word.isprintable() and len(word) < 100)
+CONTROL = "".join(word for word in WORDS if not word.isprintable())
+# A page takes a second: one with all words at once, and those alone that mean most at the end of a text
+PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
+# The Markdown of all words that become names of directories, where a name has 255 bytes at most and no slash
+NAMES = [word for word in WORDS if word.isprintable() and "/" not in word and len(word) < 200] + ["a b", "#", "?x=%41"]
+SIZES = (8, 2**20, 2**24)
+OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
+
+
+def benches(word):
+    """A bit of every kind of benchmark that a page has words for, with a word of theirs wherever there can be one."""
+    promises = {"hazard": word, "caution": word, "inputs": {"requires grad": word, word: word}, "refuses": {word: word}}
+    routes = [contract(f"f(a, {word})", "copy", **promises), contract("g(a)", "copy"), contract("h(a)", "alias")]
+    times = {
+        (promise["expression"], dtype, n): around(1e-6 * (i + 1) + n / 1e10)
+        for i, promise in enumerate(routes)
+        for dtype in ("float32", word)
+        for n in SIZES
+    }
+    times |= {("g(a)", word, SIZES[0]): SKIPPED, ("h(a)", word, SIZES[0]): None}
+    other = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": list(SIZES), "layout": [word]}
+    return [
+        conversion(times, routes, dtypes=("float32", word)),
+        memcpy({n: around(2e-7 + n / 5e10) for n in SIZES}),
+        Bench("limits.Floor.timeit_floor", {"statement": [word]}, {(word,): around(4e-9)}),
+        Bench(
+            f"{word.replace('.', '')}.Own.timeit_{word}",
+            other,
+            {("g(a)", "float32", n, word): around(1e-6 + n / 1e10) for n in SIZES},
+        ),
+    ]
+
+
+def record(found, word, **changes):
+    """A run record that says the word wherever it can."""
+    cell = next(bench.spelled(key) for bench in found for key, value in bench.cells.items() if value is None)
+    made = resultfiles.record(found, skipped=word)
+    names = ("torch", "numpy", "python", "cuda", "hip", "git", "device", "device_name", "no_device")
+    about = ("cpu", "system", "libc", "governor", "transparent_hugepages")
+    return made | {
+        "profile": word,
+        "only": word,
+        "command": f"python scripts/run.py --only {word}",
+        "toolchain": {"tag": f"tag {word}", "torch": word, "numpy": word},
+        "settings": made["settings"] | dict.fromkeys(names, word),
+        "conditions": made["conditions"] | dict.fromkeys(about, word) | {"caches": {word: word}},
+        "asv": word,
+        "launch": word,
+        "disturbed_cells": {word: 3},
+        "failures": {f"failed {word}": [cell]},
+        **changes,
+    }
+
+
+def write(root, word, slower=1.0, **how):
+    """Two runs, and results of benchmarks that nothing describes any more."""
+    found = benches(word)
+    if slower != 1:
+        for bench in found:
+            timed = {key: value for key, value in bench.cells.items() if isinstance(value, list)}
+            bench.cells.update({key: [seconds * slower for seconds in value] for key, value in timed.items()})
+    resultfiles.write(root, found, records=[record(found, word), record(found, word, started="2026-03-04")], **how)
+    (path,) = (path for path in root.glob("*/*.json") if path.name != "machine.json")
+    file = json.loads(path.read_text())
+    file["results"][f"gone.{word}"] = file["results"]["limits.Floor.timeit_floor"]
+    path.write_text(json.dumps(file))
+    return root
+
+
+def built(results, output, capsys):
+    """The directories of the pages, and what was printed."""
+    assert report.main(["--results", str(results), "--output", str(output)]) == 0
+    pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))  # the one of a history is deeper
+    return [path.parent for path in pages], capsys.readouterr()
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found, self.addresses = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, *sorted(name for name, _ in attributes)))
+        self.addresses += [value for name, value in attributes if name in ("href", "src")]
+
+
+def parsed(text):
+    """Of Markdown: the kinds of its blocks in order, where its links lead, and the tags of its HTML."""
+    blocks, links, tags = [], [], set()
+
+    def see(tokens):
+        for token in tokens:
+            if token.type.startswith("html"):
+                tags.update(re.findall(r"</?([\w!-]+)", token.content))
+            links.extend(value for name, value in token.attrs.items() if name in ("href", "src"))
+            see(token.children or [])
+
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    blocks = [token.type for token in tokens if token.type != "html_block"]
+    see(tokens)
+    return blocks, links, tags
+
+
+def harmless_markdown(text, plain, alike=True):
+    """Whether a text has the blocks, tables, cells and links of one that says PLAIN, and no HTML but ours.
+
+    alike  both say as much; else what is in it must be in the other, too
+    """
+    assert shown(text)
+    (blocks, links, tags), (usual, leading, _) = parsed(text), parsed(plain)
+    drawing = re.compile(r"[a-z0-9-]+\.svg")  # named by what it shows
+    links, leading = ([drawing.sub(".svg", link) for link in each] for each in (links, leading))
+    # GitHub's tables: a cell ends at a pipe that no odd number of backslashes precedes
+    pipe = re.compile(r"(?<!\\)(?:\\\\)*\|")
+    rows, others = ([len(pipe.findall(row)) for row in each.splitlines()] for each in (text, plain))
+    if alike:
+        assert (blocks, links, rows) == (usual, leading, others)
+    else:
+        assert set(blocks) <= set(usual) and set(links) <= set(leading)
+        assert all(one == other or not one or not other for one, other in zip(rows, rows[1:]))
+    assert tags <= OURS, tags
+    # and GitHub makes links of bare addresses, but in code
+    assert not re.search(r"https?://|www\.", re.sub(r"`[^`]*`", "", text))
+
+
+def shown(text):
+    """Whether a text has no letter that a terminal, XML or a reader could stumble over."""
+    return all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The page that says PLAIN."""
+    root = tmp_path_factory.mktemp("plain")
+    write(root / "results", PLAIN)
+    for _ in report.build(root / "results", "box", root / "out"):
+        pass
+    return root / "out" / "box"
+
+
+@pytest.mark.parametrize("word", PAGES, ids=lambda word: ascii(word[:20]))
+def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsys, recwarn):
+    (page,), printed = built(write(tmp_path / "results", word), tmp_path / "out", capsys)
+    assert not printed.err and not recwarn.list
+    assert shown(printed.out)
+    alike = word.isprintable() and len(word) < 100  # else its routes are not those of its contracts
+    harmless_markdown((page / "README.md").read_text(), (plain / "README.md").read_text(), alike)
+    kinds = []
+    for path in (plain, page):
+        tags = Tags()
+        tags.feed((path / "index.html").read_text())
+        kinds.append([tag for tag in tags.found if tag[0] not in ("path", "wbr", "use", "defs", "g", "text", "rect")])
+        assert all(re.match(r"#|results\.csv$|[a-z0-9-]+\.svg$", address) for address in tags.addresses)
+    assert kinds[0] == kinds[1] if alike else set(kinds[1]) <= set(kinds[0])
+    drawings = list(page.glob("*.svg"))
+    assert len(drawings) == len(list(plain.glob("*.svg"))) > 2
+    for drawing in drawings:
+        root = xml.fromstring(drawing.read_text())
+        assert shown("".join(root.itertext())) and not any("script" in node.tag for node in root.iter())
+        assert float(root.get("width").removesuffix("pt")) < 72 * 20
+    rows, others = (list(csv.reader((path / "results.csv").open(newline=""))) for path in (page, plain))
+    assert {len(row) for row in rows} == {len(others[0])} and (len(rows) == len(others) or not alike)
+    assert all(map(shown, (entry for row in rows for entry in row)))
+
+
+@pytest.mark.parametrize("name", ["a|`b` ](x)", "<b> $x_{ \\"])
+def test_names_of_directories(name, plain, tmp_path, capsys):
+    results = write(tmp_path / "results", PLAIN, machine=name)
+    (page,), printed = built(results, tmp_path / "out", capsys)
+    assert page == tmp_path / "out" / name and shown(printed.out)
+    harmless_markdown((page / "README.md").read_text(), (plain / "README.md").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_index_of_histories(name, tmp_path):
+    for machine in ("other", name):
+        (tmp_path / "history" / machine).mkdir(parents=True)
+        (tmp_path / "history" / machine / "index.html").touch()
+    report.index(tmp_path)
+    blocks, links, tags = parsed((tmp_path / "history" / "README.md").read_text())
+    assert blocks.count("list_item_open") == 2 and not tags
+    places = [tmp_path / "history" / unquote(link) for link in links]
+    assert len(places) == 4 and {place.parent.name for place in places} == {"other", name}
+
+
+def history(root, word, machine):
+    logs = test_history.logs_of(1, 6)
+    logs[3:, 2] += 1
+    routes = [f"f{number}(a, {word})" for number in range(11)] + ["g(a)"]
+    changes = {"command": f"python scripts/track.py {word}"}
+    test_history.write(root, logs, toolchains=test_history.SERIES[:6], routes=routes, skipped=[(0, "g(a)")])
+    for path in root.glob("*/*.jsonl"):
+        found = json.loads(path.read_text())
+        found["conditions"]["cpu"] = word
+        path.write_text(json.dumps({**found, **changes}) + "\n")
+    for path in root.glob("box/*-*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"params": {"machine": machine}}))
+    shutil.move(root / "box", root / machine)
+    return root
+
+
+@pytest.mark.parametrize("word", [ALL, "\x1b[31m\n"], ids=["all", "control"])
+def test_a_history_shows_words_of_files_and_obeys_none(word, tmp_path, capsys):
+    machine = "a|`b` ](x)"
+    pages, printed = built(history(tmp_path / "results", word, machine), tmp_path / "out", capsys)
+    others, _ = built(history(tmp_path / "plain", PLAIN, PLAIN), tmp_path / "plain-out", capsys)
+    assert shown(printed.out) and not printed.err and len(pages) == len(others) == 2
+    for page, other in zip(pages, others):
+        text, usual = ((path / "README.md").read_text() for path in (page, other))
+        harmless_markdown(text, usual.replace(f"/{PLAIN}/", f"/{quote(machine)}/"), word.isprintable())
+        assert [xml.fromstring(path.read_text()) for path in page.glob("*.svg")]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys):
+    told = []
+    for word in (f"{ALL}\x1b[31m", PLAIN):
+        root = tmp_path / str(len(word))
+        sides = [str(write(root / side, word, slower)) for side, slower in (("base", 1.0), ("new", 9.0))]
+        drawing = tmp_path / "drawing.svg"
+        options = ["--format", form, "--all", "--figure", str(drawing), "--only", "```|\n```|", "--min-decided", "0"]
+        assert compare.main([*sides, *options]) == 0
+        xml.fromstring(drawing.read_text())
+        told.append(capsys.readouterr().out)
+    assert shown(told[0])
+    if form == "markdown":
+        harmless_markdown(*told)
+
+
+def test_samples_name_their_run_in_words_that_can_be_shown(tmp_path):
+    bench = conversion({("g(a)", SIZES[0]): around(1e-6)}, [contract("g(a)", "copy")])
+    resultfiles.watched(resultfiles.write(tmp_path, [bench]), bench, run="\x1b[31m")
+    with pytest.raises(cli.UserError, match=r"ndjson is broken \(run is "):
+        load(tmp_path)
+
+
+def test_texts_of_files_are_made_harmless_once():
+    assert harmless({"a\n": ["\x1b[31m", 1.5, None, {"b": "c"}]}) == {"a ": [" [31m", 1.5, None, {"b": "c"}]}
+    for word in WORDS:
+        assert shown(line(word)) and len(line(word)) <= LONGEST and line(line(word)) == line(word)
+    with pytest.raises(ValueError, match="alike"):
+        harmless({"a\n": 1, "a\r": 2})
+
+
+@pytest.mark.parametrize("code", [*WORDS, "", " ", "a\\|b", "-", "# x", "f(a)", "``"], ids=ascii)
+def test_one_piece_of_a_sentence_is_one_piece(code):
+    """In a table and at the beginning of a line, as text and as code; and it says what it was."""
+    word = line(code)
+    for piece in (word, show.Code(word)):
+        text = show.to_markdown((piece,))
+        table = f"| a | b |\n| --- | --- |\n| {text} | {show.to_markdown((show.Code('b'),))} |\n"
+        for whole, wanted in ((table, ["th", "th", "td", "td"]), (text, [])):
+            tokens = MarkdownIt("commonmark").enable("table").parse(whole)
+            kinds = {token.type for token in tokens}
+            assert [token.tag for token in tokens if token.type in ("th_open", "td_open")] == wanted
+            assert kinds <= {"paragraph_open", "paragraph_close", "inline"} or wanted
+            pieces = [token for token in tokens if token.type == "inline"]
+            words = "".join(
+                child.content for token in pieces[2:3] or pieces for child in token.children if child.type[:4] != "html"
+            )
+            assert words.strip() == word.strip()
+
+
+def test_code_without_a_hole_is_written_as_ever():
+    assert show.to_markdown(("a ", show.Code("f(a)[0]"), " b")) == "a `f(a)[0]` b"
+    assert cli.line("plain") == "plain"
