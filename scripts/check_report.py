@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
 from analysis.cli import Parser, UserError, run
 
 ROOT = Path(__file__).resolve().parent.parent
