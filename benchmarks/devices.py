@@ -181,7 +181,7 @@ def answer():
     """What a run record says of the device: ``{"device": name, "device_name": model, "no_device": why there is none}``.
 
     It is there if a context can be made and one element allocated on it. For a process of its own, which a driver may
-    hang or kill (scripts/measure.py).
+    hang or kill (scripts/measuring/rounds.py).
     """
     try:
         device = find().use()

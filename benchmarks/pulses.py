@@ -5,7 +5,7 @@ on the same physical core, by heat, by a lower clock. A pulse uses neither torch
 pulses of one interpreter is the machine (fixed work quantum: Sottile and Minnich 2004).
 
 Here samples are taken, and taken again, by what is known so far. Which samples are calm is judged once more when all of
-a run is known (scripts/analysis/calm.py); all pulses and all samples travel there by the sampling log.
+a run is known (scripts/records/calm.py); all pulses and all samples travel there by the sampling log.
 """
 
 import ctypes

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import numpy as np
-from analysis.cli import Parser, run
+from cli import Parser, run
 
 COMPARE = Path(__file__).resolve().with_name("compare.py")
 ROUTES, SIZES, PROCESSES, SAMPLES = 100, 30, 4, 10

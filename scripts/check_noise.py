@@ -44,9 +44,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
-from interleave import CODE, copy_code
-from session import apart, last_words, own_home
+from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
+from measuring.interleave import CODE, copy_code
+from measuring.session import apart, last_words, own_home
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".asv" / "noise"

@@ -32,13 +32,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis import calm
-from analysis.cli import Parser, UserError, run
 from analysis.results import load
-from interleave import copy_code
-from measure import ROOT, duration
-from session import own_home
-from state import State
+from cli import Parser, UserError, run
+from measuring.interleave import copy_code
+from measuring.rounds import ROOT, duration
+from measuring.session import own_home
+from measuring.state import State
+from records import calm
 
 MACHINE, ROUNDS = "robust", 2
 COMMAND = ["scripts/run.py", "--only", r"limits\.Floor", "--machine", MACHINE, "--no-report"]

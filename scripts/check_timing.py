@@ -46,9 +46,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis import calm
-from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, put, run
-from measure import duration
+from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
+from measuring.rounds import duration
+from records import calm
 
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
 ERROR = 0.05  # chance that noise alone has any cell called biased

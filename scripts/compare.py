@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis.cli import ONLY, Parser, UserError, check_writable, matcher, run
-from measure import check_chosen
+from cli import ONLY, Parser, UserError, check_writable, matcher, run
+from measuring.rounds import check_chosen
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
@@ -173,7 +173,7 @@ def load_side(spec: str, machine: str | None) -> "tuple[Path, Results]":
 
 def fresh_of(base: Path, new: Path) -> tuple[Path, Path] | None:
     """The second stage of an interleaved collection that these files are the first stage of, by where it lies."""
-    from interleave import FRESH
+    from measuring.interleave import FRESH
 
     checkouts = [results_of(file).parent.parent for file in (base, new)]
     found = [root.with_name(root.name + FRESH) for root in checkouts]
@@ -207,9 +207,9 @@ def compare_files(base: str, new: str, machine: str | None, settings: "Settings"
 
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Path]:
     """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
-    import interleave
     from analysis.comparison import to_measure_again
-    from measure import progress
+    from measuring import interleave
+    from measuring.rounds import progress
     from toolchains import installed
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
@@ -266,7 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine = None
     comparison = compare_files(base, new, machine, settings)
 
-    from analysis import comparison_words as words
+    from pages.comparison import words
 
     if chosen.format == "json":
         sys.stdout.write(words.as_json(comparison, command(chosen)))
@@ -275,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         words.terminal(comparison, chosen.all)
     if chosen.figure:
-        from analysis import comparison_figure
+        from pages.comparison import figure as comparison_figure
 
         if not comparison_figure.save(comparison, chosen.figure):
             print("no figure: no cell has an effect to draw", file=sys.stderr)

@@ -21,18 +21,20 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis import answers, history, history_page, show, tables, transfers
+from analysis import answers, history, transfers
 from analysis.answers import ON_DEVICE, Advice, Answer
-from analysis.cli import Parser, line, put, run
-from analysis.history_page import HistoryPage
-from analysis.pages import Section, write
 from analysis.results import Results, load, machines
-from analysis.sections import sections_of
-from analysis.show import Code, Line
-from analysis.spreadsheet import columns_of, csv_of
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
-from measure import check_chosen
+from cli import Parser, line, put, run
+from measuring.rounds import check_chosen
+from pages import show, tables
+from pages.history import page as history_page
+from pages.history.page import HistoryPage
+from pages.machine import sections_of
+from pages.page import Section, write
+from pages.show import Code, Line
+from pages.spreadsheet import columns_of, csv_of
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 HISTORY = "history"  # beside the directories of machines

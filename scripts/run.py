@@ -20,8 +20,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis.cli import ONLY, Parser, UserError, line, run
-from measure import (
+from cli import ONLY, Parser, UserError, line, run
+from measuring.profiles import PROFILES
+from measuring.rounds import (
     RESULTS,
     ROOT,
     budget,
@@ -40,8 +41,7 @@ from measure import (
     register,
     take_rounds,
 )
-from profiles import PROFILES
-from state import State, held
+from measuring.state import State, held
 from toolchains import installed, ledger
 
 DEFAULT = "quick"  # profile
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     toolchain = check_ready()
     if chosen.check:
-        import checkup
+        from measuring import checkup
 
         return checkup.check()
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)

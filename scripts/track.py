@@ -28,13 +28,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-import measure
-from analysis import calm, cli
-from analysis.cli import ONLY, Parser, UserError, put, run
-from profiles import PROFILES
-from profiles import cells as cells_in
-from session import apart
-from state import State, held
+import cli
+from cli import ONLY, Parser, UserError, put, run
+from measuring import rounds as measure
+from measuring.profiles import PROFILES
+from measuring.profiles import cells as cells_in
+from measuring.session import apart
+from measuring.state import State, held
+from records import calm
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 

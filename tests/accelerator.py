@@ -7,7 +7,7 @@ import itertools
 import re
 
 import resultfiles
-from profiles import PROFILES, select
+from measuring.profiles import PROFILES, select
 from resultfiles import SKIPPED, Bench, around
 
 from benchmarks import batches, casting, conversion, firsts, link, overlap, routes, transfer

@@ -10,10 +10,10 @@ import sys
 import warnings
 from types import SimpleNamespace
 
-import measure
 import pytest
 import torch
 from asv_runner.benchmarks.mark import SkipNotImplemented
+from measuring import rounds as measure
 from moves import SETUPS
 
 from benchmarks import devices, firsts, link, routes, statement, transfer

@@ -5,8 +5,8 @@ import math
 import machines
 import numpy as np
 import pytest
-from analysis import calm
 from machines import Machine
+from records import calm
 
 from benchmarks import pulses, statement
 

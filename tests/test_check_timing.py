@@ -11,10 +11,10 @@ import check_timing
 import machines
 import numpy as np
 import pytest
-from analysis import calm
-from analysis.cli import UserError
+from cli import UserError
 from conftest import ROOT, environment
 from machines import Machine
+from records import calm
 
 from benchmarks import pulses, statement
 

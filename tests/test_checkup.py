@@ -1,11 +1,11 @@
 """run.py --check: what is to be changed about a machine is said, what is fine is not."""
 
-import checkup
 import numpy as np
 import pytest
 from analysis import statistics
 from analysis.comparison import Settings
 from conftest import Checkout
+from measuring import checkup
 from scipy import special
 
 FINE = {

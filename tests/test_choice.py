@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import resultfiles
-from analysis import answers, choice, show, spreadsheet, statistics, tables
+from analysis import answers, choice, statistics
 from analysis.results import load, summarize
 from noise import processes
+from pages import show, spreadsheet, tables
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
 

@@ -5,16 +5,16 @@ import os
 import subprocess
 import sys
 
+import cli
 import pytest
-from analysis import cli
-from analysis.cli import LONGEST, line, matcher, put
+from cli import LONGEST, line, matcher, put
 from conftest import ROOT, environment
 
 CODE = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "scripts")!r})
 sys.argv[0] = "verb.py"
-from analysis import cli
+import cli
 """
 
 
@@ -151,6 +151,6 @@ def test_what_verbs_start_works_there_too(checkout):
     done = checkout.run("scripts/describe.py", **SAFE)
     assert done.returncode == 0, done.stderr
     job = {"do": "discover", "commit": "", "machine": checkout.machine, "profile": "quick"}
-    done = checkout.run("scripts/interleave.py", json.dumps(job), **SAFE)
+    done = checkout.run("scripts/measuring/interleave.py", json.dumps(job), **SAFE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "limits.Floor.timeit_floor('empty statement')" in json.loads(done.stdout)

@@ -14,18 +14,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import compare
-import interleave
 import numpy as np
 import pytest
 import resultfiles
-from analysis import calm, comparison, comparison_figure, statistics
-from analysis import comparison_words as words
-from analysis.cli import UserError
+from analysis import comparison, statistics
 from analysis.comparison import FAILED, FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS, Settings
 from analysis.results import load
+from cli import UserError
 from conftest import ROOT, environment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from measuring import interleave
+from pages.comparison import figure as comparison_figure
+from pages.comparison import words
+from records import calm
 from toolchains import ledger
 
 SIZES = [2**k for k in range(12)]

@@ -16,20 +16,23 @@ import check_compare
 import check_noise
 import check_robust
 import check_timing
+import cli
 import compare
 import describe
-import measure
 import pytest
 import report
 import resultfiles
 import run
 import track
-from analysis import calm, cli, results, show
-from analysis.cli import LONGEST, UserError, harmless
+from analysis import results
 from analysis.results import load
+from cli import LONGEST, UserError, harmless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from measuring import rounds as measure
+from pages import show
+from records import calm
 from resultfiles import contract, conversion
 from test_hostile import WORDS, shown
 

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import report
 import resultfiles
-from analysis import history, history_page, history_words, show
+from analysis import history
 from analysis.results import load
+from pages import show
+from pages.history import page as history_page
+from pages.history import words as history_words
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from toolchains import ledger
 

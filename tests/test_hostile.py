@@ -9,15 +9,16 @@ import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
 from urllib.parse import quote, unquote
 
+import cli
 import compare
 import pytest
 import report
 import resultfiles
 import test_history
-from analysis import cli, show
-from analysis.cli import LONGEST, harmless, line
 from analysis.results import load
+from cli import LONGEST, harmless, line
 from markdown_it import MarkdownIt
+from pages import show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 PLAIN = "word"

@@ -4,11 +4,11 @@ import json
 import re
 import statistics
 
-import measure
 import pytest
-from analysis import calm
-from profiles import Profile, Rule, cells
-from state import State
+from measuring import rounds as measure
+from measuring.profiles import Profile, Rule, cells
+from measuring.state import State
+from records import calm
 
 CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
 

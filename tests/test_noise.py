@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import check_noise
+import cli
 import pytest
-from analysis import cli
 from check_noise import ALL, BEFORE, CALM, NEVER_CALM, NEW, NOISE, PAIRS, PLANTED, WERE_CALM, Step, Workplace
 from conftest import ROOT, environment
 
@@ -169,15 +169,15 @@ def test_both_sides_are_one_measurement(sides):
 
 
 def test_sides_have_the_names_that_the_interleaved_collection_gives_them():
-    import interleave
+    from measuring import interleave
 
     assert set(check_noise.MADE) == set(interleave.SIDES)
     assert {f"{side}{interleave.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(check_noise.MADE)
 
 
 def test_slowdown_is_looked_for_among_enough_aliases(suite):
-    import profiles
     from analysis.statistics import MIN_FAMILY
+    from measuring import profiles
 
     described = {
         name: {"name": name, "param_names": benchmark.param_names, "params": [list(map(repr, p)) for p in found]}

@@ -5,7 +5,7 @@ import itertools
 import re
 
 import pytest
-from profiles import CHOSEN, MIB, NEEDS_DEVICE, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
+from measuring.profiles import CHOSEN, MIB, NEEDS_DEVICE, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
 
 pytest.importorskip("torch")
 

@@ -5,8 +5,9 @@ A wrong answer here is pasted into somebody's code, so what must not be recommen
 
 import pytest
 import resultfiles
-from analysis import answers, questions, show, transfers
+from analysis import answers, transfers
 from analysis.results import load
+from pages import questions, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy, once, transfer
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from analysis import results, show
-from analysis.cli import UserError
+from analysis import results
+from cli import UserError
 from conftest import ROOT
+from pages import show
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SIZES = (8, 2**20, 64 * 2**20)

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import report
 import resultfiles
-from analysis import answers, comparison, figures, show, spreadsheet, tables
-from analysis.cli import UserError
+from analysis import answers, comparison
 from analysis.results import load
+from cli import UserError
+from pages import figures, show, spreadsheet, tables
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,8 +10,10 @@ import pytest
 import report
 import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
-from analysis import answers, hockney, show, tables, transfer_tables, transfers
+from analysis import answers, hockney, transfers
 from analysis.results import load
+from pages import show, tables
+from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
 
 from benchmarks import routes

@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 import resultfiles
-from analysis import calm
-from analysis.cli import UserError
 from analysis.results import load, machines, summarize
+from cli import UserError
+from records import calm
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 
 

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 
-import measure
+import cli
 import pytest
 import run as verb
-from analysis import calm, cli
 from analysis.results import load
 from conftest import Checkout, environment
-from state import State, held
+from measuring import rounds as measure
+from measuring.state import State, held
+from records import calm
 
 FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-import session
 from conftest import ROOT
+from measuring import session
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc what runs")
 
@@ -26,8 +26,8 @@ time.sleep(60)
 OURS = f"""
 import signal, subprocess, sys, time
 sys.path.insert(0, {str(ROOT / "scripts")!r})
-import session
-from analysis import cli
+from measuring import session
+import cli
 session.GRACE = 0.5
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started by
 

@@ -6,9 +6,9 @@ import os
 import sys
 
 import pytest
-import state
-from analysis.cli import UserError
-from state import State
+from cli import UserError
+from measuring import state
+from measuring.state import State
 
 NAMES = ("c0ffee00-x.json", "c0ffee00-x.jsonl", "c0ffee00-x.ndjson")
 CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from analysis import calm
 from conftest import ROOT, run
+from records import calm
 
 pytest.importorskip("torch")
 

@@ -12,10 +12,10 @@ import time
 import pytest
 import report
 import track
-from analysis import calm
-from analysis.cli import UserError
 from analysis.results import load
-from state import State
+from cli import UserError
+from measuring.state import State
+from records import calm
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
 
 pytest.importorskip("asv")

@@ -1,1 +1,1 @@
-"""From asv's result files to tables, figures and pages. Nothing here imports torch or the benchmarks."""
+"""What is known: from result files to tables, choices, verdicts and histories. No sentence, no drawing, no torch."""

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import show
+from pages import show
+from pages.show import Code, Line
+
 from .choice import Evidence, evidence_of, slower, unbeaten
 from .contracts import ALIAS, COPY, FINE, INTO, MEMORIES, keeps_dtype, memory_for, of_cell, outcomes, safe
 from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
-from .show import Code, Line
 
 MEMCPY = "limits.Memcpy.timeit_copy"
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from cli import UserError, matcher
 
 from . import statistics
-from .cli import UserError, matcher
 from .contracts import memory_of_cells
 from .results import PARAMETERS, Results
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pages.tables import direction_of, dtype_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
@@ -22,7 +23,6 @@ from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
 from .contracts import of_cell
 from .results import PARAMETERS, Results, load_files, read_runs, rounds_of, visits_of
 from .statistics import MIN_PROCESSES, Estimate, Floats
-from .tables import direction_of, dtype_of
 
 CHANGED = (SLOWER, FASTER)
 LEAST_RELEASES = 4  # fewer do not tell a change from noise

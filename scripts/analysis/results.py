@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from cli import UserError, harmless
+from records import calm
 from toolchains import installed, ledger
-
-from . import calm
-from .cli import UserError, harmless
 
 ASV_RESULT_VERSION = 2
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import show
+from pages import show
+from pages.show import Code, Line
+
 from .answers import BY_BYTES, Advice, Cell, Choice, Segment, busy_at, choose, usual_dtype, why_unsafe
 from .choice import unbeaten
 from .contracts import INTO
 from .results import Results
-from .show import Code, Line
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, BOTH = "host→device", "device→host", "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")

@@ -2,16 +2,21 @@
 
 from collections.abc import Sequence
 
-from . import answers, choice, comparison, comparison_figure, figures, questions, show, tables, transfer_tables
-from .answers import Answer, Cell
+from analysis import answers, choice, comparison
+from analysis.answers import Answer, Cell
+from analysis.results import Results
+from analysis.statistics import MIN_PROCESSES
+from analysis.transfers import Transfers
+
+from pages.comparison import figure as comparison_figure
+from pages.transfers import tables as transfer_tables
+from pages.transfers.sections import transfer_sections
+
+from . import figures, questions, show, tables
 from .figures import Figure
-from .pages import Section
-from .results import Results
+from .page import Section
 from .show import Line
-from .statistics import MIN_PROCESSES
 from .tables import Table
-from .transfer_sections import transfer_sections
-from .transfers import Transfers
 
 TRANSFERS_VERIFIED: Line = (
     "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",

@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves it out
 
-from analysis import calm, cli
-from analysis.cli import UserError, matcher
-from profiles import exactly
-from session import apart, last_words
-from state import State
+import cli
+from cli import UserError, matcher
+from records import calm
 
-ROOT = Path(__file__).resolve().parent.parent
+from measuring.profiles import exactly  # not relative: this is a program, too
+from measuring.session import apart, last_words
+from measuring.state import State
+
+ROOT = Path(__file__).resolve().parents[2]
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 FRESH = "-fresh"
 SIDES = ("base", "new")
@@ -50,7 +52,7 @@ class Side:
     def ask(self, **job: Any) -> Any:
         """Have this side's Python do a job, see ``serve``; its answer. UserError with its own words if it cannot."""
         job["commit"] = self.target.commit
-        command = [str(self.target.python), str(self.root / "scripts" / "interleave.py"), json.dumps(job)]
+        command = [str(self.target.python), str(self.root / "scripts" / "measuring" / "interleave.py"), json.dumps(job)]
         done = apart(command, self.root)
         if done.returncode:
             raise UserError(f"{self.name}: {last_words(done)}")
@@ -184,10 +186,11 @@ def silent(done: int, more: float = 0.0) -> None:
 
 def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
-    import measure
-    from profiles import PROFILES
-    from profiles import cells as cells_of
     from toolchains import environments, installed, ledger
+
+    from measuring import rounds as measure
+    from measuring.profiles import PROFILES
+    from measuring.profiles import cells as cells_of
 
     measure.check_asv()
     commit, python = job["commit"], Path(sys.executable)

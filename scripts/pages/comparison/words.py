@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 import pandas as pd
-
-from . import show
-from .comparison import (
+from analysis.comparison import (
     FAILED,
     FASTER,
     GONE,
@@ -28,8 +26,10 @@ from .comparison import (
     VERDICTS,
     Comparison,
 )
-from .results import PARAMETERS
-from .show import Code, Line
+from analysis.results import PARAMETERS
+
+from pages import show
+from pages.show import Code, Line
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}

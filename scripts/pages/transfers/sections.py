@@ -2,13 +2,8 @@
 
 from collections.abc import Iterator
 
-from . import figures, transfer_tables
-from .answers import Cell
-from .figures import Figure, slug
-from .pages import Section
-from .show import Line
-from .tables import TIE, Missing, Table, curves
-from .transfers import (
+from analysis.answers import Cell
+from analysis.transfers import (
     COMPLETION,
     DEVICE_TO_HOST,
     ENQUEUE,
@@ -18,6 +13,14 @@ from .transfers import (
     SUSTAINED,
     Transfers,
 )
+
+from pages import figures
+from pages.figures import Figure, slug
+from pages.page import Section
+from pages.show import Line
+from pages.tables import TIE, Missing, Table, curves
+
+from . import tables as transfer_tables
 
 
 def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:

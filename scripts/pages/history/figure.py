@@ -10,12 +10,12 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
+from analysis.history import CHANGED, History, Series
 from matplotlib.axes import Axes
 
-from . import show
-from .figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish, ratio_axis
-from .history import CHANGED, History, Series
-from .show import Line
+from pages import show
+from pages.figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish, ratio_axis
+from pages.show import Line
 
 ACROSS = 3  # panels in a row
 PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from . import show, transfers
-from .answers import Cell
-from .hockney import GOOD, LEAST, Fit, fit
-from .show import Code, Line
-from .tables import Entry, Missing, Table, compared, named, pivot, usual_size
-from .transfers import (
+from analysis import transfers
+from analysis.answers import Cell
+from analysis.hockney import GOOD, LEAST, Fit, fit
+from analysis.transfers import (
     BOTH,
     COMPLETION,
     DEVICE_TO_HOST,
@@ -22,6 +20,10 @@ from .transfers import (
     needs,
     non_blocking,
 )
+
+from pages import show
+from pages.show import Code, Line
+from pages.tables import Entry, Missing, Table, compared, named, pivot, usual_size
 
 UNBROKEN = "\N{NO-BREAK SPACE}"
 

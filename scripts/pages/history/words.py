@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from analysis.comparison import FASTER, SLOWER
+from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Series
 
-from . import show
-from .comparison import FASTER, SLOWER
-from .comparison_words import change, number
-from .figures import MEMCPY_LABEL
-from .history import LEAST_RELEASES, Break, History, Release, Repeat, Series
-from .show import Code, Line
-from .tables import Entry, Table, direction_of, named
+from pages import show
+from pages.comparison.words import change, number
+from pages.figures import MEMCPY_LABEL
+from pages.show import Code, Line
+from pages.tables import Entry, Table, direction_of, named
 
 AT_MOST = 30  # rows of the largest changes; results.csv holds all
 TOLD = 4  # changes that the head of the page names

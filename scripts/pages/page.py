@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from cli import UserError
 from markupsafe import Markup
 
 from . import show
-from .cli import UserError
 from .figures import Figure
 from .show import Line
 from .tables import Entry, Table
 
-TEMPLATES = Path(__file__).resolve().parent
+TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
 @dataclass(frozen=True)

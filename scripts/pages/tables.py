@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-
-from . import show
-from .answers import (
+from analysis.answers import (
     NUMPY_TO_TORCH,
     SOURCES,
     TORCH_TO_NUMPY,
@@ -19,9 +17,11 @@ from .answers import (
     alike,
     conversions,
 )
-from .choice import MARGIN, decided
-from .contracts import ALIAS, COPY, INTO, memory_for, outcomes, takes_grad
-from .results import PARAMETERS, Results
+from analysis.choice import MARGIN, decided
+from analysis.contracts import ALIAS, COPY, INTO, memory_for, outcomes, takes_grad
+from analysis.results import PARAMETERS, Results
+
+from . import show
 from .show import Code, Line
 
 KEPT = "kept"  # a dtype that is the source's

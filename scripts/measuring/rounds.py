@@ -20,14 +20,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis import calm, cli
-from analysis.cli import UserError, matcher
-from profiles import NEEDS_DEVICE, PROFILES, Profile, cells, exactly, select
-from session import apart, session
-from state import State
+import cli
+from cli import UserError, matcher
+from records import calm
 from toolchains import environments, installed, ledger
 
-ROOT = Path(__file__).resolve().parent.parent
+from .profiles import NEEDS_DEVICE, PROFILES, Profile, cells, exactly, select
+from .session import apart, session
+from .state import State
+
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many

@@ -6,8 +6,7 @@ Every sentence is made from data: where a run lacks the figures for a question, 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import show
-from .answers import (
+from analysis.answers import (
     TORCH_TO_NUMPY,
     Cell,
     Segment,
@@ -17,12 +16,10 @@ from .answers import (
     decisions,
     requires_grad,
 )
-from .choice import decided
-from .contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
-from .results import Results
-from .show import Code, Line
-from .tables import UNDECIDED, Entry, Semantics, Table, catalogue, compared
-from .transfers import (
+from analysis.choice import decided
+from analysis.contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
+from analysis.results import Results
+from analysis.transfers import (
     COMPLETION,
     DEVICE_TO_HOST,
     ENQUEUE,
@@ -34,6 +31,10 @@ from .transfers import (
     method,
     usual_size,
 )
+
+from . import show
+from .show import Code, Line
+from .tables import UNDECIDED, Entry, Semantics, Table, catalogue, compared
 
 TITLES = {
     1: "Which call, and does it share memory?",

@@ -12,13 +12,13 @@ import matplotlib
 
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
+from analysis.answers import MEMORY_WORDS, SOURCES, Cell, Limit, alike, conversions
+from analysis.contracts import COPY, INTO, MEMORIES
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from . import show
-from .answers import MEMORY_WORDS, SOURCES, Cell, Limit, alike, conversions
-from .contracts import COPY, INTO, MEMORIES
 from .show import Line
 
 STYLE = Path(__file__).with_name("report.mplstyle")

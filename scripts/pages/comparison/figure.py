@@ -9,12 +9,16 @@ import matplotlib
 
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
+from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
+from cli import put
 from matplotlib.axes import Axes
 
-from . import show
-from .cli import put
-from .comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
-from .comparison_words import (
+from pages import show
+from pages.figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
+from pages.show import Line
+from pages.tables import Table
+
+from .words import (
     cell_line,
     counts_line,
     decided_line,
@@ -26,9 +30,6 @@ from .comparison_words import (
     title,
     trust,
 )
-from .figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
-from .show import Line
-from .tables import Table
 
 AT_MOST = 40  # rows of a plot that can still be read
 ROW = 0.19  # inches

@@ -10,20 +10,21 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
+from analysis.comparison import INCONCLUSIVE
+from analysis.contracts import memory_for, of_cell
+from analysis.history import History, Series, history_of, packages
+from analysis.results import PARAMETERS, Results
+from analysis.statistics import MIN_PROCESSES, SESSION_SD
 
-from . import history_words as words
-from . import show
-from .comparison import INCONCLUSIVE
-from .contracts import memory_for, of_cell
-from .figures import MEMCPY_LABEL, Figure, slug
-from .history import History, Series, history_of, packages
-from .history_figure import HALF, panels
-from .history_words import Change
-from .pages import Section
-from .results import PARAMETERS, Results
-from .show import Code, Line
-from .statistics import MIN_PROCESSES, SESSION_SD
-from .tables import Table, named
+from pages import show
+from pages.figures import MEMCPY_LABEL, Figure, slug
+from pages.page import Section
+from pages.show import Code, Line
+from pages.tables import Table, named
+
+from . import words
+from .figure import HALF, panels
+from .words import Change
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
 COLUMNS = {

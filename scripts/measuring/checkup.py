@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import calm
-from measure import PATIENCE_VARIABLE, ROOT, conditions, read, settings
+from records import calm
+
+from .rounds import PATIENCE_VARIABLE, ROOT, conditions, read, settings
 
 SECONDS = 5.0  # that the three cells are measured for, LEAST rounds at least
 PROCESSES = 30  # that may share what they may wait

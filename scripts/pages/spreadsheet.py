@@ -6,10 +6,10 @@ What holds for every row, or for every row of a benchmark, is said once, in rows
 import io
 
 import pandas as pd
+from analysis.contracts import memory_of_cells
+from analysis.results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
 
 from . import show
-from .contracts import memory_of_cells
-from .results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
 
 DIGITS = 7  # significant, of seconds: the clock has fewer
 ABOUT = ("machine", "toolchain", "torch", "numpy", "python")

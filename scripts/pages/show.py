@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from . import calm
+from records import calm
 
 Line = tuple[str, ...]
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis import calm
-from analysis.cli import UserError, put
+from cli import UserError, put
+from records import calm
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"

@@ -1,0 +1,1 @@
+"""A comparison, in the terminal and on pages."""

@@ -1,0 +1,1 @@
+"""Transfers on a machine's page."""
