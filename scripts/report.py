@@ -21,20 +21,23 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from analysis import answers, history, transfers
-from analysis.answers import ON_DEVICE, Advice, Answer
+from analysis import history
+from analysis.answers import answers
+from analysis.cells import cells_of, conversions, usual_dtype
 from analysis.results import Results, load, machines
 from analysis.statistics import MIN_PROCESSES
-from analysis.transfers import Transfers
+from analysis.transfers import Transfers, transfers_of
 from cli import Parser, line, put, run
 from measuring.rounds import check_chosen
 from pages import show, tables
+from pages.advice import Advice, advice
 from pages.history import page as history_page
 from pages.history.page import HistoryPage
 from pages.machine import sections_of
 from pages.page import Section, write
 from pages.show import Code, Line
 from pages.spreadsheet import columns_of, csv_of
+from pages.transfers import advice as transfer_advice
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 HISTORY = "history"  # beside the directories of machines
@@ -62,7 +65,7 @@ class Page:
     machine: str
     toolchain: str
     facts: tuple[str, ...]
-    answers: list[Answer]
+    answers: list[Advice]
     usual: str  # dtype of the sources that decisions are about
     transfers: list[Advice]
     legend: tuple[Line, ...]  # what the answers about transfers mean
@@ -177,7 +180,7 @@ def of_runs(results: Results) -> list[Line]:
 
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[Line, ...]:
     """What a reader must know before the answers."""
-    found: list[Line] = transfers.impossible(moved)
+    found: list[Line] = transfer_advice.impossible(moved)
     failed = results.missing[results.missing["status"] == "failed"]
     if len(failed):
         names = list(dict.fromkeys(failed["benchmark"]))
@@ -210,18 +213,18 @@ def page_of(
     links: Sequence[tuple[str, str]] = (),
 ) -> Page:
     """Everything the page of a machine says."""
-    cells = answers.cells_of(results)
-    made = answers.answers(cells)
-    moved = transfers.transfers_of(results, cells, ON_DEVICE)
-    about_transfers = transfers.advice(moved)
+    cells = cells_of(results)
+    made = answers(cells)
+    moved = transfers_of(results, cells)
+    about_transfers = transfer_advice.advice(moved)
     record = results.runs[-1] if results.runs else {}
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
     return Page(
         machine=machine,
         toolchain=every[0],
         facts=facts_of(results),
-        answers=made,
-        usual=answers.usual_dtype(answers.conversions(cells)),
+        answers=[advice(answer) for answer in made],
+        usual=usual_dtype(conversions(cells)),
         transfers=about_transfers,
         legend=LEGEND if about_transfers else (),
         warnings=warnings_of(results, others, moved),

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import resultfiles
 from analysis import answers, choice, statistics
+from analysis.cells import Cell, cells_of
 from analysis.results import load, summarize
 from noise import processes
 from pages import show, spreadsheet, tables
+from pages.advice import advice
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
 
@@ -40,12 +42,13 @@ def loaded(tmp_path, times, promises=None, busy=(), noise=None):
 
 
 def answered(tmp_path, times, promises=None, busy=()):
-    (found,) = answers.answers(answers.cells_of(loaded(tmp_path, times, promises, busy)))
+    (found,) = answers.answers(cells_of(loaded(tmp_path, times, promises, busy)))
     return found
 
 
 def text(answer):
-    return "\n".join(show.to_plain(line) for line in (*answer.lines, *answer.notes))
+    said = advice(answer)
+    return "\n".join(show.to_plain(line) for line in (*said.lines, *said.notes))
 
 
 def routes_of(answer):
@@ -93,7 +96,7 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
     if not watched:
         rows = rows.assign(calm=None, process=rows.groupby("cell").cumcount())
-    cells = answers.cells_of(replace(results, processes=rows.reset_index(drop=True)))
+    cells = cells_of(replace(results, processes=rows.reset_index(drop=True)))
     assert choice.decided(*cells[:2]) == watched
     assert not choice.decided(*cells[1:3])
     assert not choice.decided(*cells[3:5])
@@ -155,7 +158,7 @@ def test_a_busy_machine_invents_neither_winner_nor_crossover(tmp_path):
     pairs = {n: (later, sooner) if k % 2 else (sooner, later) for k, n in enumerate(SIZES[:4])}
     times = {(route, n): list(rng.permutation(pairs[n][k])) for k, route in enumerate((FIRST, SECOND)) for n in pairs}
     found = answered(tmp_path, times)
-    assert set(routes_of(found).values()) == {FIRST} and len(found.lines) == 1
+    assert set(routes_of(found).values()) == {FIRST} and len(advice(found).lines) == 1
     assert "rossover" not in text(found) and "Slowest" not in text(found)
     assert f"Tie with `{SECOND}`" in text(found)
 
@@ -245,9 +248,9 @@ def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
     times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
     results = loaded(tmp_path, times, busy={(FIRST, 8)})
     results.processes.loc[results.processes.index[-1], "calm"] = False  # one of four: the cell was calm once
-    found = {(cell.route, cell.nbytes): cell.calm for cell in answers.cells_of(results)}
+    found = {(cell.route, cell.nbytes): cell.calm for cell in cells_of(results)}
     assert found == {key: key != (FIRST, 8) for key in times}
-    cells = answers.cells_of(results)
+    cells = cells_of(results)
     made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results.missing))
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
@@ -263,7 +266,7 @@ def test_what_is_not_known_to_be_busy_is_calm(tmp_path, calm):
     if calm == "absent":
         del results.processes["calm"]
     assert summarize(results.processes)["calm"].tolist() == [True]
-    made = tables.pivot(("By size",), answers.cells_of(results), "nbytes", tables.Missing(results.missing))
+    made = tables.pivot(("By size",), cells_of(results), "nbytes", tables.Missing(results.missing))
     assert not made.notes and made.rows[0][1] == "1.00 µs"
 
 
@@ -273,7 +276,7 @@ def test_cold_against_warm_is_decided_the_same_way(tmp_path):
     params = {"route": [FIRST], "nbytes": [8, KIB, MIB]}
     own = Bench("cold.NumpyToTorch.timeit_convert", params, cold, [contract(FIRST, "copy")])
     results = load(resultfiles.write(tmp_path, [warm, own]))
-    (made,) = tables.cold(answers.cells_of(results), tables.Missing(results.missing))
+    (made,) = tables.cold(cells_of(results), tables.Missing(results.missing))
     assert [entry[1][0].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00×", "tie"]
 
 
@@ -294,7 +297,7 @@ def simulated(rng, slowdown, sd, count):
         cells = [made_up(route, size, next(found)) for route in range(candidates) for size in range(sizes)]
         segments = answers.choose(cells)
         chosen[need] = [int(one.cell.route) for segment in segments for one in segment.choices]
-        crossovers += sum("rossover" in show.to_plain(line) for line in answers._crossovers(segments))
+        crossovers += bool(answers.crossovers(segments))
     return chosen, crossovers
 
 
@@ -303,7 +306,7 @@ def made_up(route, size, evidence):
     blank = ("benchmark", "cell", "family", "group", "dtype", "layout", "threads", "host", "statement")
     figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": {}}
     own = {"route": str(route), "nbytes": size, "order": route, "evidence": evidence}
-    return answers.Cell(**dict.fromkeys(blank, ""), **figures, **own)
+    return Cell(**dict.fromkeys(blank, ""), **figures, **own)
 
 
 @pytest.mark.parametrize(("sd", "disagree", "loss"), [(0.006, 0.06, 0.02), (0.02, 0.12, 0.03), (0.06, 0.25, 0.05)])

@@ -5,7 +5,8 @@ A wrong answer here is pasted into somebody's code, so what must not be recommen
 
 import pytest
 import resultfiles
-from analysis import answers, transfers
+from analysis import transfers
+from analysis.cells import cells_of
 from analysis.results import load
 from pages import questions, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy, once, transfer
@@ -41,8 +42,8 @@ def ask(tmp_path, *benches, **record):
     """Question -> its answer as plain text, lines below each other."""
     given = [resultfiles.record(benches, **record)]
     loaded = load(resultfiles.write(tmp_path, [*benches, memcpy({8: around(1e-7)})], records=given))
-    cells = answers.cells_of(loaded)
-    moved = transfers.transfers_of(loaded, cells, answers.ON_DEVICE)
+    cells = cells_of(loaded)
+    moved = transfers.transfers_of(loaded, cells)
     found = {}
     for title, lines in questions.Questions(loaded, cells, moved).table("no device here").rows:
         lines = [lines] if isinstance(lines, str) else lines

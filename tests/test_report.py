@@ -15,9 +15,11 @@ import pytest
 import report
 import resultfiles
 from analysis import answers, comparison
+from analysis.cells import cells_of
 from analysis.results import load
 from cli import UserError
 from pages import figures, show, spreadsheet, tables
+from pages.advice import advice, title
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +31,7 @@ TENSOR = contract("torch.tensor(a)", "copy")
 
 
 def answers_to(tmp_path, *benches):
-    return answers.answers(answers.cells_of(load(resultfiles.write(tmp_path, benches))))
+    return answers.answers(cells_of(load(resultfiles.write(tmp_path, benches))))
 
 
 def only(found):
@@ -38,7 +40,8 @@ def only(found):
 
 
 def text(answer):
-    return "\n".join(show.to_plain(line) for line in (*answer.lines, *answer.notes))
+    said = advice(answer)
+    return "\n".join(show.to_plain(line) for line in (*said.lines, *said.notes))
 
 
 def build(results, output, *arguments):
@@ -244,7 +247,7 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     bits = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, {(*key, 8): around(1e-6) for key in wanted}, [view])
     times = {("torch.Tensor(a)", dtype, 8): around(1e-6) for dtype in ("int64", "float32")}
     loaded = load(resultfiles.write(tmp_path, [bits, conversion(times, [cast], dtypes=("int64", "float32")), *shares]))
-    assert {(cell.route, cell.dtype): cell.memory for cell in answers.cells_of(loaded)} == wanted
+    assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded)} == wanted
     assert tables.Semantics(loaded).broken(loaded.contracts.values()) == []
     first = loaded.processes.drop_duplicates("cell")
     noise = comparison.families(first, loaded.benchmarks)
@@ -260,7 +263,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     params = {"route": [route], "layout": list(wanted), "nbytes": [MIB]}
     cells = {(route, layout, MIB): around(1e-6) for layout in wanted}
     loaded = load(resultfiles.write(tmp_path, [Bench("layout.NumpyToTorch.timeit_convert", params, cells, [promise])]))
-    assert {cell.layout: cell.memory for cell in answers.cells_of(loaded)} == wanted
+    assert {cell.layout: cell.memory for cell in cells_of(loaded)} == wanted
     first = loaded.processes.drop_duplicates("cell")
     assert dict(zip(first["layout"], comparison.families(first, loaded.benchmarks))) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
@@ -278,7 +281,7 @@ def test_any_size_only_where_the_seconds_are_the_same(tmp_path, last, same):
 
 
 def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
-    found = {answer.title: answer for answer in answers.answers(answers.cells_of(load(rich_results)))}
+    found = {title(answer.need): answer for answer in answers.answers(cells_of(load(rich_results)))}
     cast = found["float64 and uint8 NumPy array to float32 tensor"]
     assert "10.0 µs from float64, 10.0 µs from uint8 at 1 MiB" in text(cast)
 

@@ -10,9 +10,11 @@ import pytest
 import report
 import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
-from analysis import answers, hockney, transfers
+from analysis import hockney, transfers
+from analysis.cells import cells_of
 from analysis.results import load
 from pages import show, tables
+from pages.transfers import advice as transfer_advice
 from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
 
@@ -24,13 +26,13 @@ HOST, DEVICE = "host→device", "device→host"
 def read(tmp_path, benches, **changes):
     """The transfers of these benchmarks."""
     loaded = load(accelerator.write(tmp_path, benches, **changes))
-    return transfers.transfers_of(loaded, answers.cells_of(loaded), answers.ON_DEVICE)
+    return transfers.transfers_of(loaded, cells_of(loaded))
 
 
 def advice(found):
     return {
         one.title: "\n".join(show.to_plain(line) for line in (*one.lines, *one.notes))
-        for one in transfers.advice(found)
+        for one in transfer_advice.advice(found)
     }
 
 
@@ -250,7 +252,7 @@ def test_the_share_that_hides(tmp_path, product, moved, both, told):
     cells = {(HOST, "pinned", part, MIB): around(seconds) for part, seconds in parts.items()}
     params = {"direction": [HOST], "memory": ["pinned"], "part": list(parts), "nbytes": [MIB]}
     (each,) = transfers.hidden(read(tmp_path, [Bench("overlap.Hidden.timeit_completion", params, cells)]))
-    assert each.told() == told
+    assert transfer_tables.share_words(each) == told
     low, high = each.interval
     assert low <= each.share <= high
 
@@ -283,7 +285,7 @@ def test_limits_take_the_best_size_and_both_ways_move_twice(found):
     assert found.link.bandwidth(HOST) == pytest.approx(LINK, rel=0.01)
     assert found.link.bandwidth(transfers.BOTH) == pytest.approx(1.8 * LINK, rel=0.01)
     assert found.link.capacity == pytest.approx(63.0e9, rel=0.001)
-    assert transfers.impossible(found) == []
+    assert transfer_advice.impossible(found) == []
 
 
 @pytest.mark.parametrize("generation, loud", [(3, True), (4, True), (5, False)])
@@ -299,7 +301,7 @@ def test_enqueue_is_not_taken_for_more_than_the_link_carries(tmp_path):
         return around(1e-8) if value != SKIPPED else value
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_enqueue", change)
-    assert transfers.impossible(read(tmp_path, benches)) == []
+    assert transfer_advice.impossible(read(tmp_path, benches)) == []
 
 
 def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_path):
@@ -307,7 +309,9 @@ def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_
         return around(1e-8) if key[1] == "pinned" and value != SKIPPED else value
 
     benches = [bench for bench in accelerator.transfers() if "Hardware" not in bench.name]
-    warned = transfers.impossible(read(tmp_path, changed(benches, "transfer.HostToDevice.timeit_completion", change)))
+    warned = transfer_advice.impossible(
+        read(tmp_path, changed(benches, "transfer.HostToDevice.timeit_completion", change))
+    )
     assert len(warned) == 1 and warned[0][0].startswith("Doubtful: ")
 
 
@@ -316,7 +320,7 @@ def test_pageable_memory_that_reads_faster_than_the_link_is_not_possible_either(
         return around(1e-9) if key[:2] == ("t.to(device)", "pageable") and value != SKIPPED else value
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
-    (warned,) = transfers.impossible(read(tmp_path, benches))
+    (warned,) = transfer_advice.impossible(read(tmp_path, benches))
     assert re.match("Not possible: .*pageable", show.to_plain(warned))
 
 

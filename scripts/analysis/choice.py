@@ -47,7 +47,7 @@ class Evidence:
 
 
 class Measured(Protocol):
-    """What evidence is about, such as answers.Cell."""
+    """What evidence is about, such as cells.Cell."""
 
     @property
     def evidence(self) -> Evidence: ...

@@ -51,6 +51,16 @@ def outcomes(contract: Mapping[str, Any]) -> dict[str, list[str]]:
     return {does: found[does] for does in sorted(found, key=rank)}
 
 
+def awkward(contract: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The outcomes for the sources that a route does not simply take."""
+    return {does: sources for does, sources in outcomes(contract).items() if does not in FINE}
+
+
+def needs(contract: Mapping[str, Any]) -> list[str]:
+    """The packages, with their versions, and devices that a route needs."""
+    return str(contract.get("needs", "")).split()
+
+
 def takes_grad(contract: Mapping[str, Any]) -> bool:
     """Whether a route says that it takes a tensor that requires grad."""
     return contract.get("inputs", {}).get("requires grad") in FINE

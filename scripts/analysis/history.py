@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pages.tables import direction_of, dtype_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from . import statistics
+from .cells import direction_of
 from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
 from .contracts import of_cell
 from .results import PARAMETERS, Results, load_files, read_runs, rounds_of, visits_of
+from .semantics import dtype_of
 from .statistics import MIN_PROCESSES, Estimate, Floats
 
 CHANGED = (SLOWER, FASTER)

@@ -13,22 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pages import show
-from pages.show import Code, Line
-
-from .answers import BY_BYTES, Advice, Cell, Choice, Segment, busy_at, choose, usual_dtype, why_unsafe
+from .answers import Choice, Segment, choose
+from .cells import BY_BYTES, DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method, usual_dtype
 from .choice import unbeaten
 from .contracts import INTO
 from .results import Results
 
-HOST_TO_DEVICE, DEVICE_TO_HOST, BOTH = "host→device", "device→host", "both at once"
+FAMILIES = ("transfer", "overlap", "firsts", "link")  # of benchmarks that an accelerator takes part in
+BOTH = "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
 COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"
-MEANING = {
-    COMPLETION: "the call and a synchronize: until the bytes have arrived",
-    ENQUEUE: "the call alone: how long the caller is held, the queue empty before it",
-    SUSTAINED: "several copies in flight and one synchronize, by the copy",
-}
 USUAL = 64 * 2**20  # bytes that answers are about, where they were measured
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
@@ -44,31 +38,6 @@ class Need:
     host: str
     array: bool
     into: bool
-
-    @property
-    def end(self) -> str:
-        """The host's end in words."""
-        if self.array:
-            return "a NumPy array" if self.host == PAGEABLE else f"a NumPy array in {self.host} memory"
-        return f"a {self.host} host tensor"
-
-    @property
-    def way(self) -> str:
-        return (
-            f"from {self.end} to the device" if self.direction == HOST_TO_DEVICE else f"from the device to {self.end}"
-        )
-
-    @property
-    def fresh(self) -> str:
-        """New or existing, as the beginning of a line."""
-        if self.into:
-            return f"into {'a device' if self.direction == HOST_TO_DEVICE else 'a host'} tensor that exists"
-        return f"a new {'array' if self.array and self.direction == DEVICE_TO_HOST else 'tensor'}"
-
-
-def method(cell: Cell) -> str:
-    """completion, enqueue, sustained, or what else the benchmark's method measures."""
-    return cell.benchmark.rpartition(".")[2].partition("_")[2]
 
 
 def non_blocking(route: str) -> bool:
@@ -146,18 +115,6 @@ class Transfers:
         least, sizes = self._least.get((cell.benchmark, cell.route, cell.host), (0.0, 1))
         return sizes == 1 or cell.seconds >= BY_BYTES * least
 
-    def speed(self, cell: Cell) -> list[str]:
-        """Decimal GB/s and share of the limit, where these have a meaning and are known."""
-        if not self.by_bytes(cell):
-            return []
-        share = self.link.share(cell)
-        words = [show.bandwidth(cell.nbytes / cell.seconds)]
-        return words + ([f"{show.percent(share)} of the limit"] if share else [])
-
-    def told(self, cell: Cell) -> str:
-        """Time, bandwidth and share in words."""
-        return ", ".join([cell.shown, *self.speed(cell)])
-
     def why_not(self, **wanted: str) -> str:
         """Why cells like these have no figure, where all of them give one reason; "" otherwise."""
         rows = [row for row in self.missing if all(row.get(name) == value for name, value in wanted.items())]
@@ -165,9 +122,9 @@ class Transfers:
         return reasons.pop() if len(reasons) == 1 else ""
 
 
-def transfers_of(results: Results, cells: Iterable[Cell], families: Sequence[str]) -> Transfers:
+def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     """The part of the results that an accelerator takes part in."""
-    own = tuple(cell for cell in cells if cell.family in families)
+    own = tuple(cell for cell in cells if cell.family in FAMILIES)
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
     plain = [cell for cell in own if cell.family == "transfer" and cell.group in MAIN and cell.direction in ways]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
@@ -184,7 +141,7 @@ def transfers_of(results: Results, cells: Iterable[Cell], families: Sequence[str
         if cell.dtype == usual:
             times.setdefault((cell.benchmark, cell.route, cell.host), []).append(cell.seconds)
     least = {key: (min(found), len(found)) for key, found in times.items()}
-    missing = results.missing[results.missing["family"].isin(families)].to_dict("records")
+    missing = results.missing[results.missing["family"].isin(FAMILIES)].to_dict("records")
     return Transfers(own, main, Link(limits, hardware, floor), tuple(missing), least)
 
 
@@ -249,100 +206,71 @@ def faster(segment: Segment) -> Cell | None:
     return next(iter(common or found), None)
 
 
-def advice(found: Transfers) -> list[Advice]:
-    """Answers about one size, by completion time."""
-    made = []
-    boxes: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
+@dataclass(frozen=True)
+class Recommendation:
+    """What to take for a need at one size: the chosen route, and those that are faster under a condition or unsafe."""
+
+    need: Need
+    choice: Choice
+
+    @property
+    def faster(self) -> Cell | None:
+        """The fastest that has a condition, where one is faster than the chosen one."""
+        return next(iter(conditional(self.choice)), None)
+
+    @property
+    def unsafe(self) -> list[Cell]:
+        """What is faster, and waiting does not make it right to take."""
+        return [cell for cell in self.choice.hazardous if not non_blocking(cell.route)]
+
+
+def recommendations(found: Transfers) -> list[list[Recommendation]]:
+    """By completion time, at the usual size: a list for each way and end at the host, fresh and existing."""
+    ends: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
     for key, cells in needs(found.of(COMPLETION)).items():
         if not key.array or key.host == PAGEABLE:
-            boxes.setdefault((key.direction, key.array, key.host), {})[key] = cells
-    for (direction, _, _), box in boxes.items():
-        nbytes = usual_size(cell for cells in box.values() for cell in cells)
-        here = {key: own for key, cells in box.items() if (own := [c for c in cells if c.nbytes == nbytes])}
-        first = next(iter(here))
-        size = show.size(nbytes)
-        there = direction == HOST_TO_DEVICE
-        title = f"From {first.end} of {size} to the device" if there else f"From the device to {first.end} of {size}"
-        made.append(_box(title, here, found, bool(found.link.bandwidth(direction))))
-    scalars = found.group("transfer", "Scalar")
-    if scalars:
-        made.append(_scalar(scalars))
+            ends.setdefault((key.direction, key.array, key.host), {})[key] = cells
+    made = []
+    for by_need in ends.values():
+        nbytes = usual_size(cell for cells in by_need.values() for cell in cells)
+        here = {key: [cell for cell in cells if cell.nbytes == nbytes] for key, cells in by_need.items()}
+        made.append([Recommendation(key, choose(cells)[0].choices[0]) for key, cells in here.items() if cells])
     return made
 
 
-def _box(title: str, here: Mapping[Need, list[Cell]], found: Transfers, limited: bool) -> Advice:
-    lines: list[Line] = []
-    notes: list[Line] = []
-    for key, cells in here.items():
-        segments = choose(cells)
-        choice = segments[0].choices[0]
-        chosen, fast = choice.cell, next(iter(conditional(choice)), None)
-        fresh = f"{key.fresh}, " if len(here) > 1 else ""
-        how = "on a condition: " if chosen.contract.get("hazard") else "no condition: "
-        lines.append((fresh + how, Code(chosen.route), f", {found.told(chosen)}"))
-        notes += [*busy_at(segments), *_condition(chosen), *_beside(choice)]
-        if fast is not None:
-            lines.append((f"{fresh}faster, on a condition: ", Code(fast.route), f", {found.told(fast)}"))
-            gain = f"{show.ratio(chosen.seconds / fast.seconds)} as fast as "
-            notes += [(Code(fast.route), f" is {gain}", Code(chosen.route), "."), *_condition(fast)]
-        rest = [cell for cell in choice.hazardous if not non_blocking(cell.route)]
-        notes += [(Code(c.route), f" is faster, {c.shown}, but: {why_unsafe(c)}.") for c in rest]
-    if not limited:
-        notes.append(("No share of the link's limit: the limit was not measured in this run.",))
-    return Advice(title, tuple(lines), tuple(dict.fromkeys(notes)))
+@dataclass(frozen=True)
+class TooFast:
+    """Transfers that read faster than they can be: how many, and the worst of them with what it reads.
+
+    reads: bytes a second, or the share of the measured limit.
+    """
+
+    cells: int
+    worst: Cell
+    reads: float
 
 
-def _condition(cell: Cell) -> Iterable[Line]:
-    if cell.contract.get("hazard"):
-        yield (Code(cell.route), f": {cell.contract['hazard']}.")
-    if cell.contract.get("needs"):
-        yield (Code(cell.route), f" needs {cell.contract['needs'].replace(' ', ' and ')}.")
-
-
-def _beside(choice: Choice) -> Iterable[Line]:
-    """What is tied with the chosen route, and the next slower."""
-    if choice.ties:
-        yield ("Tie with ", *show.codes([cell.route for cell in choice.ties]), ".")
-    if choice.others:
-        slower = choice.others[0]
-        yield ("Next: ", Code(slower.route), f", {show.ratio(slower.seconds / choice.cell.seconds)} the time.")
-
-
-def _scalar(cells: Sequence[Cell]) -> Advice:
-    segments = choose(cells)
-    choice = segments[0].choices[0]
-    lines = (("", Code(choice.cell.route), f", {choice.cell.shown}"),)
-    notes = (*busy_at(segments), *_condition(choice.cell), *_beside(choice))
-    return Advice("From the device to a number: a scalar such as a loss", lines, notes)
-
-
-def impossible(found: Transfers) -> list[Line]:
-    """Transfers that read faster than the link can carry, or than its measured limit: something did not wait."""
+def beyond_capacity(found: Transfers) -> TooFast | None:
+    """What reads more than the link carries: something did not wait."""
     capacity = found.link.capacity
-    warnings: list[Line] = []
-    waited = [cell for cell in found.main if method(cell) in (COMPLETION, SUSTAINED)]
     limits = [cell for by_size in found.link.limits.values() for cell in by_size.values()]
-    if capacity is not None:
-        fast = [(_rate(cell), cell) for cell in (*waited, *limits) if _rate(cell) > capacity * _ways(cell)]
-        if fast:
-            rate, worst = max(fast, key=lambda pair: pair[0] / _ways(pair[1]))
-            generation, width = (int(found.link.hardware[f"link {word}"]) for word in ("generation", "width"))
-            count = "1 cell reads" if len(fast) == 1 else f"{len(fast)} cells read"
-            warnings.append(
-                (
-                    f"Not possible: {count} more than the link carries (Gen{generation} x{width}: "
-                    f"{show.bandwidth(capacity)} each way), the most with {show.bandwidth(rate)}: ",
-                    Code(worst.cell),
-                    ". Either a synchronize is missing or the link is not PCI Express: do not trust these transfers.",
-                )
-            )
-    beyond = [(share, c) for c in waited if (share := found.link.share(c) or 0) > BEYOND]
-    if beyond and not warnings:
-        share, worst = max(beyond, key=lambda pair: pair[0])
-        count = "1 cell reads" if len(beyond) == 1 else f"{len(beyond)} cells read"
-        why = f"{count} more than the measured limit of the link, the most {show.percent(share)} of it: "
-        warnings.append((f"Doubtful: {why}", Code(worst.cell), "."))
-    return warnings
+    if capacity is None:
+        return None
+    fast = [cell for cell in (*_waited(found), *limits) if _rate(cell) > capacity * _ways(cell)]
+    worst = max(fast, key=lambda cell: _rate(cell) / _ways(cell), default=None)
+    return TooFast(len(fast), worst, _rate(worst)) if worst else None
+
+
+def beyond_limit(found: Transfers) -> TooFast | None:
+    """What reads more than the measured limit of the link."""
+    shares = [(cell, found.link.share(cell) or 0.0) for cell in _waited(found)]
+    fast = [(cell, share) for cell, share in shares if share > BEYOND]
+    return TooFast(len(fast), *max(fast, key=lambda pair: pair[1])) if fast else None
+
+
+def _waited(found: Transfers) -> list[Cell]:
+    """What ends with a synchronize."""
+    return [cell for cell in found.main if method(cell) in (COMPLETION, SUSTAINED)]
 
 
 def _ways(cell: Cell) -> int:
@@ -381,13 +309,6 @@ class Hidden:
         pairs += [(t, t) for t in transfers if products[0] <= t <= products[1]]
         shares = [self._share(p, t, both) for p, t in pairs for both in (self.both.low, self.both.high)]
         return min(shares), max(shares)
-
-    def told(self) -> str:
-        """The share in words; what noise lifts above all or below nothing is said to be that."""
-        share = self.share
-        if share > 1:
-            return f"all ({show.percent(share)} by noise)"
-        return f"none ({show.percent(share)} by noise)" if share < 0 else show.percent(share)
 
 
 def hidden(found: Transfers) -> list[Hidden]:

@@ -12,13 +12,13 @@ import matplotlib
 
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
-from analysis.answers import MEMORY_WORDS, SOURCES, Cell, Limit, alike, conversions
+from analysis.cells import Cell, Limit, alike, conversions, from_lists
 from analysis.contracts import COPY, INTO, MEMORIES
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from . import show
+from . import advice, show
 from .show import Line
 
 STYLE = Path(__file__).with_name("report.mplstyle")
@@ -261,8 +261,8 @@ def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
     first, slow = at_last[0], at_last[-1]
     sizes = sorted({cell.nbytes for cell in cells})
     text = f"{len(series)} routes at {len(sizes)} sizes from {show.size(sizes[0])} to {show.size(last)}. "
-    text += f"At {show.size(last)} {first.route} takes {first.shown}"
-    text += f", the least, and {slow.route} {slow.shown}, the most." if slow is not first else "."
+    text += f"At {show.size(last)} {first.route} takes {show.time(first)}"
+    text += f", the least, and {slow.route} {show.time(slow)}, the most." if slow is not first else "."
     if limit and last in limit.seconds:
         text += f" memcpy takes {show.seconds(limit.seconds[last])}."
     return text
@@ -277,17 +277,17 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
         for direction in dict.fromkeys(cell.direction for cell in plain):
             own = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
             against = limit if memory in (COPY, INTO) and limit.seconds else None
-            source, target = SOURCES.get(direction, ("source", direction))
-            title = f"Time against size: {source} to {target}, {MEMORY_WORDS[memory]}"
-            caption = (f"{source[:1].upper()}{source[1:]} to {target}, {MEMORY_WORDS[memory]} ({usual})",)
+            source, target = advice.ends(direction)
+            what = f"{source} to {target}, {advice.MEMORY[memory]}"
+            title, caption = f"Time against size: {what}", (f"{advice.capital(what)} ({usual})",)
             made += times_figure(slug("time", direction, memory), title, caption, own, against)
     return made
 
 
 def batches(cells: Sequence[Cell]) -> list[Figure]:
     """Lists of arrays against their total size."""
-    own = [cell for cell in cells if cell.group == "ArraysToTensor"]
-    return times_figure("time-batches", "Time against total size: a list of arrays to one tensor", (), own, None)
+    title = "Time against total size: a list of arrays to one tensor"
+    return times_figure("time-batches", title, (), from_lists(cells), None)
 
 
 def times_figure(
@@ -305,7 +305,7 @@ def others(cells: Sequence[Cell]) -> list[Figure]:
     """Families without a figure of their own: a panel for each combination of what is neither route nor size."""
     return [
         figure
-        for name, own in alike(cells).items()
+        for name, own in ((", ".join(names), own) for names, own in alike(cells).items())
         for figure in times_figure(slug("time", name), f"Time against size: {name}", (name,), own, None)
     ]
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from analysis import answers, choice, comparison
-from analysis.answers import Answer, Cell
+from analysis import choice, comparison, transfers
+from analysis.answers import PLAIN, Answer
+from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
+from analysis.contracts import COPY, INTO
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
@@ -13,11 +15,14 @@ from pages.transfers import tables as transfer_tables
 from pages.transfers.sections import transfer_sections
 
 from . import figures, questions, show, tables
+from .advice import capital
 from .figures import Figure
 from .page import Section
 from .show import Line
 from .tables import Table
 
+# Families with a place on the page
+FAMILIES = ("conversion", "casting", "layout", "batches", "cold", "threads", "limits", *transfers.FAMILIES)
 TRANSFERS_VERIFIED: Line = (
     "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
 )
@@ -28,7 +33,7 @@ def sections_of(
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
     missing = tables.Missing(results.missing)
-    limit = answers.limit_of(cells)
+    limit = limit_of(cells)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
         return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
@@ -36,11 +41,9 @@ def sections_of(
     semantics = tables.Semantics(results)
     measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
-    usual = answers.usual_dtype(answers.conversions(cells))
-    decisions = [answer for answer in made if answer in answers.decisions(cells)]
-    fitted, bent = transfer_tables.fits(
-        c for c in answers.conversions(cells) if c.memory in (answers.COPY, answers.INTO)
-    )
+    plain = conversions(cells)
+    usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
+    fitted, bent = transfer_tables.fits(cell for cell in plain if cell.memory in (COPY, INTO))
     first, *more_transfers = transfer_sections(moved, missing)
     sections = [
         Section(
@@ -50,7 +53,7 @@ def sections_of(
                 (
                     f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
                     "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                    f"is shown from where memmove takes {answers.BY_BYTES:g} times its call. {tables.TIE} Next: the "
+                    f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
                     "fastest safe route that is slower, and by how much.",
                 ),
             ),
@@ -107,12 +110,12 @@ def sections_of(
         *(
             Section(
                 family,
-                f"{family[:1].upper()}{family[1:]}",
+                capital(family),
                 (("The dtype with the most sizes; results.csv holds the others.",),),
                 figures=tuple(map(data, figures.others(own))),
                 tables=tuple(tables.others(own, missing)),
             )
-            for family, own in answers.other_families(cells).items()
+            for family, own in other_families(cells).items()
         ),
         Section("footprint", "Memory", tables=tuple(tables.footprint(results.values))),
         Section(
@@ -143,6 +146,15 @@ def sections_of(
         _method(results, cells, missing),
     ]
     return [section for section in sections if section]
+
+
+def other_families(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells of families that the page has no section for, so that a new family shows up on it."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.family not in FAMILIES:
+            found.setdefault(cell.family, []).append(cell)
+    return found
 
 
 def comparison_section(base: Results | None, new: Results) -> Section:

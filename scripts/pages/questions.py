@@ -6,35 +6,27 @@ Every sentence is made from data: where a run lacks the figures for a question, 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.answers import (
-    TORCH_TO_NUMPY,
-    Cell,
-    Segment,
-    answer,
-    choose,
-    conversions,
-    decisions,
-    requires_grad,
-)
+from analysis.answers import Segment, choose, decisions
+from analysis.cells import DEVICE_TO_HOST, TORCH_TO_NUMPY, Cell, conversions, from_lists, method, requires_grad
 from analysis.choice import decided
 from analysis.contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
 from analysis.results import Results
 from analysis.transfers import (
     COMPLETION,
-    DEVICE_TO_HOST,
     ENQUEUE,
     PAGEABLE,
     PINNED,
     REGISTERED,
     Transfers,
     gives_array,
-    method,
     usual_size,
 )
 
 from . import show
+from .advice import sentences
 from .show import Code, Line
 from .tables import UNDECIDED, Entry, Semantics, Table, catalogue, compared
+from .transfers.advice import told
 
 TITLES = {
     1: "Which call, and does it share memory?",
@@ -89,12 +81,12 @@ class Questions:
 
     def answer_1(self) -> Iterator[Line]:
         for answered in decisions(self.cells):
-            if answered.memory == ALIAS:
+            if answered.need.memory == ALIAS:
                 for segment in answered.segments:
-                    yield self._call(answered.direction, segment)
+                    yield self._call(answered.need.direction, segment)
 
     def answer_2(self) -> Iterator[Line]:
-        lists = [cell for cell in self.cells if cell.group == "ArraysToTensor"]
+        lists = from_lists(self.cells)
         slow = [cell for cell in lists if cell.contract.get("per_element")]
         if slow:
             worst = max(slow, key=lambda cell: cell.nbytes)
@@ -112,8 +104,8 @@ class Questions:
         cells = [self.found.find(COMPLETION, route, host, fresh.nbytes) for route, host in others]
         for cell in cells:
             if cell is not None:
-                told = f", into a {cell.host} tensor that exists: {self.found.told(cell)}"
-                yield (*_compared(cell, fresh), f"{told}{_condition(cell)}.")
+                into = f", into a {cell.host} tensor that exists: {told(cell, self.found)}"
+                yield (*_compared(cell, fresh), f"{into}{_condition(cell)}.")
 
     def answer_4(self) -> Iterator[Line]:
         how = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), {}).get("inputs", {}).get("requires grad")
@@ -121,7 +113,7 @@ class Questions:
             yield (Code(PLAIN), f" refuses a tensor that requires grad ({how}).")
         grad = [cell for cell in requires_grad(self.cells) if cell.safe]
         if grad:
-            yield from (("This takes it: ", *line, ".") for line in answer("", grad).lines)
+            yield from (("This takes it: ", *line, ".") for line in sentences(choose(grad)))
         else:
             route = self._promising(TORCH_TO_NUMPY, takes_grad, shares)
             if route:
@@ -132,7 +124,7 @@ class Questions:
         """From a device to an array: the plain route, then one that detaches, too. A figure only of a device's cell."""
         moved = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if gives_array(c.route) and c.safe]
         wanted: dict[str, Wanted] = {"From a device": array, "From a device, where it requires grad": takes_grad}
-        told: list[str] = []
+        named: list[str] = []
         for what, wants in wanted.items():
             cells = [cell for cell in moved if wants(cell.contract)]
             nbytes = usual_size(cells)
@@ -143,8 +135,8 @@ class Questions:
             else:
                 route = self._promising(DEVICE_TO_HOST, array, wants)
                 line = (f"{what}, by its contract (not measured here): ", Code(route), ".")
-            if route and route not in told:
-                told.append(route)
+            if route and route not in named:
+                named.append(route)
                 yield line
 
     def answer_5(self) -> Iterator[Line]:
@@ -160,7 +152,7 @@ class Questions:
                 if not decided(first, last):
                     first, last = sorted(both, key=lambda cell: pair.index(cell.route))
                     words = "a tie" if words != UNDECIDED else UNDECIDED
-                times = f"{first.shown} and {last.shown} at {show.size(nbytes)}"
+                times = f"{show.time(first)} and {show.time(last)} at {show.size(nbytes)}"
                 yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
 
     def answer_6(self) -> Iterator[Line]:
@@ -185,8 +177,8 @@ class Questions:
         for route in (TO_DEVICE, TO_DEVICE_EARLY):
             pinned = self.found.find(COMPLETION, route, PINNED, n)
             if pinned is not None:
-                told = f": {self.found.told(pinned)}{_condition(pinned)}"
-                yield ("From memory that is pinned already ", *_compared(pinned, plain), f"{told}.")
+                takes = f": {told(pinned, self.found)}{_condition(pinned)}"
+                yield ("From memory that is pinned already ", *_compared(pinned, plain), f"{takes}.")
         pinning = self.found.find(COMPLETION, PIN_FIRST, PAGEABLE, n)
         if pinning is not None:
             why = pinning.contract.get("hazard", "")
@@ -200,10 +192,10 @@ class Questions:
             blocking = self.found.find(COMPLETION, TO_DEVICE, host, early.nbytes)
             queued = self.found.find(ENQUEUE, TO_DEVICE_EARLY, host, early.nbytes)
             size = show.size(early.nbytes)
-            words = f"From {host} memory, {size}: the bytes arrive after {early.shown}"
-            against = f", blocking after {blocking.shown}" if blocking else ""
+            words = f"From {host} memory, {size}: the bytes arrive after {show.time(early)}"
+            against = f", blocking after {show.time(blocking)}" if blocking else ""
             part = " of that" if queued and queued.seconds < early.seconds else ""
-            held = f", and the call holds its caller for {queued.shown}{part}" if queued else ""
+            held = f", and the call holds its caller for {show.time(queued)}{part}" if queued else ""
             yield (f"{words}{against}{held}.",)
             if host == PINNED and early.contract.get("hazard"):
                 yield (f"Its condition: {early.contract['hazard']}.",)
@@ -216,8 +208,8 @@ class Questions:
                 queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
                 yield (Code(cell.route), f": {hazard}.")
                 if queued is not None:
-                    times = f"{queued.shown}, {show.size(done.nbytes)} have arrived"
-                    yield (f"The call returns after {times} after {done.shown}.",)
+                    times = f"{show.time(queued)}, {show.size(done.nbytes)} have arrived"
+                    yield (f"The call returns after {times} after {show.time(done)}.",)
                 return
 
     def answer_10(self) -> Iterator[Line]:
@@ -230,29 +222,29 @@ class Questions:
         for name, what in words.items():
             for cell in pinned:
                 if method(cell) == name and cell.nbytes == size:
-                    yield (f"{what} {cell.shown} the first time, at {show.size(size)}.",)
+                    yield (f"{what} {show.time(cell)} the first time, at {show.size(size)}.",)
         why = self.found.why_not(family="firsts", method="timeit_register")
         if pinned and why:
             yield (f"Registering in place: {why}.",)
         registered = self.found.find(COMPLETION, TO_DEVICE, REGISTERED)
         if registered is not None:
             same = self.found.find(COMPLETION, TO_DEVICE, PINNED, registered.nbytes)
-            beside = f", from pinned memory {self.found.told(same)}" if same else ""
+            beside = f", from pinned memory {told(same, self.found)}" if same else ""
             at = show.size(registered.nbytes)
             yield (
                 "From registered memory ",
                 Code(TO_DEVICE),
-                f" then takes {self.found.told(registered)}{beside} at {at}.",
+                f" then takes {told(registered, self.found)}{beside} at {at}.",
             )
 
     def answer_11(self) -> Iterator[Line]:
         for cell in self.found.group("firsts", "Context"):
-            yield (f"The first tensor on the device makes its context: {cell.shown} once a process.",)
+            yield (f"The first tensor on the device makes its context: {show.time(cell)} once a process.",)
         allocated = [c for c in self.found.group("firsts", "PinnedMemory") if method(c) == "allocate"]
         if allocated:
             cell = max(allocated, key=lambda cell: cell.nbytes)
             per_gib = show.significant(cell.seconds / cell.nbytes * 2**30)
-            took = f"{cell.shown}, {per_gib} s/GiB"
+            took = f"{show.time(cell)}, {per_gib} s/GiB"
             yield (f"The first {show.size(cell.nbytes)} of pinned memory take {took}.",)
 
     def answer_12(self) -> Iterator[Line]:
@@ -280,7 +272,7 @@ class Questions:
         measured = self.semantics.memory(cell.contract)
         does = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
         hazard = f"; {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
-        parts = (Code(cell.route), f" {does}, {cell.shown} at {show.size(cell.nbytes)}{hazard}")
+        parts = (Code(cell.route), f" {does}, {show.time(cell)} at {show.size(cell.nbytes)}{hazard}")
         return (f"{direction}: ", *parts, ".")
 
     def _promising(self, direction: str, *wanted: Wanted) -> str:
@@ -289,7 +281,7 @@ class Questions:
         return next((route for (_, route), one in promises if all(holds(one) for holds in (safe, *wanted))), "")
 
     def _told(self, cell: Cell) -> str:
-        return f"{self.found.told(cell)} at {show.size(cell.nbytes)}"
+        return f"{told(cell, self.found)} at {show.size(cell.nbytes)}"
 
     def _seconds_of(self, direction: str, route: str) -> str:
         """Time of a conversion at the usual size of what was measured of it, in brackets; "" where nothing was."""
@@ -297,7 +289,7 @@ class Questions:
         nbytes = usual_size(same)
         for cell in same:
             if cell.nbytes == nbytes:
-                return f" ({cell.shown} at {show.size(nbytes)})"
+                return f" ({show.time(cell)} at {show.size(nbytes)})"
         return ""
 
 
@@ -317,7 +309,7 @@ def _condition(cell: Cell) -> str:
 
 
 def _timed(cell: Cell) -> Line:
-    return (Code(cell.route), f" takes {cell.shown} at {show.size(cell.nbytes)}")
+    return (Code(cell.route), f" takes {show.time(cell)} at {show.size(cell.nbytes)}")
 
 
 def _compared(cell: Cell, other: Cell) -> Line:
@@ -331,7 +323,7 @@ def _compared(cell: Cell, other: Cell) -> Line:
     if how == gain:
         return (Code(cell.route), f" {gain}")
     if how == UNDECIDED:
-        return (Code(cell.route), f" against {other.shown}, not decided: the machine was busy")
+        return (Code(cell.route), f" against {show.time(other)}, not decided: the machine was busy")
     return (Code(cell.route), " ties with " if against else " ties", *against)
 
 

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from analysis.cells import Cell
 from records import calm
 
 Line = tuple[str, ...]
@@ -36,22 +37,28 @@ def significant(value: float, digits: int = 3) -> str:
 
 def seconds(value: float, calm: bool = True) -> str:
     """Seconds with an SI prefix: 3.91e-07 is "391 ns"; marked where the machine was not calm."""
-    if not calm:
-        return seconds(value) + BUSY
+    return " ".join(_scaled(value)) + ("" if calm else BUSY)
+
+
+def _scaled(value: float) -> tuple[str, str]:
+    """Seconds as a number and its unit."""
     for scale, prefix in PREFIXES:
         if float(f"{value:.2e}") >= scale:
-            return f"{significant(value / scale)} {prefix}s"
-    return f"{significant(value / 1e-9, 2)} ns"
+            return significant(value / scale), f"{prefix}s"
+    return significant(value / 1e-9, 2), "ns"
+
+
+def time(cell: Cell) -> str:
+    """The seconds of a cell."""
+    return seconds(cell.seconds, cell.calm)
 
 
 def interval(low: float, high: float) -> str:
     """A range of seconds; one value where both look the same."""
-    first, last = seconds(low), seconds(high)
-    if first == last:
-        return first
-    if first.split()[1] == last.split()[1]:
-        first = first.split()[0]
-    return f"{first} to {last}"
+    (first, unit), (last, other) = _scaled(low), _scaled(high)
+    if unit != other:
+        return f"{first} {unit} to {last} {other}"
+    return f"{first} {unit}" if first == last else f"{first} to {last} {unit}"
 
 
 def size(nbytes: float) -> str:

@@ -6,22 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from analysis.answers import (
-    NUMPY_TO_TORCH,
-    SOURCES,
-    TORCH_TO_NUMPY,
-    Answer,
-    Cell,
-    Choice,
-    Limit,
-    alike,
-    conversions,
-)
+from analysis.answers import Answer, Choice
+from analysis.cells import DIRECTIONS, TORCH_TO_NUMPY, Cell, Limit, alike, conversions, direction_of
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, INTO, memory_for, outcomes, takes_grad
 from analysis.results import PARAMETERS, Results
+from analysis.semantics import dtype_of
 
 from . import show
+from .advice import needs_words, title
 from .show import Code, Line
 
 KEPT = "kept"  # a dtype that is the source's
@@ -98,7 +91,7 @@ def pivot(
     cells: Sequence[Cell],
     column: str,
     missing: Missing,
-    entry: Callable[[Cell], Entry] = lambda cell: cell.shown,
+    entry: Callable[[Cell], Entry] = show.time,
     head: Callable[[Any], str] = str,
 ) -> Table:
     """Routes down, one parameter across. A place without a figure says n/a or failed, and a note says why."""
@@ -146,13 +139,13 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
     rows = []
     for answer in answers:
         choices = answer.choices
-        rows.append((answer.title, *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
+        rows.append((title(answer.need), *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
     return Table(("What to take at each size",), ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
 
 
 def _decision(choice: Choice, limit: Limit) -> list[Line]:
     cell = choice.cell
-    lines: list[Line] = [(Code(cell.route),), (cell.shown,)]
+    lines: list[Line] = [(Code(cell.route),), (show.time(cell),)]
     if cell.memory != ALIAS and limit.decides(cell.nbytes):
         moved = show.bandwidth(cell.nbytes / cell.seconds)
         lines.append((f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy",))
@@ -168,7 +161,7 @@ def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) 
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row."""
 
     def both(cell: Cell) -> list[Line]:
-        return [(cell.shown,), (show.interval(cell.low, cell.high),)]
+        return [(show.time(cell),), (show.interval(cell.low, cell.high),)]
 
     table = pivot(("Median, and range over processes",), cells, "nbytes", missing, both, show.size)
     sizes = sorted({cell.nbytes for cell in cells})
@@ -262,9 +255,9 @@ def cold(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     def against(cell: Cell) -> Entry:
         same = warm.get((cell.direction, cell.route, cell.nbytes))
         if same is None:
-            return cell.shown
+            return show.time(cell)
         how = compared(cell, same, show.ratio(cell.seconds / same.seconds))
-        return [(cell.shown,), (f"warm {same.shown}: {how}",)]
+        return [(show.time(cell),), (f"warm {show.time(same)}: {how}",)]
 
     return [
         pivot((f"{own[0].direction}, source not in the caches, by size",), own, "nbytes", missing, against, show.size)
@@ -281,9 +274,9 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
         def against(cell: Cell, one: Mapping[tuple[str, int], Cell] = one) -> Entry:
             single = one.get((cell.route, cell.nbytes))
             if single is None:
-                return cell.shown
+                return show.time(cell)
             gain = compared(cell, single, f"{show.ratio(single.seconds / cell.seconds)} as fast")
-            return [(cell.shown,), (f"one thread {single.shown}: {gain}",)]
+            return [(show.time(cell),), (f"one thread {show.time(single)}: {gain}",)]
 
         every = [cell for cell in own if cell.threads != "one"]
         title = (f"{own[0].direction}, torch on all cores against one thread, by size",)
@@ -294,8 +287,8 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
 def others(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     """Families without a section of their own, where there is one size: with more, the figures have tables."""
     return [
-        pivot((f"{name}, by size",), own, "nbytes", missing, head=show.size)
-        for name, own in alike(cells).items()
+        pivot((f"{', '.join(names)}, by size",), own, "nbytes", missing, head=show.size)
+        for names, own in alike(cells).items()
         if len({cell.nbytes for cell in own}) == 1
     ]
 
@@ -329,18 +322,6 @@ def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
         pages = counted["track_page_faults"]
         lines.append((f"{show.significant(pages, 2) if pages < 100 else f'{pages:,.0f}'} pages",))
     return lines
-
-
-def direction_of(group: str) -> str:
-    """The direction that a benchmark's class is about; its name where it is about none."""
-    to_numpy = dict.fromkeys(("TorchToNumpy", "RequiresGrad", "RequiresGradToNumpy"), TORCH_TO_NUMPY)
-    return {"NumpyToTorch": NUMPY_TO_TORCH, **to_numpy}.get(group, group)
-
-
-def dtype_of(unit: str, value: float) -> str:
-    """The dtype that a figure of track_dtype stands for: its place in the unit's list."""
-    names = unit.removeprefix("place in ").split()
-    return names[int(value)] if value < len(names) else "?"
 
 
 class Semantics:
@@ -422,7 +403,7 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
             notes = [
                 word
-                for word in (_needs(promise), refuses, promise.get("hazard", ""), promise.get("caution", ""))
+                for word in (needs_words(promise), refuses, promise.get("hazard", ""), promise.get("caution", ""))
                 if word
             ]
             route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
@@ -446,10 +427,6 @@ def _memory(contract: Mapping[str, Any]) -> str:
     return str(contract["memory"])
 
 
-def _needs(contract: Mapping[str, Any]) -> str:
-    return f"needs {contract['needs'].replace(' ', ' and ')}" if contract.get("needs") else ""
-
-
 def catalogue(results: Results) -> list[tuple[str, str]]:
     """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
     found: dict[tuple[str, str], None] = {}
@@ -469,7 +446,7 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
             spellings = benchmark["params"][benchmark["param_names"].index("route")]
             for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
                 found[promises[route]["direction"], route] = None
-    directions = [*SOURCES, *dict.fromkeys(direction for direction, _ in found)]
+    directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in found)]
     return sorted(found, key=lambda key: directions.index(key[0]))
 
 
@@ -497,7 +474,7 @@ def spread(cells: Sequence[Cell]) -> Table:
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
-    rows = tuple((cell.statement, cell.shown) for cell in cells if cell.benchmark == FLOOR)
+    rows = tuple((cell.statement, show.time(cell)) for cell in cells if cell.benchmark == FLOOR)
     return Table(("The harness itself",), ("statement", "a call"), rows)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from analysis.cells import direction_of
 from analysis.comparison import FASTER, SLOWER
 from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Series
 
@@ -12,7 +13,7 @@ from pages import show
 from pages.comparison.words import change, number
 from pages.figures import MEMCPY_LABEL
 from pages.show import Code, Line
-from pages.tables import Entry, Table, direction_of, named
+from pages.tables import Entry, Table, named
 
 AT_MOST = 30  # rows of the largest changes; results.csv holds all
 TOLD = 4  # changes that the head of the page names

@@ -2,25 +2,29 @@
 
 from collections.abc import Iterator
 
-from analysis.answers import Cell
+from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell
 from analysis.transfers import (
     COMPLETION,
-    DEVICE_TO_HOST,
     ENQUEUE,
-    HOST_TO_DEVICE,
     HOSTS,
-    MEANING,
     SUSTAINED,
     Transfers,
 )
 
 from pages import figures
+from pages.advice import capital
 from pages.figures import Figure, slug
 from pages.page import Section
 from pages.show import Line
 from pages.tables import TIE, Missing, Table, curves
 
 from . import tables as transfer_tables
+
+MEANING = {
+    COMPLETION: "the call and a synchronize: until the bytes have arrived",
+    ENQUEUE: "the call alone: how long the caller is held, the queue empty before it",
+    SUSTAINED: "several copies in flight and one synchronize, by the copy",
+}
 
 
 def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
@@ -50,7 +54,7 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             "Transfers: completion, enqueue, sustained",
             (
                 tuple(
-                    f"{clock[:1].upper()}{clock[1:]} is {MEANING[clock]}. "
+                    f"{capital(clock)} is {MEANING[clock]}. "
                     for clock in (COMPLETION, ENQUEUE, SUSTAINED)
                     if found.of(clock)
                 ),

@@ -3,27 +3,28 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from analysis import transfers
-from analysis.answers import Cell
+from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method
 from analysis.hockney import GOOD, LEAST, Fit, fit
 from analysis.transfers import (
     BOTH,
     COMPLETION,
-    DEVICE_TO_HOST,
     ENQUEUE,
-    HOST_TO_DEVICE,
     SUSTAINED,
+    Hidden,
     Transfers,
     bands,
     faster,
     hidden,
-    method,
     needs,
     non_blocking,
 )
 
 from pages import show
+from pages.advice import capital
 from pages.show import Code, Line
 from pages.tables import Entry, Missing, Table, compared, named, pivot, usual_size
+
+from .advice import result_of, told, way_of
 
 UNBROKEN = "\N{NO-BREAK SPACE}"
 
@@ -44,10 +45,10 @@ def decision(found: Transfers) -> list[Table]:
                     lines.append(("tie: ", *named([tie.route for tie in choice.ties])))
                 rows.append(
                     (
-                        [(f"{need.way[:1].upper()}{need.way[1:]}",), (need.fresh,)],
+                        [(capital(way_of(need)),), (result_of(need),)],
                         (sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}").replace(" ", UNBROKEN),
                         lines,
-                        choice.cell.shown,
+                        show.time(choice.cell),
                         *_speed(choice.cell, found),
                         _next(choice.others[0], choice.cell) if choice.others else "",
                         _condition(faster(segment), choice.cell, found),
@@ -75,7 +76,7 @@ def _condition(cell: Cell | None, chosen: Cell, found: Transfers) -> Entry:
     if cell is None:
         return ""
     gain = f"{show.ratio(chosen.seconds / cell.seconds)} as fast"
-    return [(Code(cell.route),), (f"{found.told(cell)}: {gain}",), (cell.contract["hazard"],)]
+    return [(Code(cell.route),), (f"{told(cell, found)}: {gain}",), (cell.contract["hazard"],)]
 
 
 def clocks(found: Transfers) -> list[Table]:
@@ -95,10 +96,10 @@ def clocks(found: Transfers) -> list[Table]:
             (
                 (Code(route),),
                 f"{direction}, {host}",
-                found.told(done) if done else "",
-                queued.shown if queued else "",
+                told(done, found) if done else "",
+                show.time(queued) if queued else "",
                 share,
-                found.told(several) if several else "",
+                told(several, found) if several else "",
             )
         )
     columns = ("route", "way, host memory", "completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
@@ -173,7 +174,7 @@ def overlap(found: Transfers) -> list[Table]:
         parts = (each.product, each.transfer, each.both)
         name = f"{each.transfer.direction}, {each.transfer.host}, {show.size(each.transfer.nbytes)}"
         span = f"{show.percent(low)} to {show.percent(high)}"
-        rows.append((name, *(cell.shown for cell in parts), each.told(), span))
+        rows.append((name, *(show.time(cell) for cell in parts), share_words(each), span))
     title = ("A non-blocking copy beside a matrix product on another stream, completion",)
     columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
     tables = [Table(title, columns, tuple(rows))]
@@ -183,6 +184,14 @@ def overlap(found: Transfers) -> list[Table]:
     loader = found.group("overlap", "DataLoader")
     tables.append(_against(loader, "host", "pageable", "A batch from a DataLoader to the device, by host memory"))
     return [table for table in tables if table]
+
+
+def share_words(each: Hidden) -> str:
+    """The share that hides; what noise lifts above all or below nothing is said to be that."""
+    share = each.share
+    if share > 1:
+        return f"all ({show.percent(share)} by noise)"
+    return f"none ({show.percent(share)} by noise)" if share < 0 else show.percent(share)
 
 
 def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
@@ -195,9 +204,9 @@ def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
         if cell is None:
             return "n/a"
         if other is None or cell is other:
-            return cell.shown
+            return show.time(cell)
         how = compared(cell, other, f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}")
-        return [(cell.shown,), (f"tie with {base}" if how == "tie" else how,)]
+        return [(show.time(cell),), (f"tie with {base}" if how == "tie" else how,)]
 
     values = dict.fromkeys(value for value, _ in here)
     heads = [show.size(n) if n else "a batch" for n in sizes]
@@ -235,12 +244,12 @@ def firsts(found: Transfers) -> list[Table]:
 
 def _range(cell: Cell) -> Entry:
     low_high = show.interval(cell.low, cell.high)
-    return [(cell.shown,), (low_high,)] if cell.processes > 1 else cell.shown
+    return [(show.time(cell),), (low_high,)] if cell.processes > 1 else show.time(cell)
 
 
 def _once(cell: Cell) -> Entry:
     per_gib = cell.seconds / cell.nbytes * 2**30
-    return [(cell.shown,), (f"{show.significant(per_gib)} s/GiB",)]
+    return [(show.time(cell),), (f"{show.significant(per_gib)} s/GiB",)]
 
 
 HARDWARE: Mapping[str, Callable[[float], str]] = {
@@ -283,7 +292,7 @@ def link(found: Transfers) -> list[Table]:
 
 def _limit(cell: Cell, moved: int, capacity: float | None) -> Entry:
     rate = moved * cell.nbytes / cell.seconds
-    lines: list[Line] = [(show.bandwidth(rate),), (cell.shown,)]
+    lines: list[Line] = [(show.bandwidth(rate),), (show.time(cell),)]
     if capacity:
         lines.append((f"{show.percent(rate / capacity / moved)} of what the link carries",))
     return lines

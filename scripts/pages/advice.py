@@ -1,0 +1,187 @@
+"""What is advised, in words: a title, a line a recommendation, notes on what it rests on."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.answers import (
+    CAST,
+    GRAD,
+    LISTS,
+    PLAIN,
+    Answer,
+    Choice,
+    Need,
+    Segment,
+    busy_sizes,
+    choices_of,
+    crossovers,
+    hazardous,
+    slowest,
+    ties,
+)
+from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Cell
+from analysis.contracts import ALIAS, COPY, INTO, awkward, needs
+
+from . import show
+from .show import Code, Line
+
+ENDS = {
+    NUMPY_TO_TORCH: ("NumPy array", "tensor"),
+    TORCH_TO_NUMPY: ("tensor", "NumPy array"),
+    HOST_TO_DEVICE: ("host tensor", "device"),
+    DEVICE_TO_HOST: ("device tensor", "host"),
+}
+MEMORY = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into a buffer that exists"}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do about one need, as pages and the terminal show it."""
+
+    title: str
+    lines: tuple[Line, ...]  # when, what and how fast, three parts each
+    notes: tuple[Line, ...]
+
+
+def advice(answer: Answer) -> Advice:
+    if len(answer.each) > 1:
+        return _advice_by_dtype(answer)
+    segments = answer.segments
+    notes = [*busy(choices_of(segments)), *_crossovers(segments), *_promises(segments), *_ties(segments)]
+    notes += [*_hazardous(segments), *_slowest(answer)]
+    return Advice(title(answer.need), tuple(sentences(segments)), tuple(notes))
+
+
+def _advice_by_dtype(answer: Answer) -> Advice:
+    """The times from all source dtypes, at the largest size of the first; no notes on one of them."""
+    *before, (where, route, _) = sentences(answer.segments)
+    last = {dtype: segments[-1].choices[-1] for dtype, segments in answer.each.items()}
+    times = ", ".join(f"{show.time(choice.cell)} from {dtype}" for dtype, choice in last.items())
+    size = show.size(answer.segments[-1].sizes[-1])
+    every = [choice for segments in answer.each.values() for choice in choices_of(segments)]
+    notes = (*busy(every), *_crossovers(answer.segments), *_promises(answer.segments))
+    return Advice(title(answer.need), (*before, (where, route, f", {times} at {size}")), notes)
+
+
+def title(need: Need) -> str:
+    source, target = ends(need.direction)
+    return {
+        PLAIN: f"{capital(source)} to {target}, {MEMORY.get(need.memory, need.memory)}",
+        GRAD: "Tensor that requires grad to NumPy array, sharing its memory",
+        LISTS: "List of NumPy arrays into one tensor",
+        CAST: f"{show.join(need.dtypes)} {source} to {need.goal} {target}",
+    }[need.kind]
+
+
+def ends(direction: str) -> tuple[str, str]:
+    """Source and result of a direction in words."""
+    return ENDS.get(direction, ("source", direction or "result"))
+
+
+def capital(words: str) -> str:
+    """With a capital at the beginning, the rest as it is."""
+    return words[:1].upper() + words[1:]
+
+
+def sentences(segments: Sequence[Segment]) -> Iterator[Line]:
+    """When, what and how fast: a line a segment."""
+    alone = len(segments) == 1
+    for index, segment in enumerate(segments):
+        low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
+        if alone:
+            where = ""
+        elif index == 0:
+            where = f"up to {high}: "
+        elif index == len(segments) - 1:
+            where = f"from {low} on: "
+        else:
+            where = f"at {low}: " if len(segment.sizes) == 1 else f"from {low} to {high}: "
+        yield (where, Code(segment.route), f", {_time(segment, everywhere=alone and len(segment.sizes) > 2)}")
+
+
+def _time(segment: Segment, everywhere: bool) -> str:
+    """Seconds in words: one figure where they are the same at all sizes, else up to three sizes."""
+    choices = segment.calm
+    first, last = choices[0], choices[-1]
+    if len(choices) > 1 and segment.flat:
+        sizes = f"from {show.size(first.nbytes)} to {show.size(last.nbytes)}"
+        return f"{show.time(segment.middle)} {'at any size ' if everywhere else ''}{sizes}"
+    shown = dict.fromkeys((first, choices[len(choices) // 2], last))
+    return ", ".join(f"{show.time(choice.cell)} at {show.size(choice.nbytes)}" for choice in shown)
+
+
+def busy(choices: Iterable[Choice]) -> Iterator[Line]:
+    """The sizes at which not everything could be decided because of the machine."""
+    sizes = busy_sizes(choices)
+    if sizes:
+        at = f" at {show.sizes(sizes)}" if any(sizes) else ""
+        yield (f"Not decided here: the machine was busy{at}.",)
+
+
+def _crossovers(segments: Sequence[Segment]) -> Iterator[Line]:
+    found = crossovers(segments)
+    bounds = []
+    for one in found:
+        inside = f" (undecided at {show.sizes(one.undecided)})" if one.undecided else ""
+        bounds.append(f"between {show.size(one.low)} and {show.size(one.high)}{inside}")
+    if found:
+        lie = "The crossover lies" if len(found) == 1 else "The crossovers lie"
+        which = "other sizes" if any(one.undecided for one in found) else "sizes"
+        yield (f"{lie} {show.join(bounds)}: {which} in between were not measured.",)
+
+
+def _promises(segments: Sequence[Segment]) -> Iterator[Line]:
+    """What the chosen routes need, their hazards, and the inputs they do not simply take."""
+    contracts = {segment.route: segment.contract for segment in segments}
+    for route, contract in contracts.items():
+        if needs(contract):
+            yield (Code(route), f" {needs_words(contract)}.")
+        for said in filter(None, map(contract.get, ("hazard", "caution"))):
+            yield (Code(route), f": {said}.")
+        words = [f"{does} ({', '.join(sources)})" for does, sources in awkward(contract).items()]
+        if words:
+            which = (" of ", Code(route)) if len(contracts) > 1 else ()
+            yield ("Awkward sources", *which, f": {'; '.join(words)}.")
+
+
+def needs_words(contract: Mapping[str, Any]) -> str:
+    """What a route needs in words; "" where it needs nothing."""
+    return f"needs {show.join(needs(contract))}" if needs(contract) else ""
+
+
+def _ties(segments: Sequence[Segment]) -> Iterator[Line]:
+    for segment in segments:
+        low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
+        sizes = low if len(segment.sizes) == 1 else f"{low} to {high}"
+        found = ties(segment)
+        if found.always:
+            where = "" if len(segments) == 1 and len(segment.sizes) > 1 else f" at {sizes}"
+            yield ("Tie", where, " with ", *show.codes(found.always), ".")
+        if len(found.sometimes) == 1:
+            ((route, own),) = found.sometimes.items()
+            yield (f"Tie at {show.sizes(own)} with ", Code(route), ".")
+        elif found.sometimes:
+            yield (f"Tie at some sizes of {sizes} with ", *show.codes(list(found.sometimes)), ".")
+
+
+def _hazardous(segments: Sequence[Segment]) -> Iterator[Line]:
+    """One sentence on each route that is faster but not safe, at the size where it gains most."""
+    for cell, gain in hazardous(segments):
+        at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
+        yield (Code(cell.route), f" is {show.ratio(gain)} as fast ({at}), but not recommended: {why_unsafe(cell)}.")
+
+
+def why_unsafe(cell: Cell) -> str:
+    """Why a route is not recommended."""
+    return cell.contract.get("hazard") or "it gets some inputs wrong without an exception"
+
+
+def _slowest(answer: Answer) -> Iterator[Line]:
+    """A warning of the rival that costs the largest factor."""
+    found = slowest(answer.segments, answer.rivals)
+    if found:
+        cell, factor = found
+        hazard = f": {cell.contract['hazard']}." if cell.contract.get("hazard") else "."
+        at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
+        yield ("Slowest: ", Code(cell.route), f", {at}, {show.ratio(factor)} the time", hazard)

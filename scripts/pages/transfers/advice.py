@@ -1,0 +1,131 @@
+"""What is advised about transfers, in words."""
+
+from collections.abc import Iterator, Sequence
+
+from analysis.answers import Choice, choices_of, choose
+from analysis.cells import HOST_TO_DEVICE, Cell
+from analysis.contracts import needs
+from analysis.transfers import (
+    PAGEABLE,
+    Need,
+    Recommendation,
+    TooFast,
+    Transfers,
+    beyond_capacity,
+    beyond_limit,
+    recommendations,
+)
+
+from pages import show
+from pages.advice import Advice, busy, needs_words, why_unsafe
+from pages.show import Code, Line
+
+
+def advice(found: Transfers) -> list[Advice]:
+    """A box a way and end at the host, by completion time, and one on scalars."""
+    made = [_box(each, found) for each in recommendations(found)]
+    scalars = choose(found.group("transfer", "Scalar"))
+    if scalars:
+        choice = scalars[0].choices[0]
+        lines = (("", Code(choice.cell.route), f", {show.time(choice.cell)}"),)
+        notes = (*busy(choices_of(scalars)), *_conditions(choice.cell), *_beside(choice))
+        made.append(Advice("From the device to a number: a scalar such as a loss", lines, notes))
+    return made
+
+
+def _box(each: Sequence[Recommendation], found: Transfers) -> Advice:
+    """Recommendations that differ in whether the result is fresh alone."""
+    need, nbytes = each[0].need, each[0].choice.nbytes
+    end = f"{end_of(need)} of {show.size(nbytes)}"
+    title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
+    lines: list[Line] = []
+    notes: list[Line] = []
+    for one in each:
+        chosen, fast = one.choice.cell, one.faster
+        fresh = f"{result_of(one.need)}, " if len(each) > 1 else ""
+        how = "on a condition: " if chosen.contract.get("hazard") else "no condition: "
+        lines.append((fresh + how, Code(chosen.route), f", {told(chosen, found)}"))
+        notes += [*busy([one.choice]), *_conditions(chosen), *_beside(one.choice)]
+        if fast is not None:
+            lines.append((f"{fresh}faster, on a condition: ", Code(fast.route), f", {told(fast, found)}"))
+            gain = f"{show.ratio(chosen.seconds / fast.seconds)} as fast as "
+            notes += [(Code(fast.route), f" is {gain}", Code(chosen.route), "."), *_conditions(fast)]
+        notes += [(Code(c.route), f" is faster, {show.time(c)}, but: {why_unsafe(c)}.") for c in one.unsafe]
+    if not found.link.bandwidth(need.direction):
+        notes.append(("No share of the link's limit: the limit was not measured in this run.",))
+    return Advice(title, tuple(lines), tuple(dict.fromkeys(notes)))
+
+
+def _conditions(cell: Cell) -> Iterator[Line]:
+    if cell.contract.get("hazard"):
+        yield (Code(cell.route), f": {cell.contract['hazard']}.")
+    if needs(cell.contract):
+        yield (Code(cell.route), f" {needs_words(cell.contract)}.")
+
+
+def _beside(choice: Choice) -> Iterator[Line]:
+    """What is tied with the chosen route, and the next slower."""
+    if choice.ties:
+        yield ("Tie with ", *show.codes([cell.route for cell in choice.ties]), ".")
+    if choice.others:
+        slower = choice.others[0]
+        yield ("Next: ", Code(slower.route), f", {show.ratio(slower.seconds / choice.cell.seconds)} the time.")
+
+
+def impossible(found: Transfers) -> list[Line]:
+    """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
+    fast = beyond_capacity(found)
+    if fast:
+        generation, width = (int(found.link.hardware[f"link {word}"]) for word in ("generation", "width"))
+        link = f"(Gen{generation} x{width}: {show.bandwidth(found.link.capacity or 0)} each way)"
+        return [
+            (
+                f"Not possible: {_count(fast)} more than the link carries {link}, the most with "
+                f"{show.bandwidth(fast.reads)}: ",
+                Code(fast.worst.cell),
+                ". Either a synchronize is missing or the link is not PCI Express: do not trust these transfers.",
+            )
+        ]
+    fast = beyond_limit(found)
+    if fast:
+        most = f"the most {show.percent(fast.reads)} of it: "
+        why = f"{_count(fast)} more than the measured limit of the link, {most}"
+        return [(f"Doubtful: {why}", Code(fast.worst.cell), ".")]
+    return []
+
+
+def _count(fast: TooFast) -> str:
+    return "1 cell reads" if fast.cells == 1 else f"{fast.cells} cells read"
+
+
+# A need and a transfer in words
+
+
+def end_of(need: Need) -> str:
+    """The host's end."""
+    if need.array:
+        return "a NumPy array" if need.host == PAGEABLE else f"a NumPy array in {need.host} memory"
+    return f"a {need.host} host tensor"
+
+
+def way_of(need: Need) -> str:
+    end = end_of(need)
+    return f"from {end} to the device" if need.direction == HOST_TO_DEVICE else f"from the device to {end}"
+
+
+def result_of(need: Need) -> str:
+    """New or existing, as the beginning of a line."""
+    there = need.direction == HOST_TO_DEVICE
+    if need.into:
+        return f"into {'a device' if there else 'a host'} tensor that exists"
+    return "a new array" if need.array and not there else "a new tensor"
+
+
+def told(cell: Cell, found: Transfers) -> str:
+    """Time, and decimal GB/s and share of the limit where these have a meaning and are known."""
+    words = [show.time(cell)]
+    if found.by_bytes(cell):
+        share = found.link.share(cell)
+        words.append(show.bandwidth(cell.nbytes / cell.seconds))
+        words += [f"{show.percent(share)} of the limit"] if share else []
+    return ", ".join(words)
