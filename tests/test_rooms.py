@@ -1,0 +1,63 @@
+"""Who may import whom in scripts/: verbs → pages → analysis → toolchains and records → cli.
+
+What is known (analysis) must not depend on how it is said (pages), and what is measured on neither. Imports inside of
+functions count, too: they are read from the source.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+VERBS = {path.stem for path in SCRIPTS.glob("*.py")} - {"cli"}
+ROOMS = {path.parent.name for path in SCRIPTS.glob("*/__init__.py")}
+
+# Room -> the others that it may import from; a verb may import from all, and anyone cli
+MAY = {
+    "records": set(),
+    "toolchains": {"records"},
+    "measuring": {"toolchains", "records"},
+    "analysis": {"toolchains", "records"},
+    "pages": {"analysis", "toolchains", "records"},
+}
+# A run ends with building its pages, and a checkup takes the figures of check_timing in the middle of a run
+KNOWN = {("measuring/rounds.py", "report"), ("measuring/checkup.py", "check_timing")}
+DRAWING = {"jinja2", "matplotlib", "markupsafe"}  # how it is said
+
+
+def imported(path):
+    """The first names of the modules that a file imports; relative ones are of its own room and left out."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def imports_of(room):
+    """(file, module) of each import in a room."""
+    files = sorted((SCRIPTS / room).rglob("*.py"))
+    return {(path.relative_to(SCRIPTS).as_posix(), name) for path in files for name in imported(path)}
+
+
+def test_every_room_has_its_row():
+    assert set(MAY) == ROOMS
+
+
+@pytest.mark.parametrize("room", MAY)
+def test_arrows_go_one_way(room):
+    barred = (ROOMS | VERBS) - MAY[room] - {room}
+    found = {(file, name) for file, name in imports_of(room) if name in barred}
+    assert found == {known for known in KNOWN if known[0].startswith(f"{room}/")}
+
+
+@pytest.mark.parametrize("room", ["records", "toolchains", "measuring", "analysis"])
+def test_only_pages_draw(room):
+    assert not {(file, name) for file, name in imports_of(room) if name in DRAWING}
+
+
+def test_cli_imports_no_room_and_no_verb():
+    assert not imported(SCRIPTS / "cli.py") & (ROOMS | VERBS)
