@@ -25,6 +25,7 @@ from analysis import history
 from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
 from analysis.results import Results, load, machines
+from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, transfers_of
 from cli import Parser, line, put, run
@@ -198,7 +199,7 @@ def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tu
         plural = "figure is" if count == 1 else "figures are"
         parts = ("not shown, of benchmarks that benchmarks.json does not describe any more: ", *tables.named(unknown))
         found.append((f"{count} {plural} ", *parts, "."))
-    broken = tables.Semantics(results).broken(results.contracts.values())
+    broken = Semantics(results).broken(results.contracts.values())
     if broken:
         found.append((f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.",))
     return tuple(found)

@@ -17,6 +17,7 @@ import resultfiles
 from analysis import answers, comparison
 from analysis.cells import cells_of
 from analysis.results import load
+from analysis.semantics import Semantics
 from cli import UserError
 from pages import figures, show, spreadsheet, tables
 from pages.advice import advice, title
@@ -248,7 +249,7 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     times = {("torch.Tensor(a)", dtype, 8): around(1e-6) for dtype in ("int64", "float32")}
     loaded = load(resultfiles.write(tmp_path, [bits, conversion(times, [cast], dtypes=("int64", "float32")), *shares]))
     assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded)} == wanted
-    assert tables.Semantics(loaded).broken(loaded.contracts.values()) == []
+    assert Semantics(loaded).broken(loaded.contracts.values()) == []
     first = loaded.processes.drop_duplicates("cell")
     noise = comparison.families(first, loaded.benchmarks)
     assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
@@ -268,7 +269,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     assert dict(zip(first["layout"], comparison.families(first, loaded.benchmarks))) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
     assert {row["layout"]: row["contract"] for row in rows if row["kind"] == "timed"} == wanted
-    (table,) = tables.contracts(loaded, tables.Semantics(loaded), list(loaded.contracts))
+    (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))
     assert table.rows[0][1] == "alias; copy of strided"
     assert [show.to_plain(line) for line in table.rows[0][5]] == ["loses it, silently: masked", "works: strided"]
 
@@ -452,7 +453,7 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
     loaded = load(rich_results)
     values = loaded.values
     values.loc[(values["method"] == "track_alias") & (values["route"] == "torch.tensor(a)"), "value"] = 1
-    broken = tables.Semantics(loaded).broken(loaded.contracts.values())
+    broken = tables.broken(Semantics(loaded), loaded.contracts.values())
     assert [show.to_plain(line) for line in broken] == [
         "`torch.tensor(a)` shares memory for float32; its contract says copy."
     ]

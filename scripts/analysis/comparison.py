@@ -306,7 +306,7 @@ def compare(
             f"{check.lower:.1%}), and at most {settings.promise:.1%} was promised: no verdict on this data"
         )
         flagged = table["verdict"].isin(DECIDED)
-        table.loc[flagged, ["verdict", "reason"]] = [INCONCLUSIVE, "withheld: the A/A contradicts the promise"]
+        table.loc[flagged, ["verdict", "reason"]] = [INCONCLUSIVE, WITHHELD]
     table = table[table["verdict"] != "skipped"].reset_index()
     return Comparison(
         settings=settings,
@@ -331,7 +331,10 @@ def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
     return np.where((place >= 0)[:, None], logs[place], np.nan)
 
 
-NEVER_CALM = "the machine was never calm"  # begins the reason of a cell that is not decided for that
+# Reasons for which a cell is not decided, however many more processes there are
+WITHHELD = "withheld: the A/A contradicts the promise"
+NEVER_CALM = {who: f"the machine was never calm in {who}" for who in ("base", "new", "both")}
+FINAL = (WITHHELD, *NEVER_CALM.values())
 ONE_SIDE = ("status", "reason", "samples", "calm")  # what each side says of a cell
 FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
 
@@ -469,7 +472,7 @@ def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> No
     busy = [[value is False for value in side] for side in (base, new)]
     for place, (one, other) in enumerate(zip(*busy)):
         if one or other:
-            reason = f"{NEVER_CALM} in {'both' if one and other else 'base' if one else 'new'}"
+            reason = NEVER_CALM["both" if one and other else "base" if one else "new"]
             decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [INCONCLUSIVE, reason, False]
 
 

@@ -1,7 +1,88 @@
-"""What a route was measured to do: whether its result shares memory, its dtype, whether it takes what requires grad."""
+"""What routes were measured to do, and where their contracts promise something else."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .cells import TORCH_TO_NUMPY, direction_of
+from .contracts import ALIAS, COPY, INTO, memory_for, takes_grad
+from .results import Results
+
+MEMORY, DTYPE, GRAD = "memory", "dtype", "grad"  # what is measured of a route
 
 
 def dtype_of(unit: str, value: float) -> str:
     """The dtype that a figure of track_dtype stands for: its place in the unit's list."""
     names = unit.removeprefix("place in ").split()
     return names[int(value)] if value < len(names) else "?"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A promise of a contract that the measurement contradicts.
+
+    what      MEMORY, DTYPE or GRAD
+    dtype     of the source; "" where it is about GRAD
+    measured  whether memory is shared; the result's dtype; whether what requires grad is taken
+    promised  as the contract has it
+    """
+
+    route: str
+    what: str
+    dtype: str
+    measured: bool | str
+    promised: str
+
+
+class Semantics:
+    """What was measured of each route.
+
+    alias, dtype  direction and route -> dtype of the source -> whether memory is shared, dtype of the result
+    grad          route -> whether it took a tensor that requires grad
+    """
+
+    def __init__(self, results: Results) -> None:
+        self.alias: dict[tuple[str, str], dict[str, bool]] = {}
+        self.dtype: dict[tuple[str, str], dict[str, str]] = {}
+        self.grad: dict[str, bool] = {}
+        own = results.values[results.values["family"] == "semantics"]
+        for row in own.to_dict("records"):
+            key = direction_of(row["group"]), row["route"]
+            if row["method"] == "track_alias":
+                self.alias.setdefault(key, {})[row["dtype"]] = bool(row["value"])
+            elif row["method"] == "track_dtype":
+                self.dtype.setdefault(key, {})[row["dtype"]] = dtype_of(row["unit"], row["value"])
+            elif row["method"] == "track_taken":
+                self.grad[row["route"]] = bool(row["value"])
+
+    def memory(self, contract: Mapping[str, Any]) -> dict[str, str]:
+        """alias, copy or into as measured, by dtype."""
+        seen = self.alias.get((contract["direction"], contract["expression"]), {})
+        fresh = INTO if contract["memory"] == INTO and not any(seen.values()) else COPY
+        return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
+
+    def result(self, contract: Mapping[str, Any]) -> dict[str, str]:
+        """The result's dtype as measured, by the source's."""
+        return self.dtype.get((contract["direction"], contract["expression"]), {})
+
+    def taken(self, contract: Mapping[str, Any]) -> bool | None:
+        """Whether the route took a tensor that requires grad; None where that was not measured."""
+        return self.grad.get(contract["expression"]) if contract["direction"] == TORCH_TO_NUMPY else None
+
+    def broken(self, contracts: Iterable[Mapping[str, Any]]) -> list[Broken]:
+        """The promises of contracts that the measurement contradicts."""
+        found: list[Broken] = []
+        for contract in contracts:
+            key = contract["direction"], contract["expression"]
+            for dtype, shares in self.alias.get(key, {}).items():
+                promised = memory_for(contract, dtype)
+                if shares != (promised == ALIAS):
+                    found.append(Broken(key[1], MEMORY, dtype, shares, promised))
+            for dtype, result in self.dtype.get(key, {}).items():
+                casts_to = contract.get("casts_to", "")
+                if casts_to != "python" and result != (casts_to or dtype):
+                    found.append(Broken(key[1], DTYPE, dtype, result, casts_to or dtype))
+            taken, promise = self.taken(contract), contract.get("inputs", {}).get("requires grad")
+            if taken is not None and promise and taken != takes_grad(contract):
+                found.append(Broken(key[1], GRAD, "", taken, promise))
+        return found

@@ -7,6 +7,7 @@ from analysis.answers import PLAIN, Answer
 from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
 from analysis.contracts import COPY, INTO
 from analysis.results import Results
+from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 
@@ -38,7 +39,7 @@ def sections_of(
     def data(figure: Figure) -> tuple[Figure, Table]:
         return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
 
-    semantics = tables.Semantics(results)
+    semantics = Semantics(results)
     measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(cells)
@@ -133,7 +134,7 @@ def sections_of(
                     "is an old belief.",
                 ),
                 *([TRANSFERS_VERIFIED] if moved.main else []),
-                *semantics.broken(results.contracts.values()),
+                *tables.broken(semantics, results.contracts.values()),
             ),
             tables=tuple(tables.contracts(results, semantics, shown)),
         ),

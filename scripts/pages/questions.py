@@ -11,6 +11,7 @@ from analysis.cells import DEVICE_TO_HOST, TORCH_TO_NUMPY, Cell, conversions, fr
 from analysis.choice import decided
 from analysis.contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
 from analysis.results import Results
+from analysis.semantics import Semantics
 from analysis.transfers import (
     COMPLETION,
     ENQUEUE,
@@ -25,7 +26,7 @@ from analysis.transfers import (
 from . import show
 from .advice import sentences
 from .show import Code, Line
-from .tables import UNDECIDED, Entry, Semantics, Table, catalogue, compared
+from .tables import Entry, Table, catalogue, compared, measured_memory
 from .transfers.advice import told
 
 TITLES = {
@@ -148,10 +149,10 @@ class Questions:
             both = sorted((cell for cell in here if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
             if len(both) == 2:
                 first, last = both
-                words = compared(first, last, f"the first takes {show.ratio(first.seconds / last.seconds)} the time")
+                gain = f"the first takes {show.ratio(first.seconds / last.seconds)} the time"
+                words = compared(first, last, gain, tie="a tie")
                 if not decided(first, last):
                     first, last = sorted(both, key=lambda cell: pair.index(cell.route))
-                    words = "a tie" if words != UNDECIDED else UNDECIDED
                 times = f"{show.time(first)} and {show.time(last)} at {show.size(nbytes)}"
                 yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
 
@@ -269,7 +270,7 @@ class Questions:
 
     def _call(self, direction: str, segment: Segment) -> Line:
         cell = segment.choices[-1].cell
-        measured = self.semantics.memory(cell.contract)
+        measured = measured_memory(self.semantics, cell.contract)
         does = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
         hazard = f"; {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
         parts = (Code(cell.route), f" {does}, {show.time(cell)} at {show.size(cell.nbytes)}{hazard}")
@@ -314,17 +315,13 @@ def _timed(cell: Cell) -> Line:
 
 def _compared(cell: Cell, other: Cell) -> Line:
     """A route against another at the same size."""
-    if cell.seconds <= other.seconds:
-        gain = f"is {show.ratio(other.seconds / cell.seconds)} as fast"
-    else:
-        gain = f"takes {show.ratio(cell.seconds / other.seconds)} the time"
-    how = compared(cell, other, gain)
-    against = (Code(other.route),) if cell.route != other.route else ()
-    if how == gain:
-        return (Code(cell.route), f" {gain}")
-    if how == UNDECIDED:
+    if not (cell.calm and other.calm):
         return (Code(cell.route), f" against {show.time(other)}, not decided: the machine was busy")
-    return (Code(cell.route), " ties with " if against else " ties", *against)
+    if not decided(cell, other):
+        return (Code(cell.route), *((" ties with ", Code(other.route)) if cell.route != other.route else (" ties",)))
+    if cell.seconds <= other.seconds:
+        return (Code(cell.route), f" is {show.ratio(other.seconds / cell.seconds)} as fast")
+    return (Code(cell.route), f" takes {show.ratio(cell.seconds / other.seconds)} the time")
 
 
 def device_reason(records: Iterable[dict]) -> str:

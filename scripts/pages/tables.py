@@ -7,17 +7,17 @@ from typing import Any
 
 import pandas as pd
 from analysis.answers import Answer, Choice
-from analysis.cells import DIRECTIONS, TORCH_TO_NUMPY, Cell, Limit, alike, conversions, direction_of
+from analysis.cells import DIRECTIONS, Cell, Limit, alike, conversions, direction_of
 from analysis.choice import MARGIN, decided
-from analysis.contracts import ALIAS, COPY, INTO, memory_for, outcomes, takes_grad
+from analysis.contracts import ALIAS, COPY, memory_for, outcomes
 from analysis.results import PARAMETERS, Results
-from analysis.semantics import dtype_of
+from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 
-from . import show
-from .advice import needs_words, title
+from . import advice, show
 from .show import Code, Line
 
 KEPT = "kept"  # a dtype that is the source's
+TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
 FLOOR = "limits.Floor.timeit_floor"
 UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
 BUSY_NOTE: Line = (f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all.",)
@@ -58,11 +58,11 @@ def _words(entries: Iterable[Any]) -> Iterable[str]:
             yield entry
 
 
-def compared(cell: Cell, other: Cell, words: str) -> str:
+def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
     """``words`` where the difference of two cells is decided, else that it is not."""
-    if not (cell.calm and other.calm):
-        return UNDECIDED
-    return words if decided(cell, other) else "tie"
+    if decided(cell, other):
+        return words
+    return tie if cell.calm and other.calm else UNDECIDED
 
 
 class Missing:
@@ -139,7 +139,7 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
     rows = []
     for answer in answers:
         choices = answer.choices
-        rows.append((title(answer.need), *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
+        rows.append((advice.title(answer.need), *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
     return Table(("What to take at each size",), ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
 
 
@@ -324,63 +324,32 @@ def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
     return lines
 
 
-class Semantics:
-    """What the routes were measured to do: by direction and route, dtype -> alias (bool) and dtype -> dtype."""
+def measured_memory(semantics: Semantics, contract: Mapping[str, Any]) -> str:
+    """alias, copy or into, by dtype where they differ; "" where it was not measured."""
+    return _by_dtype(semantics.memory(contract))
 
-    def __init__(self, results: Results) -> None:
-        self.alias: dict[tuple[str, str], dict[str, bool]] = {}
-        self.dtype: dict[tuple[str, str], dict[str, str]] = {}
-        self.grad: dict[str, bool] = {}
-        own = results.values[results.values["family"] == "semantics"]
-        for row in own.to_dict("records"):
-            key = direction_of(row["group"]), row["route"]
-            if row["method"] == "track_alias":
-                self.alias.setdefault(key, {})[row["dtype"]] = bool(row["value"])
-            elif row["method"] == "track_dtype":
-                self.dtype.setdefault(key, {})[row["dtype"]] = dtype_of(row["unit"], row["value"])
-            elif row["method"] == "track_taken":
-                self.grad[row["route"]] = bool(row["value"])
 
-    def memory(self, contract: Mapping[str, Any]) -> str:
-        """alias or copy as measured, by dtype where they differ; "" where it was not."""
-        seen = self.alias.get((contract["direction"], contract["expression"]), {})
-        if contract["memory"] == INTO and seen and not any(seen.values()):
-            return INTO
-        words = {dtype: ALIAS if shares else COPY for dtype, shares in seen.items()}
-        return _by_dtype(words)
+def _measured_dtype(semantics: Semantics, contract: Mapping[str, Any]) -> str:
+    """Kept, one for all, or by source dtype."""
+    seen = semantics.result(contract)
+    if seen and all(source == result for source, result in seen.items()):
+        return KEPT
+    return _by_dtype(seen)
 
-    def result(self, contract: Mapping[str, Any]) -> str:
-        """The result's dtype as measured: kept, one for all, or by source dtype."""
-        seen = self.dtype.get((contract["direction"], contract["expression"]), {})
-        if seen and all(source == result for source, result in seen.items()):
-            return KEPT
-        return _by_dtype(seen)
 
-    def taken(self, contract: Mapping[str, Any]) -> str:
-        """Whether the route took a tensor that requires grad: yes, no, or "" where that was not measured."""
-        if contract["direction"] != TORCH_TO_NUMPY or contract["expression"] not in self.grad:
-            return ""
-        return "yes" if self.grad[contract["expression"]] else "no"
+def broken(semantics: Semantics, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
+    """A sentence for each promise of a contract that the measurement contradicts."""
+    return [_broken(one) for one in semantics.broken(contracts)]
 
-    def broken(self, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
-        """A sentence for each promise of a contract that the measurement contradicts."""
-        found: list[Line] = []
-        for contract in contracts:
-            key = contract["direction"], contract["expression"]
-            for dtype, shares in self.alias.get(key, {}).items():
-                promised = memory_for(contract, dtype)
-                if shares != (promised == ALIAS):
-                    does = "shares memory" if shares else "does not share memory"
-                    found.append((Code(key[1]), f" {does} for {dtype}; its contract says {promised}."))
-            for dtype, result in self.dtype.get(key, {}).items():
-                casts_to = contract.get("casts_to", "")
-                if casts_to != "python" and result != (casts_to or dtype):
-                    found.append((Code(key[1]), f" gives {result} for {dtype}; its contract says {casts_to or dtype}."))
-            taken, promise = self.taken(contract), contract.get("inputs", {}).get("requires grad")
-            if taken and promise and (taken == "yes") != takes_grad(contract):
-                does = "takes" if taken == "yes" else "refuses"
-                found.append((Code(key[1]), f" {does} a tensor that requires grad; its contract says {promise}."))
-        return found
+
+def _broken(one: Broken) -> Line:
+    if one.what == MEMORY:
+        does = f"{'shares memory' if one.measured else 'does not share memory'} for {one.dtype}"
+    elif one.what == DTYPE:
+        does = f"gives {one.measured} for {one.dtype}"
+    else:
+        does = f"{'takes' if one.measured else 'refuses'} a tensor that requires grad"
+    return (Code(one.route), f" {does}; its contract says {one.promised}.")
 
 
 def _by_dtype(words: Mapping[str, str]) -> str:
@@ -396,20 +365,26 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
     tables = []
     for direction in dict.fromkeys(direction for direction, _ in shown):
         promises = [results.contracts[key] for key in shown if key[0] == direction]
-        graded = any(semantics.taken(promise) for promise in promises)
+        graded = any(semantics.taken(promise) is not None for promise in promises)
         rows: list[tuple[Entry, ...]] = []
         for promise in promises:
             casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise["casts_to"], promise["casts_to"])
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
             notes = [
                 word
-                for word in (needs_words(promise), refuses, promise.get("hazard", ""), promise.get("caution", ""))
+                for word in (
+                    advice.needs_words(promise),
+                    refuses,
+                    promise.get("hazard", ""),
+                    promise.get("caution", ""),
+                )
                 if word
             ]
             route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
             does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in outcomes(promise).items()]
-            row = (route, _memory(promise), semantics.memory(promise), casts_to, semantics.result(promise), does)
-            rows.append((*row, *([semantics.taken(promise)] if graded else [])))
+            memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
+            row = (route, _memory(promise), memory, casts_to, dtype, does)
+            rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
         columns = ("route", "memory", "measured", "result dtype", "measured", "awkward sources")
         more = ("grad taken, measured",) if graded else ()
         title = (f"{direction}: what each route promises, what was measured, what it does with awkward sources",)

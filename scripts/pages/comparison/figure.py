@@ -20,8 +20,10 @@ from pages.tables import Table
 
 from .words import (
     cell_line,
+    cell_text,
     counts_line,
     decided_line,
+    factor,
     headline,
     number,
     percentage,
@@ -85,7 +87,7 @@ def draw_forest(ax: Axes, cells: list[dict[str, Any]], equivalence: float) -> No
 
 def label(row: Mapping[str, Any]) -> str:
     """The cell in one line of text."""
-    return show.short(show.to_plain(cell_line(row)).replace("`", ""), LETTERS)
+    return show.short(cell_text(row), LETTERS)
 
 
 def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
@@ -113,8 +115,7 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
 
 def _word(row: Mapping[str, Any]) -> str:
     """Ratio and verdict as the sentences have them: 1.18× faster where the ratio of times is .85."""
-    ratio = 1 / row["ratio"] if row["verdict"] == FASTER else row["ratio"]
-    return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
+    return factor(row["verdict"], row["ratio"]) + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
 
 def described(comparison: Comparison) -> str:

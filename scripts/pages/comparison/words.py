@@ -16,9 +16,9 @@ import pandas as pd
 from analysis.comparison import (
     FAILED,
     FASTER,
+    FINAL,
     GONE,
     INCONCLUSIVE,
-    NEVER_CALM,
     NEW,
     NO_CHANGE,
     NOT_COMPARABLE,
@@ -64,21 +64,24 @@ def verdict_name(verdict: str, comparison: Comparison) -> str:
     return verdict
 
 
+def factor(verdict: str, ratio: float) -> str:
+    """How many times slower or faster, of the ratio of times: 1.18×."""
+    return f"{number(1 / ratio if verdict == FASTER else ratio)}×"
+
+
 def change(verdict: str, ratio: float, low: float, high: float, q: float) -> tuple[str, str]:
     """A change that was found, and its evidence: ("1.08× slower", "95 % CI 1.05–1.11; q = .003")."""
     if verdict == FASTER:
-        ratio, low, high = 1 / ratio, 1 / high, 1 / low
-    return f"{number(ratio)}× {verdict}", f"95 % CI {number(low)}–{number(high)}; q {probability(q)}"
+        low, high = 1 / high, 1 / low
+    return f"{factor(verdict, ratio)} {verdict}", f"95 % CI {number(low)}–{number(high)}; q {probability(q)}"
 
 
 def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
     """A cell's verdict with its evidence."""
     verdict = row["verdict"]
-    processes = f"{min(row['base_processes'], row['new_processes'])} processes a side"
-    if row["base_processes"] != row["new_processes"]:
-        processes = f"{row['base_processes']} and {row['new_processes']} processes"
-    if row["fresh"]:
-        processes = processes.replace("processes", "fresh processes", 1)
+    base, new = row["base_processes"], row["new_processes"]
+    kind = "fresh processes" if row["fresh"] else "processes"
+    processes = f"{base} {kind} a side" if base == new else f"{base} and {new} {kind}"
     if verdict in (SLOWER, FASTER):
         effect, evidence = change(verdict, row["ratio"], row["low95"], row["high95"], row["q"])
         return f"{effect} ({evidence}; {processes})"
@@ -92,16 +95,16 @@ def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
 
 def _undecided(row: Mapping[str, Any], comparison: Comparison) -> str:
     seen = f"{number(row['low95'])}–{number(row['high95'])}; " if math.isfinite(row["low95"]) else ""
-    if str(row["reason"]).startswith(("withheld", NEVER_CALM)):
+    if row["reason"] in FINAL:
         return seen + row["reason"]
     more = int(row["more"]) if math.isfinite(row["more"]) else 0
-    wanted = f"about {more:,} more process{'es' if more > 1 else ''}"
+    wanted = f"{more:,} more process{'es' if more > 1 else ''}"
     if more > MANY:
         return f"{seen}more than {MANY:,} processes would be needed to decide ±{_margin(comparison)}"
     if row["reason"]:
-        return f"{seen}{row['reason']}; {wanted.replace('about', 'at least')} needed"
+        return f"{seen}{row['reason']}; at least {wanted} needed"
     side_by_side = "" if comparison.interleaved else ", taken by --run,"
-    return f"{seen}{wanted}{side_by_side} would decide ±{_margin(comparison)}"
+    return f"{seen}about {wanted}{side_by_side} would decide ±{_margin(comparison)}"
 
 
 def _margin(comparison: Comparison) -> str:
@@ -124,6 +127,11 @@ def cell_line(row: Mapping[str, Any]) -> Line:
     parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method != "convert" else ""))
     rest = ", ".join(parts)
     return (Code(code), f" · {rest}") if code else (rest,)
+
+
+def cell_text(row: Mapping[str, Any]) -> str:
+    """The same as plain text."""
+    return "".join(cell_line(row))
 
 
 def rows(comparison: Comparison, verdict: str) -> Iterator[dict[str, Any]]:
@@ -169,7 +177,7 @@ def trust(comparison: Comparison) -> list[str]:
     else:
         lines.append("A/A not possible: no cell has four processes on the baseline's side")
     if comparison.withheld:
-        lines.append(f"verdicts withheld: {comparison.withheld}")
+        lines.append(_withheld(comparison))
     if comparison.interleaved:
         lines.append("processes of both sides ran in turns (A B B A): effects are means of paired differences")
     else:
@@ -193,6 +201,10 @@ def trust(comparison: Comparison) -> list[str]:
     if comparison.counted:
         lines.append(f"{comparison.counted} cells that are counted and not timed are not compared")
     return lines + list(comparison.notes)
+
+
+def _withheld(comparison: Comparison) -> str:
+    return f"verdicts withheld: {comparison.withheld}"
 
 
 def headline(comparison: Comparison) -> str:
@@ -259,7 +271,7 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
     console.print(Text(decided_line(comparison)))
     console.print(Text(counts_line(comparison)))
     for line in trust(comparison):
-        console.print(Text(line, style="bold yellow" if line.startswith("verdicts withheld") else "dim"))
+        console.print(Text(line, style="bold yellow" if line == _withheld(comparison) else "dim"))
 
 
 def text(comparison: Comparison, everything: bool) -> str:
@@ -282,7 +294,7 @@ def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, st
             continue  # their reasons are counted below
         shown = found if everything else found[:AT_MOST]
         for row in shown:
-            yield verdict, sentence(row, comparison), show.to_plain(cell_line(row)).replace("`", ""), False
+            yield verdict, sentence(row, comparison), cell_text(row), False
         if len(found) > len(shown):
             yield verdict, f"{len(found) - len(shown)} more {verdict}", "--all shows them", True
 

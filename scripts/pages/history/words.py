@@ -10,7 +10,7 @@ from analysis.comparison import FASTER, SLOWER
 from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Series
 
 from pages import show
-from pages.comparison.words import change, number
+from pages.comparison.words import change, factor, number
 from pages.figures import MEMCPY_LABEL
 from pages.show import Code, Line
 from pages.tables import Entry, Table, named
@@ -57,11 +57,15 @@ def route_of(series: Series) -> Line:
     return (Code(code),) if isinstance(code, str) else (MEMCPY_LABEL,)
 
 
+def size_and_dtype(series: Series) -> tuple[str, str]:
+    """Of a cell, "" where it has none."""
+    dtype = series.names["dtype"]
+    return show.size(series.nbytes) if series.nbytes else "", dtype if isinstance(dtype, str) else ""
+
+
 def place_of(series: Series) -> str:
     """Size and dtype of a cell: "4 KiB, float32"."""
-    parts = [show.size(series.nbytes)] if series.nbytes else []
-    parts += [series.names["dtype"]] if isinstance(series.names["dtype"], str) else []
-    return ", ".join(parts)
+    return ", ".join(filter(None, size_and_dtype(series)))
 
 
 def around(series: Series, one: Break) -> tuple[float, float]:
@@ -111,7 +115,7 @@ def also(found: Change) -> list[str]:
     by_size: dict[str, list[tuple[str, float]]] = {}
     for series, one in found.breaks[1:]:
         ratio = 1 / one.ratio if one.verdict == FASTER else one.ratio
-        size, _, dtype = place_of(series).partition(", ")
+        size, dtype = size_and_dtype(series)
         by_size.setdefault(size, []).append((dtype, ratio))
     words = []
     for size, own in sorted(by_size.items()):
@@ -119,7 +123,7 @@ def also(found: Change) -> list[str]:
         ends = dict.fromkeys((number(min(ratios)), number(max(ratios))))
         span = f"{'–'.join(ends)}×"
         dtypes = show.join([dtype for dtype, _ in own]) if len(own) < 4 else f"{len(own)} dtypes"
-        words.append(f"{size}, {dtypes}: {span}")
+        words.append(f"{', '.join(filter(None, (size, dtypes)))}: {span}")
     return words
 
 
@@ -274,7 +278,7 @@ def _release_line(own: Sequence[Change]) -> Line:
         f"{own[0].at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
         f"median {middle}×), most of all ",
         *route_of(series),
-        f", {effect.split()[0]} at {where}",
+        f", {factor(one.verdict, one.ratio)} at {where}",
     )
 
 

@@ -205,8 +205,8 @@ def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
             return "n/a"
         if other is None or cell is other:
             return show.time(cell)
-        how = compared(cell, other, f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}")
-        return [(show.time(cell),), (f"tie with {base}" if how == "tie" else how,)]
+        gain = f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}"
+        return [(show.time(cell),), (compared(cell, other, gain, tie=f"tie with {base}"),)]
 
     values = dict.fromkeys(value for value, _ in here)
     heads = [show.size(n) if n else "a batch" for n in sizes]
