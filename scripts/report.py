@@ -27,7 +27,7 @@ from analysis.results import Results, load, machines
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 from cli import Parser, line, put, run
-from measuring.rounds import check_chosen
+from measuring.profiles import check_chosen
 from pages import show, tables
 from pages.history import page as history_page
 from pages.history.page import HistoryPage
