@@ -173,7 +173,12 @@ def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):
 
 def test_only_chooses_cells(monkeypatch):
     """The same that asv's --bench and compare.py choose by it, a route as it stands included."""
-    known = {"type": "time", "param_names": ["route", "nbytes"], "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]]}
+    known = {
+        "type": "time",
+        "needs_device": False,
+        "param_names": ["route", "nbytes"],
+        "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]],
+    }
     benchmarks = {"toy.Toy.timeit_call": known | {"name": "toy.Toy.timeit_call"}}
     every = Profile(1, 1.0, (Rule(r"toy\..*"),))
 

@@ -1,6 +1,5 @@
 """Rounds: every cell of a run in one process each, and what was not calm again, as long as the budget allows."""
 
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from cli import UserError, matcher
 from records import calm
 
 from .engine import round_of
-from .profiles import NEEDS_DEVICE, Profile, cells, exactly, select
+from .profiles import Profile, cells, exactly, select
 from .progress import Show
 from .record import summary
 from .state import State
@@ -48,7 +47,7 @@ def cells_of(
         patterns = {name: exactly(found) for name, found in chosen.items() if found}
     if not patterns:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
-    unavailable = [] if device else [name for name in patterns if re.fullmatch(NEEDS_DEVICE, name)]
+    unavailable = [] if device else [name for name in patterns if benchmarks[name].get("needs_device")]
     patterns = {name: found for name, found in patterns.items() if name not in unavailable}
     timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
     return Cells(
