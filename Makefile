@@ -1,6 +1,7 @@
 # make bench            measure torch and numpy of requirements.txt on this machine, build the page, print the answers
 # make bench-here       the same for the torch and numpy you already have: make bench-here PYTHON=python3
 # make test             lint and all tests
+# make test-fast        the tests that start no asv and make no environment: in less than a minute
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
 # make test-newest      the same with the newest there are; both take some minutes, and a PYTHON=...
 # make report           build the pages of all machines, and of their histories, from reports/results
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 ARGS ?=
 
-.PHONY: bench bench-here test test-oldest test-newest lint report benchmarks.json check clean newest-releases
+.PHONY: bench bench-here test test-fast test-oldest test-newest lint report benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
@@ -26,6 +27,9 @@ bench-here: .venv-report/installed
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-oldest: PYTHON = python3.10
 test-newest: PYTHON = python3.13

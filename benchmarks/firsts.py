@@ -8,6 +8,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented as _SkipNotImplemented
 from . import devices as _devices
 from . import sources as _sources
 
+needs_device = True
+
 PROBE = 4096  # bytes registered to see whether that can be done
 
 

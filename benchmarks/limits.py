@@ -5,6 +5,8 @@ import itertools as _itertools
 
 from . import sources as _sources
 
+control = True
+
 
 class Memcpy:
     """C's memmove into a warm buffer: no copying route on one thread can be faster."""

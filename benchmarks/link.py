@@ -11,6 +11,8 @@ from . import moving as _moving
 from . import routes as _routes
 from . import statement as _statement
 
+needs_device = True
+
 BOTH = "both at once"
 LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
 

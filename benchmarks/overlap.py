@@ -9,6 +9,8 @@ from . import routes as _routes
 from . import sources as _sources
 from . import statement as _statement
 
+needs_device = True
+
 MATRIX = 4096  # rows and columns of the product that transfers hide behind
 
 

@@ -25,7 +25,7 @@ from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 
-from . import pulses
+from . import families, pulses
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 SAMPLES = 20  # a process
@@ -119,7 +119,7 @@ class StatementBenchmark(TimeBenchmark):
     pulsed = False           the device's own clock times it: how fast the host is has no part in it
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     measured_by = (files)    files beside its own that decide the measurement, for its version
-    contracts = {}           what its routes promise; travels to asv's benchmarks.json
+    contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does what families.py names
     """
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
@@ -127,6 +127,7 @@ class StatementBenchmark(TimeBenchmark):
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
+        families.declare(self, attr_sources)
         self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
         decisive = _get_first_attr(attr_sources, "measured_by", ())
         classes = [base for base in type(func.__self__).__mro__ if base is not object]

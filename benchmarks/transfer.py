@@ -12,6 +12,9 @@ from . import moving as _moving
 from . import routes as _routes
 from . import statement as _statement
 
+needs_device = True
+noise = "transfer"  # the device's, whatever its routes do with memory
+
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
 ENQUEUE_WARMUP = 10  # calls at least
 IN_FLIGHT = 8  # copies queued before the synchronize of `sustained`

@@ -34,8 +34,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 from analysis.results import load
 from cli import Parser, UserError, run
+from measuring.engine import ROOT
 from measuring.interleave import copy_code
-from measuring.rounds import ROOT, duration
+from measuring.progress import duration
 from measuring.session import own_home
 from measuring.state import State
 from records import calm

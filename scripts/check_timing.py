@@ -47,7 +47,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
-from measuring.rounds import duration
+from measuring.progress import duration
 from records import calm
 
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell

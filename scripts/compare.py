@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run
-from measuring.rounds import check_chosen
+from measuring.profiles import check_chosen
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
@@ -209,7 +209,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
     """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
     from analysis.comparison import to_measure_again
     from measuring import interleave
-    from measuring.rounds import progress
+    from measuring.progress import progress
     from toolchains import installed
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)

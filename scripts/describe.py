@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import Parser, UserError, run
-from measuring.rounds import RESULTS, ROOT, check_asv
+from measuring.engine import RESULTS, ROOT, check_asv
 
 CODE = ("benchmarks", "scripts")
 DESCRIPTION = "benchmarks.json"

@@ -29,7 +29,7 @@ from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, transfers_of
 from cli import Parser, line, put, run
-from measuring.rounds import check_chosen
+from measuring.profiles import check_chosen
 from pages import show, tables
 from pages.advice import Advice, advice
 from pages.history import page as history_page

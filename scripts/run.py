@@ -13,6 +13,7 @@ is kept when it is done, so an interruption costs a round at most. Results are f
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,26 +22,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import ONLY, Parser, UserError, line, run
-from measuring.profiles import PROFILES
-from measuring.rounds import (
-    RESULTS,
-    ROOT,
-    budget,
-    build_pages,
-    cells_of,
-    check_asv,
-    check_chosen,
-    check_machine,
-    discover,
-    duration,
-    file_record,
-    how_calm,
-    new_record,
-    progress,
-    record_file,
-    register,
-    take_rounds,
-)
+from measuring.engine import RESULTS, ROOT, check_asv, discover, register
+from measuring.machine import check_machine
+from measuring.profiles import PROFILES, check_chosen
+from measuring.progress import duration, progress
+from measuring.record import file_record, how_calm, new_record, record_file
+from measuring.rounds import budget, cells_of, take_rounds
 from measuring.state import State, held
 from toolchains import installed, ledger
 
@@ -129,6 +116,21 @@ def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: st
     waited = f"{record['waited']:.0f} of them waiting for calm"
     print(f"{record['samples']} samples in {record['seconds']:.0f} s, {waited}; {how_calm(record)}")
     return path
+
+
+def build_pages(machine: str, python: str | None = None) -> int:
+    """Build the pages of what was measured, with ``python`` where this one lacks what a page needs; the exit code."""
+    if python:
+        return subprocess.run([python, str(ROOT / "scripts" / "report.py"), "--machine", machine]).returncode
+    try:
+        import report
+    except ImportError as error:  # pandas missing, or too new for the numpy that was measured
+        reason = f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
+        print(
+            f"results saved; no page: {reason}. python scripts/report.py builds it where requirements.txt is installed"
+        )
+        return 0
+    return report.main(["--machine", machine])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

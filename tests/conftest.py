@@ -111,6 +111,16 @@ def export(root, into):
     return Path(into)
 
 
+# Fixtures that start asv, make environments or fork a process a case: what uses them is not in make test-fast
+SLOW = {"checkout", "isolated", "measured", "project"}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SLOW & set(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def committed(tmp_path_factory):
     """The checkout as git has it: where a test wants the committed results and pages, they are here."""

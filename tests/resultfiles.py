@@ -44,6 +44,7 @@ class Bench:
         return f"{self.name}({', '.join(map(repr, key))})" if key else self.name
 
     def description(self):
+        family = self.name.partition(".")[0]
         return {
             "name": self.name,
             "type": self.type,
@@ -53,6 +54,9 @@ class Bench:
             "params": [[repr(value) for value in values] for values in self.params.values()],
             "samples_per_process": [SAMPLES] * len(self.keys()),
             "contracts": {promise["expression"]: promise for promise in self.contracts},
+            "needs_device": family in ("transfer", "overlap", "firsts", "link"),
+            "control": family == "limits",
+            "noise": family if family == "transfer" else "",
         }
 
     def entries(self):

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from asv_runner.benchmarks.mark import SkipNotImplemented
-from measuring import rounds as measure
+from cli import UserError
+from measuring import machine
 from moves import SETUPS
 
 from benchmarks import devices, firsts, link, routes, statement, transfer
@@ -78,7 +79,7 @@ def settings(monkeypatch, tmp_path):
     def asked(context, **arguments):
         (tmp_path / "torch.py").write_text(TORCH.format(context=context), encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        found = measure.settings(**arguments)
+        found = machine.settings(**arguments)
         # whatever becomes of the device, the toolchain is on record
         assert (found["torch"], found["cuda"], found["torch_threads"]) == ("2.13.0+cu130", "13.0", 1)
         return found["device"], found["device_name"], found["no_device"]
@@ -150,8 +151,8 @@ def test_a_driver_that_hangs_is_not_waited_for(settings):
 def test_a_torch_that_kills_its_process_is_one_line(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("import os; os.abort()", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(measure.UserError, match="torch cannot be imported: .*signal 6"):
-        measure.settings()
+    with pytest.raises(UserError, match="torch cannot be imported: .*signal 6"):
+        machine.settings()
 
 
 # A benchmark's own process -------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from cli import LONGEST, UserError, harmless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from measuring import rounds as measure
 from pages import show
 from records import calm
 from resultfiles import contract, conversion
@@ -255,7 +254,7 @@ def place(tmp_path_factory):
         patched.setattr(run, "check_ready", begin)
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
         patched.setattr(track, "track", lambda chosen, machine: len(track.toolchains(chosen)) * 0)
-        patched.setattr(measure, "check_asv", lambda: None)
+        patched.setattr(track, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(check_compare, "write", begin)
         patched.setattr(check_noise, "begin", begin)

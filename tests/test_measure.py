@@ -4,9 +4,13 @@ import json
 import re
 import statistics
 
+import measuring.rounds
 import pytest
-from measuring import rounds as measure
+from cli import UserError
 from measuring.profiles import Profile, Rule, cells
+from measuring.progress import progress
+from measuring.record import summary
+from measuring.rounds import PASSES, START, cells_of, take_round
 from measuring.state import State
 from records import calm
 
@@ -51,14 +55,14 @@ def machine(tmp_path, monkeypatch):
                     file.flush()
                     advance()
 
-        monkeypatch.setattr(measure, "round_of", round_of)
-        monkeypatch.setattr(measure, "PATIENCE", budget / len(CELLS) / rounds)
+        monkeypatch.setattr(measuring.rounds, "round_of", round_of)
+        monkeypatch.setattr(measuring.rounds, "PATIENCE", budget / len(CELLS) / rounds)
         state = State(tmp_path / "state")
         record = {"rounds": 0, "seconds": 0.0, "patience": 0.0, "waited": 0.0, "machine": "box"}
         state.start(record)
         for number in range(rounds):
             chosen = [r"^toy\.Toy.*"]
-            measure.take_round(record, state, number, chosen, len(CELLS), show, "", number > 0, again)
+            take_round(record, state, number, chosen, len(CELLS), show, "", number > 0, again)
         return calls, state, record
 
     return take
@@ -83,17 +87,17 @@ def test_cell_that_was_not_calm_gets_another_process_of_its_round(machine):
 
 def test_passes_are_bounded(machine):
     calls, state, _ = machine(lambda cell, attempt: cell in CELLS[:3])
-    assert [count for count, _, _ in calls] == [60, *[3] * measure.PASSES]
-    summed = measure.summary(state.lines())
+    assert [count for count, _, _ in calls] == [60, *[3] * PASSES]
+    summed = summary(state.lines())
     assert set(summed["disturbed_cells"]) == set(CELLS[:3])
     assert summed["calm"] == pytest.approx(0.9, abs=0.06) and summed["floors"] == {"processor": 25_000.0}
 
 
 def test_budget_is_kept(machine):
     """Twelve cells are lost, a process of each takes two seconds, and after asv's start there is time for five."""
-    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=measure.START + 11.0)
+    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=START + 11.0)
     assert calls[1][0] == 5
-    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=measure.START + 1.0)
+    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:12], took=2.0, budget=START + 1.0)
     assert len(calls) == 1, "no time for one"
 
 
@@ -102,7 +106,7 @@ def test_progress_tells_of_cells_that_are_taken_once_more(machine, capsys):
     told = []
     machine(lambda cell, attempt: cell in CELLS[:3], took=2.0, show=lambda done, more=0.0: told.append((done, more)))
     assert [more for done, more in told if done == len(CELLS)][-3:] == [4.0, 2.0, 0.0]
-    with measure.progress(60, "measuring") as show:
+    with progress(60, "measuring") as show:
         show(60, 20.0)
         assert capsys.readouterr().out == ""  # nothing to say yet: neither the end nor a quarter of a minute
         show(60)
@@ -136,7 +140,7 @@ def test_cells_that_never_were_calm_come_first(machine):
         lambda cell, attempt: cell in lost or (cell in CELLS[:10] and attempt > 1),
         rounds=2,
         took=2.0,
-        budget=measure.START + 5.0,
+        budget=START + 5.0,
     )
     assert [calm.name_of(each) for each in state.lines()[-2:]] == lost
 
@@ -169,17 +173,22 @@ def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):
 
 def test_only_chooses_cells(monkeypatch):
     """The same that asv's --bench and compare.py choose by it, a route as it stands included."""
-    known = {"type": "time", "param_names": ["route", "nbytes"], "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]]}
+    known = {
+        "type": "time",
+        "needs_device": False,
+        "param_names": ["route", "nbytes"],
+        "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]],
+    }
     benchmarks = {"toy.Toy.timeit_call": known | {"name": "toy.Toy.timeit_call"}}
     every = Profile(1, 1.0, (Rule(r"toy\..*"),))
 
     def chosen(only):
-        found = measure.cells_of(every, benchmarks, only, "every", "cuda")
+        found = cells_of(every, benchmarks, only, "every", "cuda")
         assert found.processes == len(cells(found.timed["toy.Toy.timeit_call"], benchmarks["toy.Toy.timeit_call"]))
         return cells(found.patterns["toy.Toy.timeit_call"], benchmarks["toy.Toy.timeit_call"])
 
     assert len(chosen(None)) == 4 == len(chosen("Toy"))
     assert chosen("f(a)") == ["toy.Toy.timeit_call('f(a)', 8)", "toy.Toy.timeit_call('f(a)', 64)"]
     assert chosen(r"b\).*64") == ["toy.Toy.timeit_call('f(a, b)', 64)"]
-    with pytest.raises(measure.UserError, match="--only 'nosuch' matches no cell of the profile every"):
+    with pytest.raises(UserError, match="--only 'nosuch' matches no cell of the profile every"):
         chosen("nosuch")

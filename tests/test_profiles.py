@@ -5,7 +5,7 @@ import itertools
 import re
 
 import pytest
-from measuring.profiles import CHOSEN, MIB, NEEDS_DEVICE, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
+from measuring.profiles import CHOSEN, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
 
 pytest.importorskip("torch")
 
@@ -21,17 +21,15 @@ WITHOUT = {"name": "toy.timeit_one", "param_names": [], "params": []}
 @pytest.fixture(scope="session")
 def described(suite):
     """The benchmarks as asv writes them into benchmarks.json."""
-    return {
-        name: {"name": name, "param_names": made.param_names, "params": made.params, "type": made.type}
-        for name, made in suite.items()
-    }
+    fields = ("name", "param_names", "params", "type", "needs_device")
+    return {name: {field: getattr(made, field) for field in fields} for name, made in suite.items()}
 
 
 def cells_by(rules, benchmark):
     """The cells that rules select, worked out value by value."""
     found = set()
     for rule in rules:
-        if not re.fullmatch(rule.benchmark, benchmark["name"]):
+        if not re.fullmatch(rule.benchmark, benchmark["name"]) or (rule.host and benchmark["needs_device"]):
             continue
         for cell in itertools.product(*benchmark["params"]):
             wanted = (rule.values.get(name, ".*") for name in benchmark["param_names"])
@@ -174,7 +172,7 @@ def test_transfers_make_few_contexts(described):
     others = sum(
         len(cells(patterns, described[name]))
         for name, patterns in chosen.items()
-        if re.fullmatch(NEEDS_DEVICE, name) and not name.startswith("transfer.")
+        if described[name]["needs_device"] and not name.startswith("transfer.")
     )
     run = [made for _, _, route, made in transfer_cells(described) if made["memory"] in route.host_memory]
     assert 230 < others + len(run) <= 270

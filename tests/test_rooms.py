@@ -22,7 +22,7 @@ MAY = {
     "pages": {"analysis", "toolchains", "records"},
 }
 # A run ends with building its pages, and a checkup takes the figures of check_timing in the middle of a run
-KNOWN = {("measuring/rounds.py", "report"), ("measuring/checkup.py", "check_timing")}
+KNOWN = {("measuring/checkup.py", "check_timing")}
 DRAWING = {"jinja2", "matplotlib", "markupsafe"}  # how it is said
 
 

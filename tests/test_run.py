@@ -15,7 +15,7 @@ import pytest
 import run as verb
 from analysis.results import load
 from conftest import Checkout, environment
-from measuring import rounds as measure
+from measuring.record import SILENT
 from measuring.state import State, held
 from records import calm
 
@@ -158,7 +158,7 @@ def test_failed_cells_keep_their_reason(checkout):
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
     cells = {how: [f"limits.Broken.timeit_call('{how}')"] for how in ("raises", "crashes")}
-    assert record["failures"] == {"ValueError: no such thing": cells["raises"], measure.SILENT: cells["crashes"]}
+    assert record["failures"] == {"ValueError: no such thing": cells["raises"], SILENT: cells["crashes"]}
     missing = load(checkout.results).missing
     told = {cell: why for why, (cell,) in record["failures"].items()}
     assert dict(zip(missing["cell"], missing["reason"])) == told and set(missing["status"]) == {"failed"}

@@ -14,6 +14,7 @@ import report
 import track
 from analysis.results import load
 from cli import UserError
+from measuring import tracking
 from measuring.state import State
 from records import calm
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
@@ -201,9 +202,9 @@ def test_releases_are_chosen(arguments, tags):
 
 
 def test_coarse_to_fine():
-    assert track.coarse_to_fine(range(9)) == [0, 8, 4, 2, 6, 1, 5, 3, 7]
-    assert track.coarse_to_fine(range(6)) == [0, 4, 2, 1, 5, 3]
-    assert track.coarse_to_fine(["one"]) == ["one"]
+    assert tracking.coarse_to_fine(range(9)) == [0, 8, 4, 2, 6, 1, 5, 3, 7]
+    assert tracking.coarse_to_fine(range(6)) == [0, 4, 2, 1, 5, 3]
+    assert tracking.coarse_to_fine(["one"]) == ["one"]
 
 
 def test_default_is_both_histories():
@@ -214,5 +215,5 @@ def test_default_is_both_histories():
 def test_drift_is_later_over_sooner():
     before = {"a": 1.0, "b": 2.0, "gone": 2.0}
     after = {"a": 2.0, "b": 2.0, "new": 1.0}
-    assert track.drift(before, after) == {"cells": 2, "median": 1.5, "quarter": 0.75, "three_quarters": 2.25}
-    assert track.told(track.drift({}, {})) == "nothing to compare with"
+    assert tracking.drift(before, after) == {"cells": 2, "median": 1.5, "quarter": 0.75, "three_quarters": 2.25}
+    assert tracking.told(tracking.drift({}, {})) == "nothing to compare with"

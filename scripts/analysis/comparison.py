@@ -27,8 +27,6 @@ VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
-CONTROLS = "limits"  # the family of cells, memcpy and the like, that no toolchain can change
-OWN_FAMILIES = ("transfer",)  # whose noise is that of a device, whatever the contract says of memory
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 
 
@@ -197,14 +195,21 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
 
 
 def families(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Any:
-    """The family whose cells are alike in noise: alias, copy, into or transfer, else the benchmark's own; (cells,).
+    """Of what the cells' noise is: as the family declares, alias, copy or into, else the benchmark's family; (cells,).
 
     cells       rows with benchmark, route, dtype, layout and family
     benchmarks  benchmark -> its description in benchmarks.json
     """
     memories = memory_of_cells(cells, benchmarks)
-    found = [own if own in OWN_FAMILIES else memory or own for own, memory in zip(cells["family"], memories)]
-    return np.array(found, dtype=str)
+    declared = [benchmarks.get(name, {}).get("noise") for name in cells["benchmark"]]
+    return np.array(
+        [name or memory or own for name, memory, own in zip(declared, memories, cells["family"])], dtype=str
+    )
+
+
+def controls_of(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Bools:
+    """Whether they are cells, memcpy and the like, that no toolchain can change; arguments as of ``families``."""
+    return np.array([bool(benchmarks.get(name, {}).get("control")) for name in cells["benchmark"]], dtype=bool)
 
 
 def _machines_differ(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -282,7 +287,7 @@ def compare(
     logs = _in_pairs(logs, paired)
     table["noise"] = family = families(table, contracts)
     open_cells = (table["verdict"] == "").to_numpy()
-    controls = (table["family"] == CONTROLS).to_numpy()[open_cells]
+    controls = controls_of(table, contracts)[open_cells]
     part = tuple(side[open_cells] for side in logs)
     session = False if interleaved else (sessions or True)
     estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], session, controls)

@@ -19,7 +19,7 @@ from toolchains.ledger import Toolchain
 
 from . import statistics
 from .cells import direction_of
-from .comparison import CONTROLS, FASTER, SLOWER, Settings, families, judge
+from .comparison import FASTER, SLOWER, Settings, controls_of, families, judge
 from .contracts import of_cell
 from .results import PARAMETERS, Results, load_files, read_runs, rounds_of, visits_of
 from .semantics import dtype_of
@@ -233,7 +233,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     # toolchain that they have in common
     others_too = [release for name in packages(results) if name != package for release in _releases(results, name)[0]]
     pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
-    controls = (table["family"] == CONTROLS).to_numpy(dtype=bool)
+    controls = controls_of(table, results.benchmarks)
     between = [_between(one, other, noise) for one, other in pairs]
     repeats = [_repeat(*pair, estimated.effect, controls) for pair, estimated in zip(pairs, between)]
     slopes = [_drift(estimated.effect, noise) for estimated in between]
@@ -254,12 +254,10 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         python=python,
         held=_held(package, releases),
         releases=tuple(releases),
-        series=tuple(one for one in series if one.names["family"] != CONTROLS),
-        controls=tuple(one for one in series if one.names["family"] == CONTROLS),
+        series=tuple(one for one, control in zip(series, controls) if not control),
+        controls=tuple(one for one, control in zip(series, controls) if control),
         repeats=tuple(repeats),
-        session_sd={
-            str(name): float(np.sqrt(session[noise == name][0])) for name in dict.fromkeys(noise) if name != CONTROLS
-        },
+        session_sd={str(name): float(np.sqrt(session[noise == name][0])) for name in dict.fromkeys(noise[~controls])},
         appearances=tuple(_appearances(results, releases)),
         semantics=tuple(_semantics(results, releases)),
         looked_at=_looked_at(results, releases),

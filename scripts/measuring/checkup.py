@@ -14,7 +14,8 @@ from typing import Any
 
 from records import calm
 
-from .rounds import PATIENCE_VARIABLE, ROOT, conditions, read, settings
+from .engine import PATIENCE_VARIABLE, ROOT
+from .machine import conditions, read, settings
 
 SECONDS = 5.0  # that the three cells are measured for, LEAST rounds at least
 PROCESSES = 30  # that may share what they may wait

@@ -188,47 +188,49 @@ def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
     from toolchains import environments, installed, ledger
 
-    from measuring import rounds as measure
-    from measuring.profiles import PROFILES
-    from measuring.profiles import cells as cells_of
+    from measuring.engine import ROOT, check_asv, discover, register
+    from measuring.machine import settings
+    from measuring.profiles import PROFILES, cells
+    from measuring.record import file_record, new_record, summary
+    from measuring.rounds import cells_of, take_round
 
-    measure.check_asv()
+    check_asv()
     commit, python = job["commit"], Path(sys.executable)
     try:
         toolchain = installed.toolchain()
         wanted = ledger.find(commit) if commit else None
         if wanted and (wanted.release, wanted.numpy) != (toolchain.release, toolchain.numpy):
-            ready = environments.prepare(measure.ROOT / ENVIRONMENTS, wanted, environments.keep())
+            ready = environments.prepare(ROOT / ENVIRONMENTS, wanted, environments.keep())
             toolchain, python = environments.found(ready, wanted), environments.python(ready)
     except (ModuleNotFoundError, environments.InstallError) as missing:
         raise UserError(str(missing)) from None
     machine = job["machine"]
-    measure.register(machine)
-    state = State(measure.ROOT / ".asv" / "runs" / machine)
+    register(machine)
+    state = State(ROOT / ".asv" / "runs" / machine)
     if job["do"] == "discover":
-        benchmarks = measure.discover(machine, commit)
-        device = measure.settings(str(python))["device"]
-        timed = measure.cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
-        return [cell for name, found in timed.items() for cell in cells_of(found, benchmarks[name])]
+        benchmarks = discover(machine, commit)
+        device = settings(str(python))["device"]
+        timed = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
+        return [cell for name, found in timed.items() for cell in cells(found, benchmarks[name])]
     if job["do"] == "start":
-        state.start(measure.new_record(job["profile"], job["only"], machine, toolchain, str(python), job["rounds"]))
+        state.start(new_record(job["profile"], job["only"], machine, toolchain, str(python), job["rounds"]))
         return None
     record = state.load()
     if record is None:
         raise UserError("what was collected so far is gone")
     if job["do"] == "round":
-        number, cells = job["number"], job["cells"]
+        number = job["number"]
         # nothing is taken again: the other side's process that ran beside it would be long gone
-        measure.take_round(record, state, number, job["patterns"], cells, silent, commit, number > 0, again=False)
+        take_round(record, state, number, job["patterns"], job["cells"], silent, commit, number > 0, again=False)
         return None
     if job["do"] == "calm":
         lines = calm.timed(state.lines())
         found = calm.attempts(lines, calm.floors(lines))
         return {cell: [number for number, own in rounds.items() if own.calm] for cell, rounds in found.items()}
-    record.update(measure.summary(state.lines()))
+    record.update(summary(state.lines()))
     record["command"] = job["command"]
     record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
-    return measure.file_record(record, commit or toolchain.commit, state).name
+    return file_record(record, commit or toolchain.commit, state).name
 
 
 if __name__ == "__main__":

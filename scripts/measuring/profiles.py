@@ -11,20 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cli import UserError, matcher
+from toolchains import installed
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
 
 
 class Rule:
-    """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter."""
+    """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter.
 
-    def __init__(self, benchmark: str, **values: Values) -> None:
-        self.benchmark = benchmark
+    host  only those that need no accelerator
+    """
+
+    def __init__(self, benchmark: str, host: bool = False, **values: Values) -> None:
+        self.benchmark, self.host = benchmark, host
         self.values = values
 
     def pattern(self, benchmark: Mapping[str, Any]) -> str:
         """Regular expression over asv's ``name(param, param)`` for one benchmark; "" if the rule is not about it."""
-        if not re.fullmatch(self.benchmark, benchmark["name"]):
+        if not re.fullmatch(self.benchmark, benchmark["name"]) or (self.host and benchmark.get("needs_device")):
             return ""
         if not benchmark["params"]:
             return f"^{re.escape(benchmark['name'])}$"
@@ -80,7 +87,6 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
     return [cell for cell in names(benchmark) if any(re.search(pattern, cell) for pattern in patterns)]
 
 
-NEEDS_DEVICE = r"(transfer|overlap|firsts|link)\..*"
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
 ONE_EACH = (
@@ -133,7 +139,7 @@ PROFILES = {
         ),
     ),
     # the cross product of everything on the CPU; transfers have a profile of their own
-    "full": Profile(4, 40.0, (Rule(rf"(?!{NEEDS_DEVICE}).*"),)),
+    "full": Profile(4, 40.0, (Rule(".*", host=True),)),
     # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
     # so every route at two sizes, those that people choose between at more, and no cell that sets up only to skip
     "transfers": Profile(
@@ -191,3 +197,14 @@ PROFILES = {
         ),
     ),
 }
+
+
+def check_chosen(profile: str | None, machine: str | None, only: str | None) -> None:
+    """UserError unless --profile, --machine and --only, where given, can be used: the same in every verb."""
+    if profile is not None and profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
+    if machine is not None and not NAME.fullmatch(machine):
+        raise UserError(f"--machine {machine!r}: use letters, digits, dot, dash and underscore")
+    if machine in installed.TAKEN:
+        raise UserError(f"--machine {machine!r}: reports/{machine} is taken, choose another name")
+    matcher(only)

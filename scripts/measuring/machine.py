@@ -1,0 +1,117 @@
+"""What of a machine bears on timing: its hardware, its load, torch with its threads, the device that works."""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cli import UserError
+from toolchains import installed
+
+from .engine import ROOT
+
+DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
+
+
+def check_machine(directory: Path) -> None:
+    """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
+    try:
+        known = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+        there = known["cpu"], int(known["num_cpu"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # asv writes the file anew
+    if there != (installed.cpu_model(), os.cpu_count()):
+        raise UserError(
+            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores): "
+            "give this one a name of its own by --machine"
+        )
+
+
+def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> dict[str, Any]:
+    """The toolchain really imported, its thread settings and the device that works, by processes like those timed."""
+    code = (
+        "import json, platform, sys, numpy, torch; sys.path.insert(0, sys.argv[1])\n"
+        "from benchmarks import devices\n"
+        "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
+        " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
+        " 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if python != sys.executable:
+        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
+    done = subprocess.run([python, "-c", code, str(ROOT)], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise UserError(f"torch cannot be imported: {ending(done.returncode, done.stderr)}")
+    return json.loads(done.stdout.splitlines()[-1]) | device_that_works(python, environment, seconds)
+
+
+def device_that_works(python: str, environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
+    """The device's name and model, or why there is none: asked in a process of its own, for ``seconds`` at most.
+
+    Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
+    """
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from benchmarks import devices\n"
+        "print(json.dumps(devices.answer()))"
+    )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([python, "-c", code, str(ROOT)], stdout=pipe, stderr=pipe, text=True, env=environment)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        why = f"did not answer in {seconds:g} s"
+    else:
+        with contextlib.suppress(IndexError, ValueError):
+            if not process.returncode:
+                return json.loads(out.splitlines()[-1])
+        why = ending(process.returncode, err)
+    finally:
+        process.kill()  # and not waited for: what hangs inside the driver may outlive it
+    named = os.environ.get("CONVERSION_DEVICE")
+    tried = f"CONVERSION_DEVICE={named}" if named else "the device"
+    return {"device": None, "device_name": None, "no_device": f"the process that tried {tried}: {why}"}
+
+
+def ending(code: int, err: str) -> str:
+    """How a process that failed ended, in a line: by which signal, or what it said last."""
+    if code < 0:
+        return f"died with signal {-code} ({signal.strsignal(-code)})"
+    return (err.strip().splitlines() or [f"ended with code {code}"])[-1]
+
+
+def read(path: str) -> str:
+    """Text of a small system file; "" where there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def conditions() -> dict[str, Any]:
+    """What of the machine bears on timing, as it is now."""
+    caches = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind, level = read(f"{index}/type"), read(f"{index}/level")
+        if kind != "Instruction":
+            caches[f"L{level}"] = read(f"{index}/size")
+    cores = os.cpu_count() or 1
+    return {
+        "cpu": installed.cpu_model(),
+        "cores": cores,
+        "cores_allowed": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
+        "caches": caches,
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
+        "system": f"{platform.system()} {platform.release()}",
+        "libc": " ".join(platform.libc_ver()),
+        "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "transparent_hugepages": "".join(re.findall(r"\[(\w+)\]", read("/sys/kernel/mm/transparent_hugepage/enabled"))),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }

@@ -1,0 +1,194 @@
+"""The record of a run: what was measured, with what, where and how calm it was; filed beside asv's results."""
+
+import itertools
+import json
+import platform
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from records import calm
+from toolchains import ledger
+
+from .engine import LAUNCH, RESULTS
+from .machine import conditions, settings
+from .state import State
+
+SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
+
+
+def new_record(
+    profile: str,
+    only: str | None,
+    machine: str,
+    toolchain: ledger.Toolchain,
+    python: str | None,
+    rounds: int,
+) -> dict[str, Any]:
+    """A run record: what is measured, with what, where, by which command; the rest is filled in round by round.
+
+    ``python`` has the toolchain; None where nothing has, because it could not be installed.
+    """
+    return {
+        "profile": profile,
+        "only": only,
+        "planned": rounds,
+        "command": " ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "machine": machine,
+        "toolchain": {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy},
+        "settings": settings(python) if python else {},
+        "conditions": conditions(),
+        "asv": metadata.version("asv"),
+        "asv_runner": metadata.version("asv_runner"),
+        "launch": LAUNCH,
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "rounds": 0,
+        "seconds": 0.0,
+        "patience": 0.0,
+        "waited": 0.0,
+    }
+
+
+def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sampling log says of a run: how calm the machine was, what never was, what was skipped and why.
+
+    calm       share of the time at full speed, as far as it was watched; None where nothing was timed
+    floors     kind of pulse -> ns at full speed
+    samples    that were wanted, and retaken: those taken beyond
+    disturbed  samples kept though they were not calm; disturbed_cells: cell -> how many
+    skipped, failures  reason -> the cells that have no figure for it
+    """
+    timed = calm.timed(lines)
+    absent: dict[str, dict[str, list[str]]] = {"skipped": {}, "failed": {}}
+    for line in lines:
+        for status, reasons in absent.items():
+            if status in line and calm.name_of(line) not in reasons.setdefault(line[status], []):
+                reasons[line[status]].append(calm.name_of(line))
+    floors = calm.floors(timed)
+    share = calm.share(timed, floors)
+    cells: dict[str, int] = {}
+    for cell, rounds in calm.attempts(timed, floors).items():
+        kept = sum(len(process.samples) for process in calm.select(rounds).values() if not process.calm)
+        if kept:
+            cells[cell] = kept
+    return {
+        "calm": round(share, 4) if share == share else None,
+        "floors": {kind: round(floor, 1) for kind, floor in floors.items()},
+        "samples": sum(line["wanted"] for line in timed),
+        "retaken": sum(max(0, len(line["seconds"]) - line["wanted"]) for line in timed),
+        "disturbed": sum(cells.values()),
+        "disturbed_cells": cells,
+        "skipped": absent["skipped"],
+        "failures": absent["failed"],
+    }
+
+
+def how_calm(record: Mapping[str, Any]) -> str:
+    """What a run record says of the machine, in words."""
+    if record.get("calm") is None:
+        return "nothing was timed"
+    words = f"the machine ran at full speed {record['calm']:.0%} of the time"
+    never = len(record["disturbed_cells"])
+    return words + (f"; {never} cells never were calm, and are marked" if never else "")
+
+
+def record_file(machine: str, commit: str) -> Path:
+    """The file of run records beside asv's result file, which has the same name and another suffix."""
+    version = platform.python_version_tuple()
+    return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
+
+
+def file_record(record: dict[str, Any], commit: str, state: State, append: bool = False) -> Path:
+    """File what the run measured: asv's results, beside them its samples and pulses and its record; the record's path.
+
+    append  the samples stay beside those of earlier runs of the same cells, instead of replacing them. That is also so
+            for cells that more processes have measured before: a quick look adds to what is known, and replaces nothing
+    """
+    path = record_file(record["machine"], commit)
+    state.begin()
+    fresh = state.results / path.relative_to(RESULTS)
+    timed = [{"run": record["started"], **line} for line in calm.timed(state.lines())]
+    if timed:
+        new = {calm.name_of(line) for line in timed}
+        earlier = calm.read(path.with_suffix(calm.SUFFIX))
+        more = set() if append else better_known(path.with_suffix(".json"), fresh.with_suffix(".json"), earlier, timed)
+        lines = [*(line for line in earlier if append or calm.name_of(line) not in new - more), *timed]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")
+        settle(fresh.with_suffix(".json"), calm.chosen(lines), new)
+    if fresh.with_suffix(".json").is_file():
+        silent = without_reason(fresh.with_suffix(".json"), record)
+        if silent:
+            record["failures"] = {**record.get("failures", {}), SILENT: silent}
+    records = path.read_text(encoding="utf-8") if path.is_file() else ""
+    fresh.write_text(records + json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
+    state.complete()
+    state.publish(RESULTS)
+    return path
+
+
+def better_known(before: Path, after: Path, earlier: Iterable[calm.Line], timed: Iterable[calm.Line]) -> set[str]:
+    """The cells of which the earlier samples are of more processes, by the same measurement, than the new ones.
+
+    before, after  asv's result files, which have the versions of the measurements
+    """
+    from asv.results import Results
+
+    if not before.is_file():
+        return set()
+    versions = [Results.load(str(path)).benchmark_version for path in (before, after)]
+    places = ({(calm.name_of(line), line["run"], line["round"]) for line in lines} for lines in (earlier, timed))
+    counts = [Counter(cell for cell, _, _ in found) for found in places]
+    same = {name for name, version in versions[1].items() if versions[0].get(name) == version}
+    return {cell for cell, count in counts[1].items() if counts[0][cell] > count and cell.partition("(")[0] in same}
+
+
+def without_reason(path: Path, record: Mapping[str, Any]) -> list[str]:
+    """The cells that failed since the run began, and of which no process said why."""
+    from asv.results import Results
+
+    reasons = [*record["skipped"].values(), *record.get("failures", {}).values()]
+    told = {cell for cells in reasons for cell in cells}
+    results, began = Results.load(str(path)), datetime.fromisoformat(record["started"]).timestamp()
+    found = []
+    for name in results.get_all_result_keys():
+        if (results.started_at.get(name) or 0) / 1000 >= began - 1:  # asv rounds
+            params = results.get_result_params(name)
+            for value, spellings in zip(results.get_result_value(name, params), itertools.product(*params)):
+                cell = calm.name_of({"benchmark": name, "params": spellings})
+                if value is None and cell not in told:
+                    found.append(cell)
+    return found
+
+
+def settle(path: Path, chosen: Mapping[str, Mapping[int, calm.Process]], cells: Collection[str]) -> None:
+    """Have asv's own figures of these cells rest on the samples that ours rest on: calm ones, where there are any."""
+    from asv.results import Results
+    from asv.runner import BenchmarkResult
+
+    results = Results.load(str(path))
+    for name in list(results.get_all_result_keys()):
+        params = results.get_result_params(name)
+        value, samples = (ask(name, params) for ask in (results.get_result_value, results.get_result_samples))
+        number: list[int | None] = [None] * len(value)  # None: asv leaves a cell's statistics as they are
+        for index, spellings in enumerate(itertools.product(*params)):
+            cell = calm.name_of({"benchmark": name, "params": spellings})
+            if cell in cells and cell in chosen and samples[index] is not None:
+                processes = list(chosen[cell].values())
+                samples[index] = [sample for process in processes for sample in process.samples]
+                number[index] = processes[-1].number
+        changed = {index for index, made in enumerate(number) if made is not None}
+        if changed:
+            results.add_result(
+                {"name": name, "version": results.benchmark_version[name], "params": params},
+                BenchmarkResult(value, samples, number, 0, "", None),
+                started_at=datetime.fromtimestamp(results.started_at[name] / 1000, timezone.utc),
+                duration=results.duration.get(name),
+                record_samples=True,
+                selected_idx=changed,
+            )
+    results.save(str(path.parent.parent))

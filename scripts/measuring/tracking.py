@@ -1,0 +1,229 @@
+"""A history measured: each toolchain installed, timed and filed in turn, and the first one again at the end."""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cli
+from cli import UserError, put
+from records import calm
+from toolchains import environments, installed, ledger
+from toolchains.ledger import Toolchain
+
+from .engine import RESULTS, ROOT, asv, discover
+from .profiles import PROFILES
+from .profiles import cells as cells_in
+from .progress import Show, progress
+from .record import file_record, how_calm, new_record, record_file
+from .rounds import Cells, cells_of, take_rounds
+from .session import apart
+from .state import State
+
+ENVIRONMENTS = ROOT / ".asv" / "env"  # as asv.conf.json has it
+
+
+def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
+    """First, last or nearly so, middle, quarters: the order of the places' binary digits reversed (van der Corput).
+
+    In order of release, a drift of the machine over the hours would look like a trend of the releases.
+    """
+    width = len(line).bit_length()
+    order = sorted(range(len(line)), key=lambda place: f"{place:0{width}b}"[::-1])
+    return [line[place] for place in order]
+
+
+@dataclass
+class Plan:
+    """What a run is to measure and what it has measured, kept on disk until it has measured all of it."""
+
+    directory: Path
+    tags: list[str]
+    profile: str
+    only: str | None
+    rounds: int
+    finished: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / "plan.json"
+
+    def save(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        put(self.path, json.dumps({name: value for name, value in vars(self).items() if name != "directory"}))
+
+    @classmethod
+    def load(cls, directory: Path) -> "Plan | None":
+        try:
+            return cls(directory, **json.loads((directory / "plan.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def finish(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def reference(self) -> str:
+        """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
+        return self.finished[0] if self.finished else self.tags[0]
+
+    def state(self, name: str) -> State:
+        """What is measured so far of one toolchain."""
+        return State(self.directory / name)
+
+
+class Tracker:
+    """Carries out a plan."""
+
+    def __init__(self, plan: Plan, machine: str, keep: int) -> None:
+        self.plan, self.machine, self.keep = plan, machine, keep
+        self.known = {toolchain.tag: toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+        self.here = installed.here()
+        self.benchmarks: dict[str, Any] = {}
+        self.show: Show
+        self.done = 0
+
+    def run(self) -> None:
+        """Measure what is left of the plan, then the first toolchain again."""
+        plan = self.plan
+        left = [tag for tag in plan.tags if tag not in plan.finished]
+        while left and not self.begin(left[0]):
+            left.pop(0)
+        if not left and not self.begin(plan.reference):
+            return
+        each = self.cells().processes * plan.rounds
+        again = len(plan.tags) > 1
+        with progress(each * (len(left) + again), f"{len(left)} toolchains") as self.show:
+            for number, tag in enumerate(left, start=1):
+                if self.attempt(tag):
+                    plan.finished.append(tag)
+                    plan.save()
+                self.done = each * number
+                # the reference is needed again: let its environment be the last to go
+                environments.used(environments.directory(ENVIRONMENTS, self.known[plan.reference]))
+            if again and plan.reference in plan.finished:
+                self.attempt(plan.reference, again=True)
+        for tag, reason in plan.failed.items():
+            self.file_failure(self.known[tag], reason)
+
+    def begin(self, tag: str) -> bool:
+        """Find the benchmarks with this toolchain, if it can be installed: how much there is to do is known then."""
+        try:
+            self.prepare(self.known[tag])
+            self.benchmarks = discover(self.machine, tag)
+        except (environments.InstallError, UserError) as error:
+            self.fail(tag, error)
+            return False
+        return True
+
+    def attempt(self, tag: str, again: bool = False) -> bool:
+        """Measure a toolchain. What is wrong with it stops no other."""
+        try:
+            self.take(tag, again)
+        except (environments.InstallError, UserError) as error:
+            self.fail(tag, error)
+            return False
+        return True
+
+    def fail(self, tag: str, error: Exception) -> None:
+        print(cli.line(f"{tag} failed: {error}"), flush=True)
+        self.plan.failed[tag] = str(error)
+        self.plan.save()
+
+    def prepare(self, toolchain: Toolchain) -> tuple[Path, Toolchain]:
+        """A Python that has this toolchain, and what it has of it: the build variant, too."""
+        if self.here and environments.same(toolchain, self.here):
+            return Path(sys.executable), self.here
+        ready = environments.is_ready(environments.directory(ENVIRONMENTS, toolchain))
+        started = time.monotonic()
+        environment = environments.prepare(ENVIRONMENTS, toolchain, self.keep)
+        found = environments.found(environment, toolchain)
+        if not ready:
+            print(f"{toolchain.tag}: {found} installed in {time.monotonic() - started:.0f} s", flush=True)
+        return environments.python(environment), found
+
+    def take(self, tag: str, again: bool) -> None:
+        """Install one toolchain, take its rounds and file their record."""
+        plan, toolchain, before = self.plan, self.known[tag], self.done
+        python, found = self.prepare(toolchain)
+        state = plan.state("again" if again else tag)
+        if state.publish(RESULTS):
+            print(f"{tag}: was whole when the run was interrupted, and is filed now", flush=True)
+            return
+        record = state.load()
+        if record is None:
+            record = new_record(plan.profile, plan.only, self.machine, found, str(python), plan.rounds)
+            record["toolchain"]["tag"] = tag
+            state.start(record, [self.result_file(toolchain)])
+        cells = self.cells(record["settings"]["device"])
+
+        def show(done: int, more: float = 0.0) -> None:
+            self.show(before + done, more)
+
+        take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
+        if again:
+            first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))
+            second = [{"run": "", **line} for line in state.lines()]
+            record["drift"] = drift(figures(first), figures(second))
+            print(f"{tag} again: {told(record['drift'])}", flush=True)
+        file_record(record, toolchain.commit, state, append=again)
+        print(f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s; {how_calm(record)}", flush=True)
+
+    def cells(self, device: str | None = None) -> Cells:
+        plan = self.plan
+        return cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, device)
+
+    def result_file(self, toolchain: Toolchain) -> Path:
+        return record_file(self.machine, toolchain.commit).with_suffix(".json")
+
+    def file_failure(self, toolchain: Toolchain, reason: str) -> None:
+        """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
+        if self.result_file(toolchain).exists():
+            return
+        plan, cells = self.plan, self.cells()
+        patterns = [pattern for found in cells.patterns.values() for pattern in found]
+        record = new_record(plan.profile, plan.only, self.machine, toolchain, None, plan.rounds)
+        state = plan.state("failed")
+        state.start(record)
+        state.begin()
+        command = asv("run", f"{toolchain.tag}^!", "--machine", self.machine)
+        command += [part for pattern in patterns for part in ("--bench", pattern)]
+        apart(command, ROOT, {**os.environ, environments.RESULTS_VARIABLE: str(state.results)})
+        whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
+        state.save(record)
+        if whole:
+            lost = [cell for name, found in cells.patterns.items() for cell in cells_in(found, self.benchmarks[name])]
+            none = {"samples": 0, "retaken": 0, "disturbed": 0, "disturbed_cells": {}}
+            file_record({**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit, state)
+        state.finish()
+
+
+def figures(lines: Iterable[calm.Line]) -> dict[str, float]:
+    """Cell -> the median of the samples that its figure rests on, in seconds."""
+    return {
+        cell: statistics.median(sample for process in processes.values() for sample in process.samples)
+        for cell, processes in calm.chosen(calm.timed(lines)).items()
+    }
+
+
+def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+    """How the cells of a toolchain, in seconds, moved between two visits: later over sooner."""
+    ratios = sorted(after[cell] / seconds for cell, seconds in before.items() if cell in after)
+    if not ratios:
+        return {"cells": 0}
+    quarter, middle, rest = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
+
+
+def told(drift: Mapping[str, Any]) -> str:
+    """A drift in words."""
+    if not drift["cells"]:
+        return "nothing to compare with"
+    half = f"half of {drift['cells']} cells within {drift['quarter']:.3f} and {drift['three_quarters']:.3f}"
+    return f"{drift['median']:.3f} times what it took at first ({half})"
