@@ -740,7 +740,7 @@ def test_both_sides_are_measured_in_turns(tmp_path, home):
     for side in ("base", "new"):  # how many of them were calm is the machine's business
         (taken,) = (tmp_path / side).rglob(f"*{calm.SUFFIX}")
         assert {line["round"] for line in calm.read(taken)} >= {0, 1}
-        assert set(result.cells[f"{side}_processes"]) <= {1, 2}
+        assert set(result.cells[f"{side}_processes"]) <= {1, 2, 3, 4}  # rounds more of what was not calm, at most two
     assert result.base["toolchain"] == result.new["toolchain"]
     assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}
 

@@ -16,12 +16,12 @@ ROOMS = {path.parent.name for path in SCRIPTS.glob("*/__init__.py")}
 # Room -> the others that it may import from; a verb may import from all, and anyone cli
 MAY = {
     "records": set(),
-    "toolchains": {"records"},
+    "toolchains": set(),
     "measuring": {"toolchains", "records"},
     "analysis": {"toolchains", "records"},
     "pages": {"analysis", "toolchains", "records"},
 }
-# A run ends with building its pages, and a checkup takes the figures of check_timing in the middle of a run
+# A checkup takes figures as check_timing does
 KNOWN = {("measuring/checkup.py", "check_timing")}
 DRAWING = {"jinja2", "matplotlib", "markupsafe"}  # how it is said
 
