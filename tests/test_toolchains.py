@@ -494,7 +494,7 @@ def test_pip_s_reason_is_one_line(output, reason):
 def test_a_broken_file_of_machines_is_one_line(tmp_path, text):
     """asv's own, in the home directory: a full disk leaves it empty."""
     (tmp_path / ".asv-machine.json").write_text(text, encoding="utf-8")
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from measuring import rounds; rounds.register('box')"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from measuring import engine; engine.register('box')"
     done = run(sys.executable, "-c", code, ROOT / "scripts", home=tmp_path)
     told = done.stderr.splitlines()[-1] if done.returncode else "UserError: is broken: remove it"
     assert "UserError: " in told and "is broken: remove it" in told
