@@ -96,3 +96,24 @@ def test_apart_gives_what_was_printed(tmp_path):
     assert (done.returncode, done.stdout, session.last_words(done)) == (1, "1\n", "b")
     done = session.apart([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
     assert (done.returncode, session.last_words(done)) == (3, "stopped without a word")
+
+
+def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
+    """Importing torch takes seconds, and a driver may hang for ever: neither may outlive a run that was killed."""
+    (tmp_path / "numpy.py").write_text("")
+    asked = tmp_path / "asked"
+    torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
+    (tmp_path / "torch.py").write_text(torch)
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); from measuring import machine; machine.settings()"
+    )
+    ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    until = time.monotonic() + 60
+    while not asked.is_file() or not asked.read_text():
+        assert time.monotonic() < until and ours.poll() is None
+        time.sleep(0.02)
+    number = int(asked.read_text())
+    assert session.members(number) and number != os.getsid(0)
+    ours.kill()
+    ours.wait()
+    assert gone(number)

@@ -16,6 +16,7 @@ from cli import UserError
 from toolchains import installed
 
 from .engine import ROOT
+from .session import apart, session
 
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
 
@@ -46,7 +47,7 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> d
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if python != sys.executable:
         environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
-    done = subprocess.run([python, "-c", code, str(ROOT)], capture_output=True, text=True, env=environment)
+    done = apart([python, "-c", code, str(ROOT)], ROOT, environment)
     if done.returncode:
         raise UserError(f"torch cannot be imported: {ending(done.returncode, done.stderr)}")
     return json.loads(done.stdout.splitlines()[-1]) | device_that_works(python, environment, seconds)
@@ -63,18 +64,17 @@ def device_that_works(python: str, environment: Mapping[str, str], seconds: floa
         "print(json.dumps(devices.answer()))"
     )
     pipe = subprocess.PIPE
-    process = subprocess.Popen([python, "-c", code, str(ROOT)], stdout=pipe, stderr=pipe, text=True, env=environment)
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        why = f"did not answer in {seconds:g} s"
-    else:
-        with contextlib.suppress(IndexError, ValueError):
-            if not process.returncode:
-                return json.loads(out.splitlines()[-1])
-        why = ending(process.returncode, err)
-    finally:
-        process.kill()  # and not waited for: what hangs inside the driver may outlive it
+    command = [python, "-c", code, str(ROOT)]
+    with session(command, ROOT, environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            why = f"did not answer in {seconds:g} s"
+        else:
+            with contextlib.suppress(IndexError, ValueError):
+                if not process.returncode:
+                    return json.loads(out.splitlines()[-1])
+            why = ending(process.returncode, err)
     named = os.environ.get("CONVERSION_DEVICE")
     tried = f"CONVERSION_DEVICE={named}" if named else "the device"
     return {"device": None, "device_name": None, "no_device": f"the process that tried {tried}: {why}"}

@@ -44,7 +44,8 @@ def session(
         with _later_interrupted():
             if process:
                 end(process.pid)
-                process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)  # what hangs inside a driver outlives even a kill
             watcher.kill()
             watcher.wait()
             watcher.stdin.close()
