@@ -112,7 +112,7 @@ def export(root, into):
 
 
 # Fixtures that start asv, make environments or fork a process a case: what uses them is not in make test-fast
-SLOW = {"checkout", "isolated", "measured", "project"}
+SLOW = {"checkout", "home", "isolated", "measured", "project"}
 
 
 def pytest_collection_modifyitems(items):

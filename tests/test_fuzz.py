@@ -35,6 +35,8 @@ from records import calm
 from resultfiles import contract, conversion
 from test_hostile import WORDS, shown
 
+pytestmark = pytest.mark.slow
+
 ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)")
 KINDS = (".json", ".jsonl", calm.SUFFIX, "benchmarks.json", "machine.json")
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5000"))

@@ -10,6 +10,7 @@ import check_robust
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="what runs on is found in /proc, which is not here")
 def test_nothing_is_lost_or_left_running(capsys):
     code = check_robust.main(["--kills", "2", "--pairs", "1", "--disks", "1", "--inputs", "0"])
