@@ -20,9 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import Parser, UserError, run
-
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "reports" / "results"
+from measuring.engine import RESULTS, ROOT
 
 
 def largest() -> Path:

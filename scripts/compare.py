@@ -32,14 +32,13 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run
+from measuring.engine import RESULTS, ROOT
 from measuring.profiles import check_chosen
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
     from analysis.results import Results
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "reports" / "results"
 NOT_RESULTS = ("machine.json", "benchmarks.json")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
 SHORTEST_HASH = 4

@@ -21,17 +21,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves
 import cli
 from cli import UserError, matcher
 from records import calm
+from toolchains import environments, installed, ledger
 
-from measuring.profiles import exactly  # not relative: this is a program, too
+# not relative: this is a program, too
+from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, register
+from measuring.machine import settings
+from measuring.profiles import PROFILES, exactly
+from measuring.profiles import cells as cells_in
+from measuring.record import file_record, new_record, summary
+from measuring.rounds import cells_of, take_round
 from measuring.session import apart, last_words
 from measuring.state import State
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 FRESH = "-fresh"
 SIDES = ("base", "new")
 INSTALLED = "installed"
-ENVIRONMENTS = Path(".asv/env")
 SHORTEST_HASH = 4
 ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not calm on both sides end then
@@ -83,7 +88,6 @@ def target(spec: str) -> Target:
     for place in places:
         if place.is_file() and os.access(place, os.X_OK):
             return Target(place)
-    from toolchains import ledger
 
     for package in ledger.PACKAGES:
         for toolchain in ledger.history(package):
@@ -186,14 +190,6 @@ def silent(done: int, more: float = 0.0) -> None:
 
 def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
-    from toolchains import environments, installed, ledger
-
-    from measuring.engine import ROOT, check_asv, discover, register
-    from measuring.machine import settings
-    from measuring.profiles import PROFILES, cells
-    from measuring.record import file_record, new_record, summary
-    from measuring.rounds import cells_of, take_round
-
     check_asv()
     commit, python = job["commit"], Path(sys.executable)
     try:
@@ -211,7 +207,7 @@ def serve(job: dict[str, Any]) -> Any:
         benchmarks = discover(machine, commit)
         device = settings(str(python))["device"]
         timed = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
-        return [cell for name, found in timed.items() for cell in cells(found, benchmarks[name])]
+        return [cell for name, found in timed.items() for cell in cells_in(found, benchmarks[name])]
     if job["do"] == "start":
         state.start(new_record(job["profile"], job["only"], machine, toolchain, str(python), job["rounds"]))
         return None

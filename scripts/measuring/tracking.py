@@ -16,7 +16,7 @@ from records import calm
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
-from .engine import RESULTS, ROOT, asv, discover
+from .engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
 from .profiles import PROFILES
 from .profiles import cells as cells_in
 from .progress import Show, progress
@@ -24,8 +24,6 @@ from .record import file_record, how_calm, new_record, record_file
 from .rounds import Cells, cells_of, take_rounds
 from .session import apart
 from .state import State
-
-ENVIRONMENTS = ROOT / ".asv" / "env"  # as asv.conf.json has it
 
 
 def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
@@ -106,7 +104,7 @@ class Tracker:
                     plan.save()
                 self.done = each * number
                 # the reference is needed again: let its environment be the last to go
-                environments.used(environments.directory(ENVIRONMENTS, self.known[plan.reference]))
+                environments.used(environments.directory(ROOT / ENVIRONMENTS, self.known[plan.reference]))
             if again and plan.reference in plan.finished:
                 self.attempt(plan.reference, again=True)
         for tag, reason in plan.failed.items():
@@ -140,9 +138,9 @@ class Tracker:
         """A Python that has this toolchain, and what it has of it: the build variant, too."""
         if self.here and environments.same(toolchain, self.here):
             return Path(sys.executable), self.here
-        ready = environments.is_ready(environments.directory(ENVIRONMENTS, toolchain))
+        ready = environments.is_ready(environments.directory(ROOT / ENVIRONMENTS, toolchain))
         started = time.monotonic()
-        environment = environments.prepare(ENVIRONMENTS, toolchain, self.keep)
+        environment = environments.prepare(ROOT / ENVIRONMENTS, toolchain, self.keep)
         found = environments.found(environment, toolchain)
         if not ready:
             print(f"{toolchain.tag}: {found} installed in {time.monotonic() - started:.0f} s", flush=True)
