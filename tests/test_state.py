@@ -4,9 +4,11 @@ import errno
 import json
 import os
 import sys
+import threading
 
 import pytest
 from cli import UserError
+from filelock import FileLock
 from measuring import state
 from measuring.state import State
 
@@ -146,3 +148,23 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     with state.held(tmp_path / "box"):
         pass
     assert not list(tmp_path.glob("*.holder"))
+
+
+def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
+    """Between taking the lock and writing the name lies a moment in which another may look."""
+    lock = FileLock(tmp_path / "box.lock")
+    with lock:
+        named = threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"])
+        named.start()
+        with pytest.raises(UserError, match="already, by process 7 "), state.held(tmp_path / "box"):
+            pytest.fail("two at a time")
+        named.join()
+
+
+def test_who_has_just_ended_is_not_in_the_way(tmp_path):
+    lock = FileLock(tmp_path / "box.lock", thread_local=False)
+    lock.acquire()
+    ended = threading.Timer(0.3, lock.release)
+    ended.start()
+    with state.held(tmp_path / "box"):
+        ended.join()

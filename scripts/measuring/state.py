@@ -23,6 +23,7 @@ from records import calm
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
+LOOKS = 40  # two seconds, for the name of who holds a run
 # In this order, so that whoever reads meanwhile finds samples that the figures are among, and no record without figures
 ORDER = (calm.SUFFIX, ".json", ".jsonl")  # asv and file_record write no others
 
@@ -136,17 +137,31 @@ def held(directory: Path) -> Iterator[None]:
     directory.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory.with_name(directory.name + ".lock"))
     holder = directory.with_name(directory.name + ".holder")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        who = holder.read_text(encoding="utf-8") if holder.is_file() else "another process"
-        raise UserError(
-            f"{directory.name} is being measured already, by {who}: wait for it, or use --machine"
-        ) from None
+    # Who took it this moment has yet to say so, and who ends has taken the name away already: look again
+    for last in (*[False] * LOOKS, True):
+        try:
+            lock.acquire(timeout=0)
+            break
+        except Timeout:
+            who = _read(holder)
+            if who or last:
+                raise UserError(
+                    f"{directory.name} is being measured already, by {who or 'another process'}: "
+                    "wait for it, or use --machine"
+                ) from None
+            time.sleep(0.05)
     try:
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        holder.write_text(f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}", encoding="utf-8")
+        put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
         yield
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def _read(path: Path) -> str:
+    """What stands in a file; nothing where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
