@@ -5,7 +5,10 @@ import torch as _torch
 
 from . import routes as _routes
 from . import sources as _sources
-from . import statement as _statement
+from . import timing as _timing
+
+section = "Many small arrays"
+place = 6
 
 COUNT = 64  # arrays in a list
 
@@ -22,14 +25,16 @@ def map_tree(convert, tree):
 class ArraysToTensor:
     """A list of 64 float32 arrays, ``nbytes`` bytes together, into one tensor."""
 
+    role = "lists"
+    title = "A list of arrays into one tensor"
     param_names = ("route", "nbytes")
     params = ([route.expression for route in _routes.select(_routes.BATCHES)], _sources.SIZES[1:6])
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.BATCHES)}
     timeout = 300
 
     def samples_for(self, route, nbytes):
-        slow = _routes.find(route, _routes.NUMPY_TO_TORCH).per_element and nbytes >= _statement.LARGE
-        return 2 if slow else _statement.samples_per_process(nbytes)
+        slow = _routes.find(route, _routes.NUMPY_TO_TORCH).per_element and nbytes >= _timing.LARGE
+        return 2 if slow else _timing.samples_per_process(nbytes)
 
     def setup(self, route, nbytes):
         _sources.require_memory(6 * nbytes)
@@ -43,6 +48,7 @@ class ArraysToTensor:
 class _Tree:
     """A nested container of four float32 leaves, ``nbytes`` bytes together."""
 
+    drawn = False
     param_names = ("route", "nbytes")
 
     def setup(self, route, nbytes):
@@ -55,6 +61,7 @@ class _Tree:
 
 
 class TreeToNumpy(_Tree):
+    title = "A nested container of tensors"
     make = staticmethod(_sources.tensor)
     params = (
         [route.expression for route in _routes.select(_routes.TREES, _routes.TORCH_TO_NUMPY)],
@@ -64,6 +71,7 @@ class TreeToNumpy(_Tree):
 
 
 class TreeToTorch(_Tree):
+    title = "A nested container of arrays"
     make = staticmethod(_sources.array)
     params = (
         [route.expression for route in _routes.select(_routes.TREES, _routes.NUMPY_TO_TORCH)],

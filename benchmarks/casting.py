@@ -4,6 +4,12 @@ from . import conversion as _conversion
 from . import routes as _routes
 from . import sources as _sources
 
+role = "casting"
+section = "Casting on the way"
+place = 4
+across = "dtype"
+drawn = False
+
 
 class NumpyToFloat32(_conversion._Conversion):
     direction = _routes.NUMPY_TO_TORCH

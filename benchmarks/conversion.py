@@ -2,7 +2,12 @@
 
 from . import routes as _routes
 from . import sources as _sources
-from . import statement as _statement
+from . import timing as _timing
+
+section = "By dtype"
+place = 3
+across = "dtype"
+drawn = False  # decisions and curves of plain conversions have sections of their own
 
 
 class _Conversion:
@@ -21,8 +26,8 @@ class _Conversion:
 
     def samples_for(self, route, dtype, nbytes):
         """Two samples suffice for a call that takes a second."""
-        slow = self.find(route).per_element and nbytes >= _statement.LARGE
-        return 2 if slow else _statement.samples_per_process(nbytes)
+        slow = self.find(route).per_element and nbytes >= _timing.LARGE
+        return 2 if slow else _timing.samples_per_process(nbytes)
 
     def setup(self, route, dtype, nbytes):
         route = self.find(route)
@@ -36,6 +41,7 @@ class _Conversion:
 
 
 class NumpyToTorch(_Conversion):
+    role = "conversion"
     direction = _routes.NUMPY_TO_TORCH
     params = (
         [route.expression for route in _routes.select(_routes.CONVERSION, _routes.NUMPY_TO_TORCH)],
@@ -45,6 +51,7 @@ class NumpyToTorch(_Conversion):
 
 
 class TorchToNumpy(_Conversion):
+    role = "conversion"
     direction = _routes.TORCH_TO_NUMPY
     params = (
         [route.expression for route in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY)],
@@ -56,6 +63,11 @@ class TorchToNumpy(_Conversion):
 class RequiresGradToNumpy(_Conversion):
     """The routes that detach, on tensors that require grad."""
 
+    role = "requires grad"
+    section = "Tensors that require grad"
+    about = "Here: from a tensor that requires grad, by the routes that detach."
+    place = 7
+    across = "nbytes"
     direction = _routes.TORCH_TO_NUMPY
     requires_grad = True
     params = (

@@ -3,25 +3,44 @@
 An attribute of a file, a class or a method; the nearest counts.
 """
 
+import inspect
+
 from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.track import TrackBenchmark
+
+from . import version
 
 DECLARED = {
     "needs_device": False,  # an accelerator takes part: left out where there is none
     "control": False,  # no toolchain can change it: memcpy and the like
     "noise": "",  # what its noise is called, and shared with; "": as what its routes do with memory, else as the family
+    "direction": "",  # which way it converts or transfers, where its parameters and routes do not say
+    "role": "",  # what reports do with its figures beside showing them; analysis/cells.py lists the roles
+    "section": "",  # the title it has on a page; "": the family's name
+    "place": 99,  # of the section among the others
+    "about": "",  # sentences below the section's question
+    "title": "",  # what its figures are, in the title of a table; "": the direction
+    "across": "nbytes",  # the parameter whose values are a table's columns
+    "drawn": True,  # a panel of time against nbytes for every combination of the other parameters
+    "beside": {},  # what a figure is compared with: parameter or "role" -> its value there, "called" -> a name for it
+    "multiple_of": "",  # the parameter that a count is shown as a multiple of
 }
+SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure
 
 
 def declare(benchmark, attr_sources):
-    """Give a benchmark of asv's what its family declares."""
+    """Give a benchmark what its family declares; its question is the first paragraph of its file's docstring."""
     for name, default in DECLARED.items():
         setattr(benchmark, name, _get_first_attr(attr_sources, name, default))
+    own = type(benchmark.func.__self__) if hasattr(benchmark.func, "__self__") else benchmark.func
+    text = inspect.getdoc(inspect.getmodule(own)) or ""
+    benchmark.question = " ".join(text.split("\n\n")[0].split())
 
 
 class CountBenchmark(TrackBenchmark):
-    """asv's own for what is counted and not timed, with what its family declares."""
+    """asv's own for what is counted and not timed, with what its family declares and the version of what decides it."""
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
         declare(self, attr_sources)
+        self.version, self.version_alts = version.version_of(func, spoken=SPOKEN), ()

@@ -16,10 +16,10 @@ PROBE = 4096  # bytes registered to see whether that can be done
 class Context:
     """Making the device's context: the first tensor on it."""
 
+    role = "context"
     param_names = ()
     single_threaded = False
     once = True
-    measured_by = (_devices.__file__,)
     timeout = 120
 
     def setup(self):
@@ -45,11 +45,11 @@ class Context:
 class PinnedMemory:
     """Pinned memory for the first time in a process, after the context exists."""
 
+    role = "pinned memory"
     param_names = ("nbytes",)
     params = ([2**20, 64 * 2**20, 2**30],)
     single_threaded = False
     once = True
-    measured_by = (_devices.__file__,)
     timeout = 120
 
     @_devices.out_of_memory_skips()

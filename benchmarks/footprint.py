@@ -7,12 +7,15 @@ from torch.autograd import profiler as _profiler
 from . import conversion as _conversion
 from . import routes as _routes
 from . import sources as _sources
-from . import statement as _statement
 
 try:
     import resource as _resource
 except ImportError:  # Windows
     _resource = None
+
+section = "Memory"
+place = 10
+about = "Bytes as a multiple of the source's, which is float32; pages as a number."
 
 CALLS = 8  # counted after as many that are not, so that the allocators have settled
 
@@ -21,7 +24,6 @@ class _Footprint:
     """route × nbytes of float32."""
 
     param_names = ("route", "nbytes")
-    version = _statement.measurement_version(__file__, _conversion.__file__)
     timeout = 300
 
     def setup(self, route, nbytes):
@@ -46,6 +48,7 @@ class _Footprint:
         return tensors + (python if python >= min(nbytes, 1024) else 0)
 
     track_bytes.unit = "bytes"
+    track_bytes.multiple_of = "nbytes"
 
     def track_page_faults(self, route, nbytes):
         """Pages of memory faulted in by one call, in steady state."""

@@ -4,6 +4,15 @@ from . import conversion as _conversion
 from . import routes as _routes
 from . import sources as _sources
 
+section = "Layout of the source"
+about = (
+    "The elements are float32. Strided: every second element. 5-d: contiguous, of five axes. A route that shares "
+    "memory keeps the strides."
+)
+place = 5
+across = "layout"
+drawn = False
+
 SIZES = [8, 4 * 2**10, 2**20, 64 * 2**20]
 
 
@@ -21,7 +30,10 @@ class _Layout(_conversion._Conversion):
         if layout == "0-d" and nbytes != SIZES[0]:
             raise NotImplementedError("a 0-d source has one size")
         _sources.require_memory(4 * nbytes)
-        self.names = _sources.namespace(route, self.make(layout, nbytes))
+        source = _sources.laid_out("float32", nbytes, layout)
+        if self.direction == _routes.TORCH_TO_NUMPY:
+            source = _sources.torch.from_numpy(source)
+        self.names = _sources.namespace(route, source)
 
     def timeit_convert(self, route, layout, nbytes):
         return route, self.names
@@ -35,9 +47,6 @@ class NumpyToTorch(_Layout):
         SIZES,
     )
 
-    def make(self, layout, nbytes):
-        return _sources.laid_out("float32", nbytes, layout)
-
 
 class TorchToNumpy(_Layout):
     direction = _routes.TORCH_TO_NUMPY
@@ -46,6 +55,3 @@ class TorchToNumpy(_Layout):
         _sources.LAYOUTS,
         SIZES,
     )
-
-    def make(self, layout, nbytes):
-        return _sources.torch.from_numpy(_sources.laid_out("float32", nbytes, layout))

@@ -6,11 +6,13 @@ import itertools as _itertools
 from . import sources as _sources
 
 control = True
+section = "Limits"
 
 
 class Memcpy:
     """C's memmove into a warm buffer: no copying route on one thread can be faster."""
 
+    role = "memcpy"
     param_names = ("nbytes",)
     params = (_sources.SIZES,)
 
@@ -33,6 +35,7 @@ class Memcpy:
 class Floor:
     """The harness itself: an empty statement, a call of an empty function, taking the next of rotated sources."""
 
+    role = "harness"
     param_names = ("statement",)
     statements = {
         "empty statement": "pass",

@@ -9,7 +9,7 @@ import torch as _torch
 from . import devices as _devices
 from . import moving as _moving
 from . import routes as _routes
-from . import statement as _statement
+from . import timing as _timing
 
 needs_device = True
 
@@ -22,15 +22,15 @@ PCI_DEVICES = _Path("/sys/bus/pci/devices")
 class Limit:
     """The best a copy of ``nbytes`` can do, each way and both ways at once (then 2 x nbytes move)."""
 
+    role = "link"
     param_names = ("direction", "nbytes")
     params = ([_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST, BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
     single_threaded = False
     pulsed = False
-    measured_by = (_moving.__file__, _devices.__file__)
     timeout = 120
 
     def samples_for(self, direction, nbytes):
-        return _statement.samples_per_process(nbytes)
+        return _timing.samples_per_process(nbytes)
 
     @_devices.out_of_memory_skips()
     def setup(self, direction, nbytes):
@@ -69,9 +69,9 @@ class Limit:
 class Floor:
     """Waiting for an idle device: what every completion time contains."""
 
+    role = "synchronize"
     param_names = ()
     single_threaded = False
-    measured_by = (_devices.__file__,)
 
     def setup(self):
         self.device = _devices.find().use()
@@ -83,9 +83,9 @@ class Floor:
 class Hardware:
     """Link generation and width, clocks in MHz, NUMA node and cores near it, read under load with nvidia-ml-py."""
 
+    role = "hardware"
     param_names = ("quantity",)
     params = (["link generation", "link width", "graphics clock", "memory clock", "NUMA node", "near cores"],)
-    version = _statement.measurement_version(__file__, _devices.__file__)
     timeout = 120
 
     @_devices.out_of_memory_skips()

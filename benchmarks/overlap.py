@@ -7,7 +7,7 @@ from . import devices as _devices
 from . import moving as _moving
 from . import routes as _routes
 from . import sources as _sources
-from . import statement as _statement
+from . import timing as _timing
 
 needs_device = True
 
@@ -20,6 +20,7 @@ class Hidden:
     What hides is (product + transfer - both) / min(product, transfer).
     """
 
+    role = "overlap"
     param_names = ("direction", "memory", "part", "nbytes")
     params = (
         [_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST],
@@ -32,11 +33,10 @@ class Hidden:
         _routes.DEVICE_TO_HOST: "h.copy_(t, non_blocking=True)",
     }
     single_threaded = False
-    measured_by = (_moving.__file__, _devices.__file__)
     timeout = 120
 
     def samples_for(self, direction, memory, part, nbytes):
-        return _statement.samples_per_process(nbytes)
+        return _timing.samples_per_process(nbytes)
 
     @_devices.out_of_memory_skips()
     def setup(self, direction, memory, part, nbytes):
@@ -94,10 +94,10 @@ class TrainingStep:
     prefetch             the next batch is copied on a side stream while the step runs
     """
 
+    role = "training step"
     param_names = ("form", "nbytes")
     params = (["naive", "pinned", "pinned non_blocking", "prefetch"], [2**20, 16 * 2**20])
     single_threaded = False
-    measured_by = (_moving.__file__, _devices.__file__)
     features = 1024
     batches = 8
     timeout = 120
@@ -166,10 +166,10 @@ class TrainingStep:
 class DataLoader:
     """Batches from a DataLoader to the device, by the batch, without pin_memory (pageable) and with it (pinned)."""
 
+    role = "loader"
     param_names = ("memory",)
     params = ([_routes.PAGEABLE, _routes.PINNED],)
     single_threaded = False
-    measured_by = (_moving.__file__, _devices.__file__)
     rows, features, batch = 4096, 1024, 256
     timeout = 120
 

@@ -10,7 +10,8 @@ import torch as _torch
 from . import conversion as _conversion
 from . import routes as _routes
 from . import sources as _sources
-from . import statement as _statement
+
+role = "semantics"
 
 DTYPES = [
     *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"),
@@ -64,7 +65,6 @@ class _Semantics:
     """route × dtype."""
 
     param_names = ("route", "dtype")
-    version = _statement.measurement_version(__file__, _conversion.__file__)
 
     def setup(self, route, dtype):
         self.route = _routes.find(route, self.direction)
@@ -97,7 +97,7 @@ class RequiresGrad:
 
     param_names = ("route",)
     params = (_conversion.TorchToNumpy.params[0],)
-    version = _Semantics.version
+    direction = _routes.TORCH_TO_NUMPY
 
     def setup(self, route):
         route = _routes.find(route, _routes.TORCH_TO_NUMPY)

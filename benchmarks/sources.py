@@ -86,7 +86,10 @@ def array(dtype, nbytes, seed=0):
 
 
 def laid_out(dtype, nbytes, layout):
-    """Array of ``nbytes`` bytes of elements in a layout of LAYOUTS: 1-D, 2-D of 1,024 columns at most, 5-D or 0-d."""
+    """Array of ``nbytes`` bytes of elements in a layout of LAYOUTS: 1-D, 2-D of 1,024 columns at most, 5-D or 0-d.
+
+    NotImplementedError where there is none of that size.
+    """
     if layout == "0-d":
         return array(dtype, 1).reshape(())
     flat = array(dtype, nbytes)
@@ -94,9 +97,10 @@ def laid_out(dtype, nbytes, layout):
         return flat
     if layout == "strided":  # every second element of twice the memory
         return array(dtype, 2 * flat.nbytes)[::2]
-    if layout == "5-d":  # (n, 1, 2, 3, 4, 5): the shape (1, 2, 3, 4, 5) as many times as the size takes
-        count = max(1, flat.size // 120)
-        return array(dtype, count * 120 * flat.itemsize).reshape(count, 2, 3, 4, 5)
+    if layout == "5-d":
+        if flat.size < 64:
+            raise NotImplementedError(f"a 5-d source has {64 * flat.itemsize} bytes at least")
+        return flat[: flat.size // 64 * 64].reshape(-1, 2, 2, 4, 4)
     columns = min(1024, max(1, int(flat.size**0.5)))
     matrix = flat[: flat.size // columns * columns].reshape(-1, columns)
     return matrix.T if layout == "transposed" else np.asfortranarray(matrix)

@@ -7,6 +7,12 @@ import torch as _torch
 from . import conversion as _conversion
 from . import routes as _routes
 
+section = "More threads"
+place = 9
+about = "The sources are float32, and all threads are as many as the process may use cores."
+drawn = False
+beside = {"threads": "one", "called": "one thread"}
+
 
 class _Threads(_conversion._Conversion):
     """route × threads × nbytes of float32; threads is "one" or "all" (the cores this process may use)."""

@@ -10,7 +10,7 @@ import time as _time
 from . import devices as _devices
 from . import moving as _moving
 from . import routes as _routes
-from . import statement as _statement
+from . import timing as _timing
 
 needs_device = True
 noise = "transfer"  # the device's, whatever its routes do with memory
@@ -29,14 +29,13 @@ class _Transfer:
 
     param_names = ("route", "memory", "dtype", "nbytes")
     single_threaded = False  # the host waits for the device, spinning or asleep
-    measured_by = (_moving.__file__, _devices.__file__)
     timeout = 120
 
     def __init__(self):
         self.contracts = {route: _routes.find(route, self.direction).contract() for route in self.params[0]}
 
     def samples_for(self, route, *cell):
-        return _statement.samples_per_process(cell[-1])
+        return _timing.samples_per_process(cell[-1])
 
     def setup(self, route, memory, dtype, nbytes):
         device = _devices.find()
@@ -58,7 +57,7 @@ class _Asynchronous(_Transfer):
             raise NotImplementedError("blocking: its completion time is how long it holds the caller")
         # warmed up here, a wait after every call: the usual warm-up would queue copies by the hundred and not wait
         start, calls = _time.perf_counter(), 0
-        while calls < ENQUEUE_WARMUP or _time.perf_counter() - start < _statement.WARMUP_SECONDS:
+        while calls < ENQUEUE_WARMUP or _time.perf_counter() - start < _timing.WARMUP_SECONDS:
             self.move.run()
             calls += 1
         return route, self.move.names
@@ -77,6 +76,7 @@ class _Sustained(_Asynchronous):
 
 
 class HostToDevice(_Sustained):
+    role = "transfer"
     direction = _routes.HOST_TO_DEVICE
     params = (
         _family(_routes.TRANSFER, _routes.HOST_TO_DEVICE),
@@ -87,6 +87,7 @@ class HostToDevice(_Sustained):
 
 
 class DeviceToHost(_Sustained):
+    role = "transfer"
     direction = _routes.DEVICE_TO_HOST
     params = (
         _family(_routes.TRANSFER, _routes.DEVICE_TO_HOST),
@@ -119,6 +120,7 @@ def _to_device(family, sizes):
 class Casting(_ToDevice):
     """float64 on the host, float32 on the device; nbytes is that of the source."""
 
+    role = "casting transfer"
     dtype = "float64"
     params = _to_device(_routes.TRANSFER_CASTING, _moving.SIZES[3:6])
 
@@ -126,18 +128,21 @@ class Casting(_ToDevice):
 class Transposed(_ToDevice):
     """A transposed host tensor."""
 
+    role = "transposed transfer"
     params = _to_device(_routes.TRANSFER_LAYOUT, _moving.SIZES[3:6])
 
 
 class TreeToDevice(_ToDevice):
     """A nested container of four float32 host tensors, nbytes together."""
 
+    role = "tree to device"
     params = _to_device(_routes.DEVICE_TREES, _moving.SIZES[1:6])
 
 
 class TreeToNumpy(_Float):
     """A nested container of four float32 device tensors, nbytes together."""
 
+    role = "tree from device"
     direction = _routes.DEVICE_TO_HOST
     params = (_family(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:6])
 
@@ -145,5 +150,6 @@ class TreeToNumpy(_Float):
 class Scalar(_Float):
     """One float32, such as a loss, to a Python or NumPy number."""
 
+    role = "scalar"
     direction = _routes.DEVICE_TO_HOST
     params = (_family(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])

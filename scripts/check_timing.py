@@ -136,10 +136,10 @@ def torch_block(timer: Any, number: int, quiet: float) -> tuple[float, bool]:
     return measured.raw_times[0], cpu >= quiet * wall
 
 
-def suite_block(benchmark: Any, timer: Any, number: int) -> tuple[float, bool]:
+def suite_block(own: Any, number: int) -> tuple[float, bool]:
     """A sample as the suite takes it, after as many calls as torch's Timer makes before it begins to time."""
-    timer.timeit(warm_calls(number))
-    return benchmark._sample(timer, number)
+    own.timer.timeit(warm_calls(number))
+    return own.sample(number)
 
 
 def warm_calls(number: int) -> int:
@@ -152,13 +152,14 @@ def blocks(benchmark: Any, cell: tuple, whole: calm.Line, turn: int) -> calm.Lin
     One of each in every order, one order after the other, so that neither drift nor what the block before left in the
     caches favours any. Calls a block: as many as the suite made for a sample of ``whole``.
     """
-    pulses, statement = map(part_of_suite, ("pulses", "statement"))
+    pulses, timing = map(part_of_suite, ("pulses", "timing"))
     began, number = time.perf_counter(), whole["number"]
     expression, namespace = benchmark.func(*cell)
-    own = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
-    take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, benchmark, own, number)}
+    timer = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
+    own = timing.Timing(timer, whole["wanted"], single_threaded=benchmark.single_threaded)
+    take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, own, number)}
     for name in (TORCH, AGAIN):
-        take[name] = partial(torch_block, torch_timer(expression, namespace), number, statement.QUIET)
+        take[name] = partial(torch_block, torch_timer(expression, namespace), number, timing.QUIET)
     calls = len(take) * (number + warm_calls(number))  # in a block of each
     affordable = BLOCK_SECONDS / (calls * statistics.median(whole["seconds"]))
     wanted = max(1, min(whole["wanted"], int(affordable)))

@@ -5,8 +5,19 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks import families
+
 COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_number", "samples"]
 SAMPLES = 4  # a process
+DESCRIBED = json.loads(
+    (Path(__file__).resolve().parent.parent / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8")
+)
+# What the suite's own benchmarks say of themselves, by name
+DECLARED = {
+    name: {key: made[key] for key in (*families.DECLARED, "question")}
+    for name, made in DESCRIBED.items()
+    if isinstance(made, dict)
+}
 SKIPPED = "skipped"  # in place of figures: the cell is part of the run and its setup skipped it
 
 
@@ -32,6 +43,7 @@ class Bench:
     cells: dict
     contracts: list = field(default_factory=list)
     unit: str = "seconds"
+    declared: dict = field(default_factory=dict)
 
     @property
     def type(self):
@@ -44,7 +56,6 @@ class Bench:
         return f"{self.name}({', '.join(map(repr, key))})" if key else self.name
 
     def description(self):
-        family = self.name.partition(".")[0]
         return {
             "name": self.name,
             "type": self.type,
@@ -54,9 +65,8 @@ class Bench:
             "params": [[repr(value) for value in values] for values in self.params.values()],
             "samples_per_process": [SAMPLES] * len(self.keys()),
             "contracts": {promise["expression"]: promise for promise in self.contracts},
-            "needs_device": family in ("transfer", "overlap", "firsts", "link"),
-            "control": family == "limits",
-            "noise": family if family == "transfer" else "",
+            **DECLARED.get(self.name, {}),
+            **self.declared,
         }
 
     def entries(self):

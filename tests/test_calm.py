@@ -8,7 +8,7 @@ import pytest
 from machines import Machine
 from records import calm
 
-from benchmarks import pulses, statement
+from benchmarks import pulses, statement, timing
 
 CALL = 500e-9  # seconds of the call that is timed, at full speed
 PROCESSES = 240
@@ -40,6 +40,7 @@ def simulated(monkeypatch):
         made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
         lines = []
         monkeypatch.setattr(pulses, "time", machine)
+        monkeypatch.setattr(timing, "time", machine)
         monkeypatch.setattr(statement, "time", machine)
         monkeypatch.setattr(pulses, "pulse", machine.pulse)
         monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})

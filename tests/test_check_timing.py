@@ -16,7 +16,7 @@ from conftest import ROOT, environment
 from machines import Machine
 from records import calm
 
-from benchmarks import pulses, statement
+from benchmarks import pulses, statement, timing
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, MIB, 16 * MIB)
@@ -89,7 +89,7 @@ def check(monkeypatch, tmp_path):
         monkeypatch.setattr(
             pulses, "MovePulse", lambda kind: lambda: machine.work(5e-4 if kind == pulses.MEMORY else 4e-5)
         )
-        for module in (pulses, statement, check_timing):
+        for module in (pulses, statement, timing, check_timing):
             monkeypatch.setattr(module, "time", machine)
         for module in (statement, check_timing):
             monkeypatch.setattr(module, "timeit", SimpleNamespace(Timer=simulation.suite_timer))
@@ -163,11 +163,11 @@ def test_setup_that_is_timed(check):
 def test_warm_up_left_out(check, monkeypatch):
     """A fresh bulk copy is slow in a new process: the suite's figure is biased, and no block is."""
 
-    def short(self, timer):
-        self.number = max(1, int(statement.SAMPLE_SECONDS / timer.timeit(1)))
+    def short(self):
+        self.number = max(1, int(timing.SAMPLE_SECONDS / self.timer.timeit(1)))
         return self.number
 
-    monkeypatch.setattr(statement.StatementBenchmark, "_warm_up", short)
+    monkeypatch.setattr(timing.Timing, "warm_up", short)
     found = check(Simulation(Machine(machines.calm)))
     bulk = {(str(route), 16 * MIB) for route in range(ROUTES // 2, ROUTES)}
     assert found.code == 1

@@ -12,7 +12,7 @@ from analysis import answers, choice, statistics
 from analysis.cells import Cell, cells_of
 from analysis.results import load, summarize
 from noise import processes
-from pages import show, spreadsheet, tables
+from pages import families, show, spreadsheet, tables
 from pages.advice import advice
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
@@ -251,7 +251,7 @@ def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
     found = {(cell.route, cell.nbytes): cell.calm for cell in cells_of(results)}
     assert found == {key: key != (FIRST, 8) for key in times}
     cells = cells_of(results)
-    made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results.missing))
+    made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results))
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
     rows = list(csv.DictReader(io.StringIO(spreadsheet.csv_of(results))))
@@ -266,7 +266,7 @@ def test_what_is_not_known_to_be_busy_is_calm(tmp_path, calm):
     if calm == "absent":
         del results.processes["calm"]
     assert summarize(results.processes)["calm"].tolist() == [True]
-    made = tables.pivot(("By size",), cells_of(results), "nbytes", tables.Missing(results.missing))
+    made = tables.pivot(("By size",), cells_of(results), "nbytes", tables.Missing(results))
     assert not made.notes and made.rows[0][1] == "1.00 µs"
 
 
@@ -276,8 +276,10 @@ def test_cold_against_warm_is_decided_the_same_way(tmp_path):
     params = {"route": [FIRST], "nbytes": [8, KIB, MIB]}
     own = Bench("cold.NumpyToTorch.timeit_convert", params, cold, [contract(FIRST, "copy")])
     results = load(resultfiles.write(tmp_path, [warm, own]))
-    (made,) = tables.cold(cells_of(results), tables.Missing(results.missing))
-    assert [entry[1][0].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00×", "tie"]
+    cells = cells_of(results)
+    (section,) = (one for one in families.sections(results, cells, tables.Missing(results)) if "caches" in one.title)
+    (made,) = section.tables
+    assert [entry[1][0].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00× as long", "tie"]
 
 
 # The same run twice --------------------------------------------------------------------------------------------------
@@ -303,10 +305,9 @@ def simulated(rng, slowdown, sd, count):
 
 def made_up(route, size, evidence):
     seconds = float(np.exp(evidence.mean))
-    blank = ("benchmark", "cell", "family", "group", "dtype", "layout", "threads", "host", "statement")
     figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": {}}
-    own = {"route": str(route), "nbytes": size, "order": route, "evidence": evidence}
-    return Cell(**dict.fromkeys(blank, ""), **figures, **own)
+    parameters = {"route": str(route), "nbytes": size}
+    return Cell("", "", parameters, {}, **figures, order=route, evidence=evidence)
 
 
 @pytest.mark.parametrize(("sd", "disagree", "loss"), [(0.006, 0.06, 0.02), (0.02, 0.12, 0.03), (0.06, 0.25, 0.05)])

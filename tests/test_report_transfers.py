@@ -219,7 +219,7 @@ def test_a_route_without_sustained_leaves_it_empty(tmp_path):
 
 
 def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(tmp_path, benches, found):
-    missing = tables.Missing(load(accelerator.write(tmp_path, benches)).missing)
+    missing = tables.Missing(load(accelerator.write(tmp_path, benches)))
     made = {show.to_plain(table.title): table for table in transfer_tables.special(found, missing)}
     for what in ("A transposed host tensor to the device", "float64 on the host to float32 on the device"):
         done, held = made[f"{what}, completion, 16 MiB"], made[f"{what}, enqueue, 16 MiB"]

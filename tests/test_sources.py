@@ -59,7 +59,7 @@ def test_layout_is_what_it_says(layout):
         case "transposed" | "fortran":
             assert a.ndim == 2 and flags == (False, True) and min(a.shape) > 1
         case "5-d":
-            assert a.ndim == 5 and flags == (True, False) and a.shape[1:] == (2, 3, 4, 5)
+            assert a.ndim == 5 and flags == (True, False) and a.shape[1:] == (2, 2, 4, 4)
         case "0-d":
             assert a.shape == ()
         case _:
@@ -70,8 +70,13 @@ def test_layout_is_what_it_says(layout):
 
 @pytest.mark.parametrize("nbytes", sources.SIZES[:3])
 @pytest.mark.parametrize("layout", sources.LAYOUTS)
-def test_layout_exists_at_small_sizes(layout, nbytes):
-    assert sources.laid_out("float32", nbytes, layout).size >= 1
+def test_layout_has_its_size_or_there_is_none(layout, nbytes):
+    try:
+        made = sources.laid_out("float32", nbytes, layout)
+    except NotImplementedError as reason:
+        assert (layout, nbytes) == ("5-d", 8) and "256 bytes" in str(reason)
+    else:
+        assert made.nbytes == (4 if layout == "0-d" else pytest.approx(nbytes, rel=0.01))
 
 
 def test_sizes_are_powers_of_two_in_order():

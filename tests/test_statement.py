@@ -1,29 +1,24 @@
 """StatementBenchmark takes the samples it says, of the statement it was given, and knows when it was disturbed."""
 
-import ast
 import itertools
 import json
 import math
 import os
 import pstats
 import random
-import re
-import shutil
 import statistics
-import subprocess
 import time
 import timeit
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, run
 from records import calm
 
 pytest.importorskip("torch")
 
-from benchmarks import pulses, statement
-from benchmarks.statement import StatementBenchmark, measurement_version, samples_per_process
+from benchmarks import pulses, statement, timing
+from benchmarks.statement import StatementBenchmark
+from benchmarks.timing import samples_per_process
 
 
 class Counted:
@@ -66,6 +61,7 @@ def clocks(monkeypatch, cpu):
     """Replace the CPU clock by ``cpu``; the wall clock stays."""
     clocks = SimpleNamespace(process_time=cpu, perf_counter=time.perf_counter, time=time.time)
     monkeypatch.setattr(statement, "time", clocks)
+    monkeypatch.setattr(timing, "time", clocks)
 
 
 MEET = pulses.Recent.meet
@@ -92,25 +88,25 @@ def test_samples_are_seconds_a_call():
     made = benchmark()
     assert not made.do_setup()
     result = made.run()
-    assert result["samples"] == pytest.approx([1e-6] * statement.SAMPLES)
+    assert result["samples"] == pytest.approx([1e-6] * timing.SAMPLES)
     assert isinstance(result["number"], int)
-    assert result["number"] * 1e-6 >= statement.SAMPLE_SECONDS
-    assert made.instance.calls >= statement.WARMUP_CALLS + statement.SAMPLES * result["number"]
+    assert result["number"] * 1e-6 >= timing.SAMPLE_SECONDS
+    assert made.instance.calls >= timing.WARMUP_CALLS + timing.SAMPLES * result["number"]
 
 
 def test_a_sample_is_not_much_longer_than_needed():
     made = benchmark()
     made.do_setup()
-    assert made.run()["number"] * 1e-6 < 20 * statement.SAMPLE_SECONDS
+    assert made.run()["number"] * 1e-6 < 20 * timing.SAMPLE_SECONDS
 
 
-@pytest.mark.parametrize("nbytes", [8, statement.LARGE])
+@pytest.mark.parametrize("nbytes", [8, timing.LARGE])
 def test_samples_per_process_is_what_run_gives(nbytes):
     """The loader splits a cell's flat samples by that number."""
-    made = benchmark(Counted, nbytes, params=([8, statement.LARGE],), param_names=("nbytes",))
+    made = benchmark(Counted, nbytes, params=([8, timing.LARGE],), param_names=("nbytes",))
     made.do_setup()
     assert len(made.run(nbytes)["samples"]) == samples_per_process(nbytes)
-    assert made.samples_per_process == [statement.SAMPLES, statement.SAMPLES_LARGE]
+    assert made.samples_per_process == [timing.SAMPLES, timing.SAMPLES_LARGE]
 
 
 def test_class_may_say_how_many_samples():
@@ -188,9 +184,9 @@ def test_quiet_machine(monkeypatch, log):
     made.do_setup()
     result = made.run()
     (line,) = log()
-    assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == statement.SAMPLES
+    assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == timing.SAMPLES
     assert line["disturbed"] == line["waiting"] == [] and line["waited"] == 0
-    assert line["pulses"] == {"processor": [25_000] * (statement.SAMPLES + 1)}
+    assert line["pulses"] == {"processor": [25_000] * (timing.SAMPLES + 1)}
     assert line["benchmark"] == "toy.Counted.timeit_call"
 
 
@@ -201,7 +197,7 @@ def test_sample_without_a_processor_is_taken_again(monkeypatch, log):
     made.do_setup()
     result = made.run()
     (line,) = log()
-    assert (len(line["seconds"]), line["disturbed"]) == (statement.SAMPLES + 3, [0, 1, 2])
+    assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES + 3, [0, 1, 2])
     assert result["samples"] == line["seconds"][3:]
 
 
@@ -293,7 +289,7 @@ def test_calls_that_calm_is_too_short_for_are_not_waited_for(monkeypatch, log):
     made.do_setup()
     made.run()
     (line,) = log()
-    assert len(line["seconds"]) == statement.SAMPLES and len(line["disturbed"]) == statement.SAMPLES
+    assert len(line["seconds"]) == timing.SAMPLES and len(line["disturbed"]) == timing.SAMPLES
     assert line["waited"] < pulses.PATIENCE / 2
 
 
@@ -301,7 +297,7 @@ def test_large_samples_stand_between_pulses_of_what_they_need(log):
     """Where the bytes are moved: an alias of 16 MiB takes less time than any memory would."""
 
     class Large:
-        params = ([8, statement.CACHED, statement.LARGE], ["pass", "sum(range(10_000))"])
+        params = ([8, timing.CACHED, timing.LARGE], ["pass", "sum(range(10_000))"])
         param_names = ["nbytes", "code"]
 
         def timeit_call(self, nbytes, code):
@@ -313,7 +309,7 @@ def test_large_samples_stand_between_pulses_of_what_they_need(log):
             made.do_setup()
             made.run(nbytes, code)
             line = log()[-1]
-            moved = [] if code == "pass" else {statement.CACHED: ["cache"], statement.LARGE: ["memory"]}.get(nbytes, [])
+            moved = [] if code == "pass" else {timing.CACHED: ["cache"], timing.LARGE: ["memory"]}.get(nbytes, [])
             assert list(line["pulses"]) == ["processor", *moved]
             looks = len(line["seconds"]) + len(line["waits"]) + 1
             assert all(len(taken) == looks for taken in line["pulses"].values())
@@ -325,7 +321,7 @@ def test_device_s_own_clock_needs_no_pulses(monkeypatch, log):
     made.do_setup()
     made.run()
     (line,) = log()
-    assert line["pulses"] == {} and len(line["seconds"]) == statement.SAMPLES
+    assert line["pulses"] == {} and len(line["seconds"]) == timing.SAMPLES
 
 
 def test_processes_of_a_fork_server_share_what_they_saw():
@@ -346,7 +342,7 @@ def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
     made.do_setup()
     made.run()
     (line,) = log()
-    assert (len(line["seconds"]), line["disturbed"]) == (statement.SAMPLES, [])
+    assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES, [])
 
 
 def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
@@ -375,7 +371,7 @@ def test_statement_of_several_calls_is_read_by_the_call():
 
     made = benchmark(timeit_call=timeit_call)
     made.do_setup()
-    assert made.run()["samples"] == pytest.approx([1e-6] * statement.SAMPLES)
+    assert made.run()["samples"] == pytest.approx([1e-6] * timing.SAMPLES)
 
 
 def test_queue_is_drained_before_every_sample(monkeypatch):
@@ -441,126 +437,3 @@ def test_profile_is_of_the_statement(tmp_path):
     calls = {name: row[0] for (_, _, name), row in pstats.Stats(str(path)).stats.items()}
     assert calls["call"] == 100
     assert "timeit_call" not in calls
-
-
-# Version ------------------------------------------------------------------------------------------------------------
-
-CODE = '''\
-"""What it is."""
-import os
-
-
-def measure(n):
-    """Measure it."""
-    total = 0  # of all
-    for i in range(n):
-        total += i
-    return f"{total} {os.sep}"
-'''
-SAME = {
-    "comments": CODE.replace("  # of all", "").replace("import os", "# why\nimport os"),
-    "docstrings": CODE.replace("What it is.", "What\n\nit was.").replace('    """Measure it."""\n', ""),
-    "blank lines": CODE.replace("\n    return", "\n\n    return").replace("\n\n\n", "\n"),
-    "a long line wrapped": CODE.replace("range(n)", "range(\n        n\n    )"),
-}
-OTHER = {
-    "a number": CODE.replace("total = 0", "total = 1"),
-    "a name": CODE.replace("range(n)", "range(os)"),
-    "a string": CODE.replace("{total} ", "{total}, "),
-    "a statement more": CODE.replace("return", "total += 1\n    return"),
-    "an operator": CODE.replace("+=", "-="),
-    "what is inside a loop": CODE.replace("    return", "        return"),
-}
-
-
-def version_of(code, directory, name="code.py"):
-    path = directory / name
-    path.write_text(code, encoding="utf-8")
-    return measurement_version(path)
-
-
-@pytest.mark.parametrize("change", SAME)
-def test_version_is_blind_to(change, tmp_path):
-    assert SAME[change] != CODE
-    assert version_of(SAME[change], tmp_path) == version_of(CODE, tmp_path, "before.py")
-
-
-@pytest.mark.parametrize("change", OTHER)
-def test_version_sees(change, tmp_path):
-    assert OTHER[change] != CODE
-    assert version_of(OTHER[change], tmp_path) != version_of(CODE, tmp_path, "before.py")
-
-
-VERSIONS = """
-import json, sys
-from asv_runner.discovery import disc_benchmarks
-print(json.dumps({benchmark.name: benchmark.version for benchmark in disc_benchmarks("benchmarks")}))
-"""
-
-
-def versions(checkout):
-    done = checkout.run("-c", VERSIONS, PYTHONPATH=str(checkout.root), TZ="Asia/Tokyo", LC_ALL="C")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_versions_are_the_measurement_s_alone(checkout, suite):
-    """The same in another directory; of what a base class in another file decides, new when that file changes."""
-    here = {name: made.version for name, made in suite.items()}
-    assert all(re.fullmatch("[0-9a-f]{16}", version) for version in here.values()), "asv's own hash of the method"
-    assert versions(checkout) == here
-
-    base = checkout.root / "benchmarks" / "conversion.py"
-    base.write_text(base.read_text(encoding="utf-8") + "\n\n_MORE = 1\n", encoding="utf-8")
-    changed = {name for name, version in versions(checkout).items() if version != here[name]}
-    decided = {
-        name
-        for name, made in suite.items()
-        if any(parent.__module__ == "benchmarks.conversion" for parent in type(made.func.__self__).__mro__)
-    }
-    assert decided
-    assert decided <= changed, f"not new: {sorted(decided - changed)}"
-
-
-ELSEWHERE = """
-import importlib, json, pathlib, sys, types
-
-class Stub(types.ModuleType):
-    def __getattr__(self, name):
-        return object
-
-path, file, names = sys.argv[1], sys.argv[2], sys.argv[3:]
-sys.modules.update({name: Stub(name) for name in names})
-suite = sys.modules["benchmarks"] = types.ModuleType("benchmarks")
-suite.__path__ = [str(pathlib.Path(path).parent)]
-print(importlib.import_module("benchmarks.statement").measurement_version(file))
-"""
-
-
-def interpreter(version):
-    """A Python of that version on this machine, or None. A launcher that only stands for one does not count."""
-    managed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
-    for found in (*map(str, managed), shutil.which(f"python{version}")):
-        if found and subprocess.run([found, "-c", "0"], capture_output=True).returncode == 0:
-            return found
-    return None
-
-
-@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(10, 16)])
-def test_version_is_the_same_on(version, tmp_path):
-    """Python 3.12 tokenizes f-strings anew: a history would break where the interpreter changes."""
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"no Python {version} here")
-    path = ROOT / "benchmarks" / "statement.py"
-    needed = [
-        node.module
-        for imported in (path, path.with_name("families.py"))
-        for node in ast.walk(ast.parse(imported.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("asv_runner")
-    ]
-    names = sorted({".".join(name.split(".")[:end]) for name in needed for end in range(1, name.count(".") + 2)})
-    decided = tmp_path / "code.py"
-    decided.write_text(CODE, encoding="utf-8")
-    done = run(python, "-c", ELSEWHERE, path, decided, *names, home=tmp_path, cwd=tmp_path)
-    assert done.stdout.strip() == measurement_version(decided), done.stderr

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cells import Cell, conversions, from_lists, requires_grad
+from .cells import CASTING, Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
 from .contracts import MEMORIES, keeps_dtype
 
@@ -253,9 +253,9 @@ def _special(cells: Sequence[Cell]) -> Iterator[Answer]:
             segments = choose(own)
             first = segments[0].choices[0].cell
             yield Answer(Need(kind, first.direction, first.memory), segments, tuple(own))
-    casting = [cell for cell in cells if cell.family == "casting"]
-    for group in dict.fromkeys(cell.group for cell in casting):
-        yield from _casts([cell for cell in casting if cell.group == group])
+    casting = [cell for cell in cells if cell.role == CASTING]
+    for name in dict.fromkeys(cell.benchmark for cell in casting):
+        yield from _casts([cell for cell in casting if cell.benchmark == name])
 
 
 def _casts(cells: Sequence[Cell]) -> Iterator[Answer]:

@@ -7,12 +7,14 @@ from typing import Any
 
 from .choice import Evidence, evidence_of
 from .contracts import ALIAS, memory_for, of_cell, safe
-from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
+from .results import Results, parameters_of, summarize
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
-MEMCPY = "limits.Memcpy.timeit_copy"
+# What reports do with a benchmark's figures beside showing them, as its class declares it (benchmarks/families.py)
+CONVERSION, GRAD, LISTS, CASTING = "conversion", "requires grad", "lists", "casting"  # what advice is about
+MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
 BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
 
 
@@ -20,20 +22,16 @@ BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the byte
 class Cell:
     """A timed cell. seconds: median over the figures of its processes; low, high: their range.
 
-    calm: whether the machine was calm while any of the processes measured, True where that is not known.
+    parameters: name -> value, of those it has, in the benchmark's order
+    declared:   what its benchmark says in benchmarks.json, role, title and direction among it
+    order:      place of its route in the catalogue
+    calm:       whether the machine was calm while any of the processes measured, True where that is not known
     """
 
     benchmark: str
     cell: str
-    family: str
-    group: str
-    route: str
-    dtype: str
-    nbytes: int
-    layout: str
-    threads: str
-    host: str  # the parameter memory of transfers: pageable, pinned, registered
-    statement: str
+    parameters: Mapping[str, Any] = field(hash=False, compare=False)
+    declared: Mapping[str, Any] = field(hash=False, compare=False)
     seconds: float
     low: float
     high: float
@@ -43,18 +41,45 @@ class Cell:
     contract: Mapping[str, Any] = field(hash=False, compare=False)
     evidence: Evidence = field(hash=False, compare=False)
     calm: bool = True
-    way: str = ""  # the parameter direction, of benchmarks without routes
-    part: str = ""
-    form: str = ""
+
+    def text(self, name: str) -> str:
+        """A parameter as text; "" where it has none of that name."""
+        return str(self.parameters.get(name, ""))
+
+    @property
+    def route(self) -> str:
+        return self.text("route")
+
+    @property
+    def dtype(self) -> str:
+        return self.text("dtype")
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.parameters.get("nbytes", 0))
+
+    @property
+    def host(self) -> str:
+        """The memory of the host's side of a transfer: pageable, pinned, registered."""
+        return self.text("memory")
+
+    @property
+    def family(self) -> str:
+        return self.benchmark.partition(".")[0]
+
+    @property
+    def role(self) -> str:
+        return str(self.declared.get("role", ""))
 
     @property
     def direction(self) -> str:
-        return self.contract.get("direction", "") or self.way
+        own = self.text("direction") or self.declared.get("direction", "")
+        return str(self.contract.get("direction", "") or own)
 
     @property
     def memory(self) -> str:
         """alias, copy or into, for this cell's dtype and layout."""
-        return memory_for(self.contract, self.dtype, self.layout)
+        return memory_for(self.contract, self.dtype, self.text("layout"))
 
     @property
     def safe(self) -> bool:
@@ -67,30 +92,27 @@ def cells_of(results: Results) -> list[Cell]:
         return []
     table = summarize(results.processes)
     table["evidence"] = evidence_of(table, results.benchmarks)
-    parameters = [*PARAMETERS, *(name for name in MORE_PARAMETERS if name in table)]
-    table[parameters] = table[parameters].astype(object).where(table[parameters].notna(), "")
+    names = [name for name in ("benchmark", "cell", *Cell.__dataclass_fields__) if name in table]
     cells = []
-    for row in table.to_dict("records"):
+    for row, own in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
-        names = benchmark["param_names"]
-        spellings = benchmark["params"][names.index("route")] if "route" in names else []
-        order = spellings.index(repr(row["route"])) if repr(row["route"]) in spellings else 0
-        wanted: dict[str, Any] = {name: row[name] for name in Cell.__dataclass_fields__ if name in row}
-        wanted |= {"nbytes": int(row["nbytes"] or 0), "host": row["memory"], "way": row.get("direction", "")}
-        contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
-        cells.append(Cell(**wanted, order=order, contract=contract))
+        spellings = dict(zip(benchmark["param_names"], benchmark["params"])).get("route", [])
+        route = own.get("route")
+        cells.append(
+            Cell(
+                **{name: row[name] for name in names},
+                parameters=own,
+                declared=benchmark,
+                order=spellings.index(repr(route)) if repr(route) in spellings else 0,
+                contract=of_cell(results.benchmarks, row["benchmark"], route),
+            )
+        )
     return cells
 
 
 def method(cell: Cell) -> str:
     """What a benchmark's method measures: "completion" of timeit_completion."""
     return cell.benchmark.rpartition(".")[2].partition("_")[2]
-
-
-def direction_of(group: str) -> str:
-    """The direction that a benchmark's class is about; its name where it is about none."""
-    to_numpy = dict.fromkeys(("TorchToNumpy", "RequiresGrad", "RequiresGradToNumpy"), TORCH_TO_NUMPY)
-    return {"NumpyToTorch": NUMPY_TO_TORCH, **to_numpy}.get(group, group)
 
 
 def usual_dtype(cells: Sequence[Cell]) -> str:
@@ -104,28 +126,28 @@ def usual_dtype(cells: Sequence[Cell]) -> str:
 
 def conversions(cells: Iterable[Cell]) -> list[Cell]:
     """The cells of plain conversions of the usual dtype: what decisions and curves are about."""
-    plain = [c for c in cells if c.family == "conversion" and not c.group.startswith("RequiresGrad")]
+    plain = [cell for cell in cells if cell.role == CONVERSION]
     usual = usual_dtype(plain)
     return [cell for cell in plain if cell.dtype == usual]
 
 
 def requires_grad(cells: Iterable[Cell]) -> list[Cell]:
     """The routes that give an array that shares the memory of a tensor that requires grad."""
-    return [cell for cell in cells if cell.group.startswith("RequiresGrad") and cell.memory == ALIAS]
+    return [cell for cell in cells if cell.role == GRAD and cell.memory == ALIAS]
 
 
 def from_lists(cells: Iterable[Cell]) -> list[Cell]:
     """The routes that make one tensor of a list of arrays."""
-    return [cell for cell in cells if cell.group == "ArraysToTensor"]
+    return [cell for cell in cells if cell.role == LISTS]
 
 
 def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
-    """Cells of the usual dtype that differ in route and size alone, what one panel can hold, by all else they have."""
+    """Cells of a benchmark and the usual dtype that differ in route and size alone, by their other parameters."""
     found: dict[tuple[str, ...], list[Cell]] = {}
-    usual = {name: usual_dtype([c for c in cells if c.benchmark == name]) for name in {c.benchmark for c in cells}}
-    for cell in (cell for cell in cells if cell.dtype == usual[cell.benchmark]):
-        names = (cell.group, method(cell), cell.host, cell.dtype, cell.layout, cell.threads, cell.statement)
-        found.setdefault(tuple(filter(None, names)), []).append(cell)
+    usual = usual_dtype(cells)
+    for cell in (cell for cell in cells if cell.dtype == usual):
+        others = [str(value) for name, value in cell.parameters.items() if name not in ("route", "nbytes")]
+        found.setdefault(tuple(others), []).append(cell)
     return found
 
 
@@ -145,4 +167,4 @@ class Limit:
 
 
 def limit_of(cells: Iterable[Cell]) -> Limit:
-    return Limit({cell.nbytes: cell.seconds for cell in cells if cell.benchmark == MEMCPY})
+    return Limit({cell.nbytes: cell.seconds for cell in cells if cell.role == MEMCPY})

@@ -18,7 +18,7 @@ from cli import UserError, matcher
 
 from . import statistics
 from .contracts import memory_of_cells
-from .results import PARAMETERS, Results
+from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
@@ -71,7 +71,8 @@ class SelfCheck:
 class Comparison:
     """cells: one row a timed cell that either side has a figure or a failure of, with
 
-        cell, benchmark, family, group, method and PARAMETERS; noise (the family whose noise it has);
+        cell, benchmark, family, group, method; a column a parameter, and parameters (those it has, by name);
+        noise (the family whose noise it has);
         verdict (one of VERDICTS), reason;
         base_seconds, new_seconds (geometric mean over the figures of their processes);
         base_processes, new_processes (that the verdict rests on); paired; close (to a verdict: takes fresh
@@ -168,7 +169,7 @@ def describe(results: Results) -> dict[str, Any]:
 def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     """One row a cell of one side, indexed by cell, and the log seconds of its processes (cells, processes)."""
     kinds = {name: benchmark.get("type") for name, benchmark in results.benchmarks.items()}
-    columns = ["cell", "benchmark", "family", "group", "method", *PARAMETERS, "version"]
+    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version"]
     parts = []
     for status, table in (("measured", results.processes), ("", results.missing)):
         found = table[table["benchmark"].map(kinds.get) == "time"] if len(table) else table
@@ -187,6 +188,7 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     first = processes.drop_duplicates("cell")[[*columns, *ONE_SIDE]]
     cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
     cells = cells.drop_duplicates("cell").set_index("cell")
+    cells.insert(cells.columns.get_loc("version"), "parameters", parameters_of(cells, results))
     padded = np.full((len(cells), logs.shape[1]), np.nan)
     padded[: len(logs)] = logs
     unreadable = (cells["status"] == "measured") & ~np.isfinite(padded).any(axis=1)

@@ -18,10 +18,10 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from . import statistics
-from .cells import direction_of
+from .cells import SEMANTICS
 from .comparison import FASTER, SLOWER, Settings, controls_of, families, judge
 from .contracts import of_cell
-from .results import PARAMETERS, Results, load_files, read_runs, rounds_of, visits_of
+from .results import Results, load_files, parameters_of, read_runs, rounds_of, visits_of
 from .semantics import dtype_of
 from .statistics import MIN_PROCESSES, Estimate, Floats
 
@@ -79,7 +79,8 @@ class Break:
 class Series:
     """One cell along a history: arrays are over the releases that measured it, in log seconds.
 
-    names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...)
+    names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...); parameters: those that it has, by
+             name; declared: what its benchmark says in benchmarks.json
     values   mean over processes, the machine's drift taken out; raw is without that
     own      standard deviation of each point by its processes, and by what visits differ by
     noise    the same, or what neighbours differ by where that is more
@@ -323,8 +324,11 @@ def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
     kinds = {name: place for place, name in enumerate(results.benchmarks)}
     own = own.assign(place=own["file"].map(order), kind=own["benchmark"].map(kinds), row=range(len(own)))
     newest = own.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
-    names = ["cell", "benchmark", "family", "group", "method", *PARAMETERS, "version"]
-    return newest.sort_values(["kind", "row"])[names].set_index("cell")
+    newest = newest.sort_values(["kind", "row"])
+    newest["parameters"] = parameters_of(newest, results)
+    newest["declared"] = newest["benchmark"].map(results.benchmarks)
+    names = ["benchmark", "family", "group", "method", *results.parameters, "parameters", "declared", "version"]
+    return newest.set_index("cell")[names]
 
 
 def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator[_Visit]:
@@ -611,7 +615,7 @@ def _general(reason: str, dtype: str) -> str:
 def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
     """Where alias, dtype or grad of a route differ from the release before."""
     own = _of(results.values, (release.file for release in releases))
-    own = own[own["family"] == "semantics"]
+    own = results.of_role(own, SEMANTICS)
     seen = {(row["file"], row["cell"]): row for row in own.to_dict("records")}
     cells = own.drop_duplicates("cell").to_dict("records")
     for before, at in zip(releases, releases[1:]):
@@ -620,7 +624,13 @@ def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semant
             old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
             if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
                 what, words = _meaning(row["method"], row["unit"])
-                key = (direction_of(row["group"]), row["route"], what, words(old["value"]), words(new["value"]))
+                key = (
+                    results.benchmarks[row["benchmark"]].get("direction", ""),
+                    row["route"],
+                    what,
+                    words(old["value"]),
+                    words(new["value"]),
+                )
                 found.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
         for (direction, route, what, before_it, after), dtypes in found.items():
             yield Semantic(at, before, direction, route, what, before_it, after, tuple(filter(None, dtypes)))
@@ -628,7 +638,7 @@ def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semant
 
 def _looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
     """How many facts about what routes mean the releases have: the fewest and the most."""
-    own = results.values[results.values["family"] == "semantics"]
+    own = results.of_role(results.values, SEMANTICS)
     counts = [int((own["file"] == release.file).sum()) for release in releases]
     return min(counts), max(counts)
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,8 @@ ASV_RESULT_VERSION = 2
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
 # hundred digits, brackets in brackets in brackets
 BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
-# Parameters that benchmarks of this suite have; a table has a column for each, empty where a benchmark has it not
+# Parameters that every table has a column for, empty where a benchmark has it not; for others, where one has it
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
-# Parameters that single benchmarks have; a table has a column for each only where it holds such a benchmark
-MORE_PARAMETERS = ("direction", "part", "form", "quantity")
 # The other columns: what every table has, and what each has of its own
 NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
@@ -32,6 +30,7 @@ NAMES = (
 TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
+COLUMNS = frozenset((*NAMES, "version", *TIMING, *COUNTING, *MISSING))  # what no parameter can be called
 # What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
 BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
@@ -68,6 +67,7 @@ class Results:
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
     benchmarks asv's own description of every benchmark
+    parameters the columns that are parameters
     unknown    (file, benchmark) -> figures of a benchmark that benchmarks.json does not describe (any more)
     """
 
@@ -78,6 +78,12 @@ class Results:
     contracts: Mapping[tuple[str, str], dict[str, Any]]
     benchmarks: Mapping[str, dict[str, Any]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    parameters: Sequence[str] = PARAMETERS
+
+    def of_role(self, table: pd.DataFrame, role: str) -> pd.DataFrame:
+        """The rows of a table that are of benchmarks with a role."""
+        own = [name for name, declared in self.benchmarks.items() if declared.get("role") == role]
+        return table[table["benchmark"].isin(own)]
 
 
 def read_json(path: Path) -> Any:
@@ -141,6 +147,9 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         params, names = benchmark.get("params", []), benchmark.get("param_names", [])
         if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
             raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
+        taken = [parameter for parameter in names if parameter in COLUMNS]
+        if taken:
+            raise UserError(f"{name} has a parameter called {taken[0]}, as a column of every table is: rename it")
     runs: list[dict[str, Any]] = []
     tables = Tables(benchmarks)
     unknown: dict[tuple[str, str], int] = {}
@@ -151,10 +160,13 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     if not any((tables.timed, tables.counted, tables.missing)):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
+    every = (tables.timed, tables.counted, tables.missing)
+    parameters = tuple(dict.fromkeys([*PARAMETERS, *(name for rows in every for name in rows.parameters())]))
     return Results(
-        processes=tables.timed.frame(),
-        values=tables.counted.frame(),
-        missing=tables.missing.frame(),
+        processes=tables.timed.frame(parameters),
+        values=tables.counted.frame(parameters),
+        missing=tables.missing.frame(parameters),
+        parameters=parameters,
         runs=sorted(runs, key=lambda record: str(record.get("started"))),
         contracts=contracts,
         benchmarks=benchmarks,
@@ -272,20 +284,21 @@ class Rows:
             for column, values in zip(self.own.values(), own):
                 column += values
 
-    def frame(self) -> pd.DataFrame:
+    def parameters(self) -> Iterator[str]:
+        """The names of the parameters, some of them more than once."""
+        yield from itertools.chain.from_iterable(grid.columns for _, grid, _ in self.blocks)
+
+    def frame(self, parameters: Sequence[str]) -> pd.DataFrame:
         """The table, with the columns in the order in which Results names them."""
-        found = {name: None for _, grid, _ in self.blocks for name in grid.columns}
-        more = [name for name in found if name not in PARAMETERS]
         columns: dict[str, Any] = {}
-        for name in (*NAMES, *PARAMETERS, *more, "version"):
-            empty = None if name in PARAMETERS else math.nan
+        for name in (*NAMES, *parameters, "version"):
             parts: list[list[Any]] = []
             for labels, grid, places in self.blocks:
                 if name in labels:
                     parts.append([labels[name]] * len(places))
                 else:
                     known = grid.names if name == "cell" else grid.columns.get(name)
-                    parts.append([known[place] for place in places] if known else [empty] * len(places))
+                    parts.append([known[place] for place in places] if known else [None] * len(places))
             columns[name] = pd.Series(list(itertools.chain.from_iterable(parts)))
         return pd.DataFrame({**columns, **self.own})
 
@@ -458,3 +471,21 @@ def summarize(processes: pd.DataFrame) -> pd.DataFrame:
     table["each"], table["rounds"] = grouped["seconds"].agg(tuple), grouped["process"].agg(tuple)
     table["watched"], table["calm"] = grouped["watched"].all(), ~grouped["busy"].all()
     return table.reset_index()
+
+
+def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
+    """The parameters of each row of a table of results: name -> value, of those its benchmark has, in its order."""
+    names = {name: benchmark["param_names"] for name, benchmark in results.benchmarks.items()}
+    columns = {name: table[name].tolist() for name in results.parameters if name in table}
+    whole = [name for name, values in columns.items() if all(_whole(value) for value in values)]
+    for name in whole:  # a column with holes holds floats
+        columns[name] = [None if value is None or value != value else int(value) for value in columns[name]]
+    return [
+        {name: columns[name][place] for name in names[benchmark]} for place, benchmark in enumerate(table["benchmark"])
+    ]
+
+
+def _whole(value: Any) -> bool:
+    """Whether a value is a whole number, or none at all."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or number and (value != value or value == int(value))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .cells import TORCH_TO_NUMPY, direction_of
+from .cells import SEMANTICS, TORCH_TO_NUMPY
 from .contracts import ALIAS, COPY, INTO, memory_for, takes_grad
 from .results import Results
 
@@ -45,9 +45,9 @@ class Semantics:
         self.alias: dict[tuple[str, str], dict[str, bool]] = {}
         self.dtype: dict[tuple[str, str], dict[str, str]] = {}
         self.grad: dict[str, bool] = {}
-        own = results.values[results.values["family"] == "semantics"]
+        own = results.of_role(results.values, SEMANTICS)
         for row in own.to_dict("records"):
-            key = direction_of(row["group"]), row["route"]
+            key = results.benchmarks[row["benchmark"]].get("direction", ""), row["route"]
             if row["method"] == "track_alias":
                 self.alias.setdefault(key, {})[row["dtype"]] = bool(row["value"])
             elif row["method"] == "track_dtype":

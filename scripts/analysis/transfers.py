@@ -19,7 +19,13 @@ from .choice import unbeaten
 from .contracts import INTO
 from .results import Results
 
-FAMILIES = ("transfer", "overlap", "firsts", "link")  # of benchmarks that an accelerator takes part in
+# The roles of benchmarks that an accelerator takes part in, as their classes declare them
+TRANSFER, LINK, SYNCHRONIZE, HARDWARE = "transfer", "link", "synchronize", "hardware"
+CASTING, TRANSPOSED, TO_DEVICE, FROM_DEVICE, SCALAR = (
+    *("casting transfer", "transposed transfer"),
+    *("tree to device", "tree from device", "scalar"),
+)
+OVERLAP, STEP, LOADER, CONTEXT, PINNING = "overlap", "training step", "loader", "context", "pinned memory"
 BOTH = "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
 COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"
@@ -27,7 +33,6 @@ USUAL = 64 * 2**20  # bytes that answers are about, where they were measured
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise
-MAIN = ("HostToDevice", "DeviceToHost")
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,8 @@ class Transfers:
         wanted = (cell for cell in self.main if method(cell) == clock)
         return [c for c in wanted if direction in ("", c.direction) and host in ("", c.host)]
 
-    def group(self, family: str, group: str) -> list[Cell]:
-        return [cell for cell in self.cells if (cell.family, cell.group) == (family, group)]
+    def role(self, role: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.role == role]
 
     def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Cell | None:
         """One main cell; at the usual size, or the nearest measured below it, where no size is asked for."""
@@ -124,24 +129,26 @@ class Transfers:
 
 def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     """The part of the results that an accelerator takes part in."""
-    own = tuple(cell for cell in cells if cell.family in FAMILIES)
+    own = tuple(cell for cell in cells if cell.declared.get("needs_device"))
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
-    plain = [cell for cell in own if cell.family == "transfer" and cell.group in MAIN and cell.direction in ways]
+    plain = [cell for cell in own if cell.role == TRANSFER and cell.direction in ways]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
     limits: dict[str, dict[int, Cell]] = {}
     for cell in own:
-        if (cell.family, cell.group) == ("link", "Limit"):
+        if cell.role == LINK:
             limits.setdefault(cell.direction, {})[cell.nbytes] = cell
-    counted = results.values[(results.values["family"] == "link") & (results.values["group"] == "Hardware")]
+    counted = results.of_role(results.values, HARDWARE)
     hardware = dict(zip(counted["quantity"], counted["value"])) if len(counted) else {}
-    floor = next((cell for cell in own if (cell.family, cell.group) == ("link", "Floor")), None)
+    floor = next((cell for cell in own if cell.role == SYNCHRONIZE), None)
     times: dict[tuple[str, str, str], list[float]] = {}
     for cell in plain:
         if cell.dtype == usual:
             times.setdefault((cell.benchmark, cell.route, cell.host), []).append(cell.seconds)
     least = {key: (min(found), len(found)) for key, found in times.items()}
-    missing = results.missing[results.missing["family"].isin(FAMILIES)].to_dict("records")
+    roles = {name: one.get("role", "") for name, one in results.benchmarks.items() if one.get("needs_device")}
+    rows = results.missing.to_dict("records")
+    missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
     return Transfers(own, main, Link(limits, hardware, floor), tuple(missing), least)
 
 
@@ -314,7 +321,7 @@ class Hidden:
 def hidden(found: Transfers) -> list[Hidden]:
     """One a direction, host memory and size whose three parts were measured."""
     parts: dict[tuple[str, str, int], dict[str, Cell]] = {}
-    for cell in found.group("overlap", "Hidden"):
-        parts.setdefault((cell.direction, cell.host, cell.nbytes), {})[cell.part] = cell
+    for cell in found.role(OVERLAP):
+        parts.setdefault((cell.direction, cell.host, cell.nbytes), {})[cell.text("part")] = cell
     names = ("product", "transfer", "both")
     return [Hidden(*(each[name] for name in names)) for each in parts.values() if set(names) <= set(each)]

@@ -12,7 +12,7 @@ import matplotlib
 
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
-from analysis.cells import Cell, Limit, alike, conversions, from_lists
+from analysis.cells import Cell, Limit, conversions, method
 from analysis.contracts import COPY, INTO, MEMORIES
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -148,10 +148,10 @@ def ratio_axis(
 
 
 def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Cells of each route, routes in the catalogue's order, sizes ascending."""
+    """Cells of each route, routes in the catalogue's order, sizes ascending; one series of what has no routes."""
     found: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes)):
-        found.setdefault(cell.route, []).append(cell)
+        found.setdefault(cell.route or method(cell), []).append(cell)
     return found
 
 
@@ -284,12 +284,6 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
     return made
 
 
-def batches(cells: Sequence[Cell]) -> list[Figure]:
-    """Lists of arrays against their total size."""
-    title = "Time against total size: a list of arrays to one tensor"
-    return times_figure("time-batches", title, (), from_lists(cells), None)
-
-
 def times_figure(
     name: str, title: str, caption: Line, cells: Sequence[Cell], limit: Limit | None = None
 ) -> list[Figure]:
@@ -299,15 +293,6 @@ def times_figure(
         figure, ax = _panel([*_series(cells), *([MEMCPY_LABEL] if limit else [])])
         draw_times(ax, cells, limit)
         return [finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
-
-
-def others(cells: Sequence[Cell]) -> list[Figure]:
-    """Families without a figure of their own: a panel for each combination of what is neither route nor size."""
-    return [
-        figure
-        for name, own in ((", ".join(names), own) for names, own in alike(cells).items())
-        for figure in times_figure(slug("time", name), f"Time against size: {name}", (name,), own, None)
-    ]
 
 
 def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analysis import choice, comparison, transfers
+from analysis import choice, comparison
 from analysis.answers import PLAIN, Answer
 from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
 from analysis.contracts import COPY, INTO
@@ -15,15 +15,12 @@ from pages.comparison import figure as comparison_figure
 from pages.transfers import tables as transfer_tables
 from pages.transfers.sections import transfer_sections
 
-from . import figures, questions, show, tables
-from .advice import capital
+from . import families, figures, questions, show, tables
 from .figures import Figure
 from .page import Section
 from .show import Line
 from .tables import Table
 
-# Families with a place on the page
-FAMILIES = ("conversion", "casting", "layout", "batches", "cold", "threads", "limits", *transfers.FAMILIES)
 TRANSFERS_VERIFIED: Line = (
     "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
 )
@@ -33,7 +30,7 @@ def sections_of(
     results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
-    missing = tables.Missing(results.missing)
+    missing = tables.Missing(results)
     limit = limit_of(cells)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
@@ -80,45 +77,8 @@ def sections_of(
             ),
             tuple(map(data, figures.efficiency(cells, limit))),
         ),
-        Section("dtype", "By dtype", tables=tuple(tables.dtypes(cells, missing))),
-        Section("casting", "Casting on the way", tables=tuple(tables.casting(cells, missing))),
-        Section(
-            "layout",
-            "Layout of the source",
-            (("Strided: every second element. 5-d: (n, 2, 3, 4, 5). A route that shares memory keeps the strides.",),),
-            tables=tuple(tables.layout(cells, missing)),
-        ),
-        Section(
-            "batches",
-            "Many small arrays",
-            figures=tuple(map(data, figures.batches(cells))),
-            tables=tuple(tables.batches(cells, missing)),
-        ),
-        Section("grad", "Tensors that require grad", tables=tuple(tables.requires_grad(cells, missing))),
-        Section(
-            "cold",
-            "Source not in the caches",
-            (
-                (
-                    "The sources are rotated through more memory than the caches hold. Taking the next one is part of "
-                    "the time; the harness's floor under Machine and method says how much.",
-                ),
-            ),
-            tables=tuple(tables.cold(cells, missing)),
-        ),
-        Section("threads", "More threads", tables=tuple(tables.threads(cells, missing))),
+        *families.sections(results, cells, missing),
         *more_transfers,
-        *(
-            Section(
-                family,
-                capital(family),
-                (("The dtype with the most sizes; results.csv holds the others.",),),
-                figures=tuple(map(data, figures.others(own))),
-                tables=tuple(tables.others(own, missing)),
-            )
-            for family, own in other_families(cells).items()
-        ),
-        Section("footprint", "Memory", tables=tuple(tables.footprint(results.values))),
         Section(
             "contracts",
             "Contracts",
@@ -147,15 +107,6 @@ def sections_of(
         _method(results, cells, missing),
     ]
     return [section for section in sections if section]
-
-
-def other_families(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """The cells of families that the page has no section for, so that a new family shows up on it."""
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.family not in FAMILIES:
-            found.setdefault(cell.family, []).append(cell)
-    return found
 
 
 def comparison_section(base: Results | None, new: Results) -> Section:

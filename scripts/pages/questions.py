@@ -7,16 +7,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.answers import Segment, choose, decisions
-from analysis.cells import DEVICE_TO_HOST, TORCH_TO_NUMPY, Cell, conversions, from_lists, method, requires_grad
+from analysis.cells import (
+    CASTING,
+    CONVERSION,
+    DEVICE_TO_HOST,
+    GRAD,
+    TORCH_TO_NUMPY,
+    Cell,
+    conversions,
+    from_lists,
+    method,
+    requires_grad,
+)
 from analysis.choice import decided
 from analysis.contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.transfers import (
     COMPLETION,
+    CONTEXT,
     ENQUEUE,
     PAGEABLE,
     PINNED,
+    PINNING,
     REGISTERED,
     Transfers,
     gives_array,
@@ -157,9 +170,7 @@ class Questions:
                 yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
 
     def answer_6(self) -> Iterator[Line]:
-        own = [
-            c for c in self.cells if c.dtype == "bfloat16" and c.family == "casting" and c.direction == TORCH_TO_NUMPY
-        ]
+        own = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
         refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), {}).get("refuses", {}).get("bfloat16")
         if own and refusing:
             yield (Code(PLAIN), f" of bfloat16: {refusing}.")
@@ -214,7 +225,7 @@ class Questions:
                 return
 
     def answer_10(self) -> Iterator[Line]:
-        pinned = self.found.group("firsts", "PinnedMemory")
+        pinned = self.found.role(PINNING)
         size = usual_size(pinned)
         words = {
             "pin_copy": "A pinned copy, t.pin_memory(), takes",
@@ -224,7 +235,7 @@ class Questions:
             for cell in pinned:
                 if method(cell) == name and cell.nbytes == size:
                     yield (f"{what} {show.time(cell)} the first time, at {show.size(size)}.",)
-        why = self.found.why_not(family="firsts", method="timeit_register")
+        why = self.found.why_not(role=PINNING, method="timeit_register")
         if pinned and why:
             yield (f"Registering in place: {why}.",)
         registered = self.found.find(COMPLETION, TO_DEVICE, REGISTERED)
@@ -239,9 +250,9 @@ class Questions:
             )
 
     def answer_11(self) -> Iterator[Line]:
-        for cell in self.found.group("firsts", "Context"):
+        for cell in self.found.role(CONTEXT):
             yield (f"The first tensor on the device makes its context: {show.time(cell)} once a process.",)
-        allocated = [c for c in self.found.group("firsts", "PinnedMemory") if method(c) == "allocate"]
+        allocated = [c for c in self.found.role(PINNING) if method(c) == "allocate"]
         if allocated:
             cell = max(allocated, key=lambda cell: cell.nbytes)
             per_gib = show.significant(cell.seconds / cell.nbytes * 2**30)
@@ -252,10 +263,10 @@ class Questions:
         record = self.results.runs[-1] if self.results.runs else {}
         at, made = record.get("settings") or {}, record.get("toolchain") or {}
         torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
-        timed = [cell for cell in self.cells if cell.family == "conversion"]
+        timed = [cell for cell in self.cells if cell.role in (CONVERSION, GRAD)]
         if timed and torch and numpy:
-            missing = self.results.missing
-            failed = ((missing["family"] == "conversion") & (missing["status"] == "failed")).sum()
+            missing = [self.results.of_role(self.results.missing, role) for role in (CONVERSION, GRAD)]
+            failed = sum((table["status"] == "failed").sum() for table in missing)
             counts = "1 conversion was timed" if len(timed) == 1 else f"{len(timed):,} conversions were timed"
             counts += f", {failed:,} failed" if failed else ""
             if str(numpy).startswith("1."):

@@ -18,6 +18,8 @@ FIGURE = (
     f"the {calm.QUANTILE:.0%} quantile of its calm samples, or, where no pulses say which were calm, the "
     f"{calm.UNWATCHED:.0%} quantile of all".replace("%", " %")
 )
+# Parameters whose values say what they are
+PLAIN_VALUES = ("direction", "dtype", "layout", "memory", "route", "statement")
 BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -93,6 +95,13 @@ def join(words: Sequence[str], last: str = "and") -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def valued(name: str, value: object) -> str:
+    """A parameter's value in words: "float32" says what it is, "4 workers" and "one thread" have to."""
+    if name in PLAIN_VALUES:
+        return str(value)
+    return f"{value} {name.removesuffix('s') if value in (1, 'one') else name}"
 
 
 def codes(expressions: Sequence[str]) -> Line:

@@ -7,7 +7,7 @@ import io
 
 import pandas as pd
 from analysis.contracts import memory_of_cells
-from analysis.results import MORE_PARAMETERS, NAMES, PARAMETERS, Results
+from analysis.results import NAMES, PARAMETERS, Results
 
 from . import show
 
@@ -29,10 +29,6 @@ COLUMNS = {
     "note": "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
     "different versions do not compare)",
 }
-MORE_COLUMNS = {
-    "direction, part, form, quantity": "parameters of single benchmarks about accelerators: see benchmarks/overlap.py "
-    "and benchmarks/link.py",
-}
 RUN_COLUMN = {"run": "when the run began that measured the process; empty where that is not known"}
 # Said once, or by other columns
 DERIVED = (*NAMES, "version", "status", "reason", "run")
@@ -40,9 +36,10 @@ DERIVED = (*NAMES, "version", "status", "reason", "run")
 
 def columns_of(results: Results) -> dict[str, str]:
     """The columns that the CSV of these results has, and what they mean."""
-    more = any(name in table for table in _tables(results) for name in MORE_PARAMETERS)
+    more = [name for name in results.parameters if name not in PARAMETERS]
     several = "run" in results.processes and results.processes["run"].nunique() > 1
-    return {**COLUMNS, **(MORE_COLUMNS if more else {}), **(RUN_COLUMN if several else {})}
+    columns = {**COLUMNS, **(RUN_COLUMN if several else {})}
+    return {**columns, **({", ".join(more): "parameters of single families"} if more else {})}
 
 
 def _tables(results: Results) -> tuple[pd.DataFrame, ...]:

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
 from analysis.answers import Answer, Choice
-from analysis.cells import DIRECTIONS, Cell, Limit, alike, conversions, direction_of
+from analysis.cells import DIRECTIONS, HARNESS, Cell, Limit
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, memory_for, outcomes
-from analysis.results import PARAMETERS, Results
+from analysis.results import Results, parameters_of
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 
 from . import advice, show
@@ -18,7 +17,6 @@ from .show import Code, Line
 
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
-FLOOR = "limits.Floor.timeit_floor"
 UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
 BUSY_NOTE: Line = (f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all.",)
 TIE = (
@@ -65,25 +63,30 @@ def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
     return tie if cell.calm and other.calm else UNDECIDED
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What a table says of a cell, and its parameters. order: of its route in the catalogue."""
+
+    parameters: Mapping[str, Any]
+    lines: list[Line]
+    order: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.parameters.get("nbytes", 0))
+
+
 class Missing:
     """What was not measured, by cell, so that a table can say why a place is empty."""
 
-    def __init__(self, missing: pd.DataFrame) -> None:
-        names = ["benchmark", *PARAMETERS]
-        self.rows = missing.to_dict("records")
-        self._found = {tuple(_plain(row[name]) for name in names): row for row in self.rows}
+    def __init__(self, results: Results) -> None:
+        self.rows = results.missing.to_dict("records")
+        each = zip(self.rows, parameters_of(results.missing, results))
+        self._found = {(row["benchmark"], *parameters.values()): row for row, parameters in each}
 
-    def entry(self, like: Cell, **parameters: Any) -> dict[str, Any] | None:
-        """The row of the cell that differs from ``like`` in these parameters; None where it is not part of a run."""
-        wanted = {name: getattr(like, "host" if name == "memory" else name) for name in PARAMETERS} | parameters
-        return self._found.get((like.benchmark, *(_plain(wanted[name]) for name in PARAMETERS)))
-
-
-def _plain(value: Any) -> str:
-    """A parameter as text, the same from a table and from a cell; "" where there is none."""
-    if value is None or value == "" or value == 0 or (isinstance(value, float) and value != value):
-        return ""
-    return str(int(value)) if isinstance(value, float) else str(value)
+    def entry(self, benchmark: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The row of a cell; None where it is not part of a run."""
+        return self._found.get((benchmark, *parameters.values()))
 
 
 def pivot(
@@ -94,30 +97,59 @@ def pivot(
     entry: Callable[[Cell], Entry] = show.time,
     head: Callable[[Any], str] = str,
 ) -> Table:
-    """Routes down, one parameter across. A place without a figure says n/a or failed, and a note says why."""
-    cells = list(cells)
-    found = {(cell.route, getattr(cell, column)): cell for cell in cells}
-    across = list(dict.fromkeys(getattr(cell, column) for cell in cells))
+    """Routes of one benchmark down, one parameter across; see laid."""
+
+    def lines(found: Entry) -> list[Line]:
+        return found if isinstance(found, list) else [(found,) if isinstance(found, str) else found]
+
+    marks = [Mark(cell.parameters, lines(entry(cell)), cell.order) for cell in cells]
+    return laid(title, cells[0].benchmark if cells else "", marks, column, missing, head)
+
+
+def laid(
+    title: Line,
+    benchmark: str,
+    marks: Sequence[Mark],
+    column: str,
+    missing: Missing,
+    head: Callable[[Any], str] = str,
+    row: str = "route",
+) -> Table:
+    """One parameter down, one across. A place without a figure says why in a note.
+
+    ValueError where two cells would have one place: a table that shows one of them would lose the other in silence.
+    """
+    across = list(dict.fromkeys(mark.parameters.get(column) for mark in marks))
     if column == "nbytes":
         across.sort()
-    routes = _in_order(cells)
+    rows: dict[Any, dict[Any, Mark]] = {}
+    for mark in sorted(marks, key=lambda mark: mark.order):
+        here, value = rows.setdefault(mark.parameters.get(row), {}), mark.parameters.get(column)
+        if value in here:
+            raise ValueError(f"{benchmark}: {dict(mark.parameters)} and {dict(here[value].parameters)} have one place")
+        here[value] = mark
     reasons: dict[str, list[str]] = {}
-    rows = []
-    for route in routes:
-        like = next(cell for cell in cells if cell.route == route)
-        row: list[Entry] = [(Code(route),)]
+    body = []
+    for name, here in rows.items():
+        like = next(iter(here.values())).parameters
+        line: list[Entry] = [(Code(name),) if row == "route" else str(name)]
         for value in across:
-            cell = found.get((route, value))
-            absent = None if cell else missing.entry(like, **{"memory" if column == "host" else column: value})
+            there = here.get(value)
+            absent = None if there else missing.entry(benchmark, {**like, column: value})
             if absent:
                 word = "n/a" if absent["status"] == "skipped" else "failed"
-                reasons.setdefault(f"{word}: {absent['reason'] or 'see asv show'}", []).append(route)
-                row.append(word)
+                reasons.setdefault(f"{word}: {absent['reason'] or 'see asv show'}", []).append(name)
+                line.append(word)
             else:
-                row.append(entry(cell) if cell else "")
-        rows.append(tuple(row))
+                line.append(_entry(there.lines) if there else "")
+        body.append(tuple(line))
     notes = tuple((f"{why} (", *named(routes), ").") for why, routes in reasons.items())
-    return Table(title, ("route", *map(head, across)), tuple(rows), notes)
+    return Table(title, (row, *map(head, across)), tuple(body), notes)
+
+
+def _entry(lines: list[Line]) -> Entry:
+    """Lines below each other; a single word by itself."""
+    return lines[0][0] if len(lines) == 1 and len(lines[0]) == 1 else lines
 
 
 def named(routes: Iterable[str]) -> Line:
@@ -126,11 +158,6 @@ def named(routes: Iterable[str]) -> Line:
     if len(each) <= SHOWN:
         return show.codes(each)
     return (*(part for route in each[: SHOWN - 1] for part in (Code(route), ", ")), f"and {len(each) - SHOWN + 1} more")
-
-
-def _in_order(cells: Iterable[Cell]) -> list[str]:
-    """Routes in the catalogue's order."""
-    return list(dict.fromkeys(cell.route for cell in sorted(cells, key=lambda cell: cell.order)))
 
 
 def decision(answers: Sequence[Answer], limit: Limit) -> Table:
@@ -171,157 +198,12 @@ def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) 
     return Table(table.title, table.columns, (*table.rows, row), table.notes)
 
 
-def usual_size(cells: Sequence[Cell], column: str) -> int:
+def usual_size(marks: Sequence[Mark] | Sequence[Cell], column: str) -> int:
     """The size at which most values of a parameter were measured; the largest up to 1 MiB among equals."""
     values: dict[int, set[Any]] = {}
-    for cell in cells:
-        values.setdefault(cell.nbytes, set()).add(getattr(cell, column))
+    for mark in marks:
+        values.setdefault(mark.nbytes, set()).add(mark.parameters.get(column))
     return max(values, key=lambda n: (len(values[n]), n <= 2**20, n if n <= 2**20 else -n), default=0)
-
-
-def _groups(cells: Iterable[Cell], family: str) -> list[list[Cell]]:
-    """The cells of a family, a list a benchmark."""
-    own = [cell for cell in cells if cell.family == family]
-    return [[cell for cell in own if cell.benchmark == name] for name in dict.fromkeys(cell.benchmark for cell in own)]
-
-
-def dtypes(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """Cost by dtype, at the size that was measured with the most dtypes; nothing where that is one dtype."""
-    tables = []
-    for own in _groups(cells, "conversion"):
-        nbytes = usual_size(own, "dtype")
-        shown = [cell for cell in own if cell.nbytes == nbytes]
-        if len({cell.dtype for cell in shown}) > 1:
-            title = (f"{own[0].direction}, {show.size(nbytes)}, by the source's dtype",)
-            tables.append(pivot(title, _regular(shown, own, "dtype"), "dtype", missing))
-    return tables
-
-
-def _regular(shown: Sequence[Cell], own: Sequence[Cell], column: str) -> list[Cell]:
-    """The shown cells with their columns in the order the benchmark has them."""
-    order = {value: place for place, value in enumerate(dict.fromkeys(getattr(cell, column) for cell in own))}
-    return sorted(shown, key=lambda cell: order[getattr(cell, column)])
-
-
-def casting(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """One table a benchmark: by dtype at one size, or by size where there is one dtype."""
-    tables = []
-    for own in _groups(cells, "casting"):
-        if len({cell.dtype for cell in own}) > 1:
-            nbytes = usual_size(own, "dtype")
-            title = (f"{own[0].direction}, {show.size(nbytes)} of the source, by the source's dtype",)
-            tables.append(pivot(title, [cell for cell in own if cell.nbytes == nbytes], "dtype", missing))
-        else:
-            title = (f"{own[0].direction}, from {own[0].dtype}, by size of the source",)
-            tables.append(pivot(title, own, "nbytes", missing, head=show.size))
-    return tables
-
-
-def layout(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """Routes by layout at the size with the most layouts; a layout that was not measured there shows its own size."""
-    tables = []
-    for own in _groups(cells, "layout"):
-        nbytes = usual_size(own, "layout")
-        here = {cell.layout for cell in own if cell.nbytes == nbytes}
-        sizes = {cell.layout: nbytes if cell.layout in here else cell.nbytes for cell in own}
-        shown = [cell for cell in own if cell.nbytes == sizes[cell.layout]]
-        title = (f"{own[0].direction}, float32, {show.size(nbytes)} of elements unless the column says otherwise",)
-        heads = {name: name if n == nbytes else f"{name} ({show.size(n)})" for name, n in sizes.items()}
-        tables.append(pivot(title, shown, "layout", missing, head=heads.__getitem__))
-    return tables
-
-
-def batches(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """Lists and nested containers, by size of all arrays together."""
-    titles = {"ArraysToTensor": "A list of arrays into one tensor", "TreeToNumpy": "A nested container of tensors"}
-    titles["TreeToTorch"] = "A nested container of arrays"
-    return [
-        pivot((f"{titles.get(own[0].group, own[0].group)}, by total size",), own, "nbytes", missing, head=show.size)
-        for own in _groups(cells, "batches")
-    ]
-
-
-def requires_grad(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """The routes that take a tensor that requires grad, by size."""
-    own = [cell for cell in cells if cell.group.startswith("RequiresGrad")]
-    title = ("torch→numpy from a tensor that requires grad, by size",)
-    return [pivot(title, own, "nbytes", missing, head=show.size)] if own else []
-
-
-def cold(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """Cold beside warm: the same route, size and dtype in the conversion family."""
-    warm = {(cell.direction, cell.route, cell.nbytes): cell for cell in conversions(cells)}
-
-    def against(cell: Cell) -> Entry:
-        same = warm.get((cell.direction, cell.route, cell.nbytes))
-        if same is None:
-            return show.time(cell)
-        how = compared(cell, same, show.ratio(cell.seconds / same.seconds))
-        return [(show.time(cell),), (f"warm {show.time(same)}: {how}",)]
-
-    return [
-        pivot((f"{own[0].direction}, source not in the caches, by size",), own, "nbytes", missing, against, show.size)
-        for own in _groups(cells, "cold")
-    ]
-
-
-def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """All cores beside one thread, by size."""
-    tables = []
-    for own in _groups(cells, "threads"):
-        one = {(cell.route, cell.nbytes): cell for cell in own if cell.threads == "one"}
-
-        def against(cell: Cell, one: Mapping[tuple[str, int], Cell] = one) -> Entry:
-            single = one.get((cell.route, cell.nbytes))
-            if single is None:
-                return show.time(cell)
-            gain = compared(cell, single, f"{show.ratio(single.seconds / cell.seconds)} as fast")
-            return [(show.time(cell),), (f"one thread {show.time(single)}: {gain}",)]
-
-        every = [cell for cell in own if cell.threads != "one"]
-        title = (f"{own[0].direction}, torch on all cores against one thread, by size",)
-        tables.append(pivot(title, every, "nbytes", missing, against, show.size))
-    return [table for table in tables if table]
-
-
-def others(cells: Sequence[Cell], missing: Missing) -> list[Table]:
-    """Families without a section of their own, where there is one size: with more, the figures have tables."""
-    return [
-        pivot((f"{', '.join(names)}, by size",), own, "nbytes", missing, head=show.size)
-        for names, own in alike(cells).items()
-        if len({cell.nbytes for cell in own}) == 1
-    ]
-
-
-def footprint(values: pd.DataFrame) -> list[Table]:
-    """Bytes allocated and pages faulted in by one call, by size."""
-    tables = []
-    own = values[(values["family"] == "footprint") & values["nbytes"].notna()]
-    for group in dict.fromkeys(own["group"]):
-        rows = own[own["group"] == group]
-        found: dict[tuple[str, int], dict[str, float]] = {}
-        for row in rows.to_dict("records"):
-            found.setdefault((row["route"], int(row["nbytes"])), {})[row["method"]] = float(row["value"])
-        sizes = sorted({nbytes for _, nbytes in found})
-        body = tuple(
-            ((Code(route),), *(_footprint(found.get((route, n), {}), n) for n in sizes))
-            for route in dict.fromkeys(rows["route"])
-        )
-        title = (f"{direction_of(group)}: bytes allocated by a call, as a multiple of the source's; pages faulted in",)
-        tables.append(Table(title, ("route", *map(show.size, sizes)), body))
-    return tables
-
-
-def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
-    lines: list[Line] = []
-    if "track_bytes" in counted:
-        allocated = counted["track_bytes"]
-        times = "nothing" if allocated == 0 else show.ratio(allocated / nbytes)
-        lines.append((times,))
-    if "track_page_faults" in counted:
-        pages = counted["track_page_faults"]
-        lines.append((f"{show.significant(pages, 2) if pages < 100 else f'{pages:,.0f}'} pages",))
-    return lines
 
 
 def measured_memory(semantics: Semantics, contract: Mapping[str, Any]) -> str:
@@ -430,8 +312,7 @@ def spread(cells: Sequence[Cell]) -> Table:
     kinds: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.processes > 1:
-            limits = cell.family in ("limits", "link")
-            kinds.setdefault(cell.memory or ("limits" if limits else cell.family), []).append(cell)
+            kinds.setdefault(cell.memory or cell.family, []).append(cell)
     rows: list[tuple[Entry, ...]] = []
     for kind, own in kinds.items():
         worst = max(own, key=lambda cell: cell.cv)
@@ -449,7 +330,7 @@ def spread(cells: Sequence[Cell]) -> Table:
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
-    rows = tuple((cell.statement, show.time(cell)) for cell in cells if cell.benchmark == FLOOR)
+    rows = tuple((cell.text("statement"), show.time(cell)) for cell in cells if cell.role == HARNESS)
     return Table(("The harness itself",), ("statement", "a call"), rows)
 
 
@@ -460,7 +341,7 @@ def absent(missing: Missing) -> Table:
         groups.setdefault((row["status"], row["benchmark"], row["reason"]), []).append(row)
     rows = []
     for (status, benchmark, reason), own in groups.items():
-        routes = [row["route"] for row in own if _plain(row["route"])]
+        routes = [row["route"] for row in own if isinstance(row["route"], str)]
         rows.append(((Code(benchmark),), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
     title = ("Cells without a figure",)
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)

@@ -26,7 +26,6 @@ from analysis.comparison import (
     VERDICTS,
     Comparison,
 )
-from analysis.results import PARAMETERS
 
 from pages import show
 from pages.show import Code, Line
@@ -113,16 +112,14 @@ def _margin(comparison: Comparison) -> str:
 
 def cell_line(row: Mapping[str, Any]) -> Line:
     """A cell as people know it: its route, then what else tells it apart."""
-    values = {name: row[name] for name in PARAMETERS if not pd.isna(row[name])}
+    values = dict(row["parameters"])
     parts: list[str] = []
     code = values.pop("route", None) or values.pop("statement", None)
     for name, value in values.items():
         if name == "nbytes":
             parts.append(show.size(float(value)))
-        elif name == "threads":
-            parts.append("one thread" if value == "one" else f"{value} threads")
         else:
-            parts.append(str(value))
+            parts.append(show.valued(name, value))
     method = str(row["method"]).removeprefix("timeit_")
     parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method != "convert" else ""))
     rest = ", ".join(parts)
@@ -337,7 +334,8 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
 def as_json(comparison: Comparison, command: str) -> str:
     """Everything, for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
     cells = [
-        {name: _plain(value) for name, value in row.items()} | {"sentence": sentence(row, comparison)}
+        {name: _plain(value) for name, value in row.items() if name != "parameters"}
+        | {"sentence": sentence(row, comparison)}
         for row in comparison.cells.to_dict("records")
     ]
     check = comparison.check

@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.comparison import INCONCLUSIVE
 from analysis.contracts import memory_for, of_cell
 from analysis.history import History, Series, history_of, packages
-from analysis.results import PARAMETERS, Results
+from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
 
 from pages import show
@@ -31,7 +31,7 @@ COLUMNS = {
     "history, release, released": "the package, its version and the day of its release",
     "torch, numpy": "what was imported, with the build variant",
     "measured": "when the run began",
-    "benchmark, route, dtype, nbytes, statement": "the cell",
+    "benchmark": "the cell",
     "processes": "that measured it in that visit",
     "seconds": f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
     "corrected, low95, high95": "the same with the machine's drift taken out, and its 95 % interval, sessions included",
@@ -93,7 +93,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> History
         command=_command(results, histories),
         rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
-        columns=COLUMNS,
+        columns=columns_of(histories),
     )
 
 
@@ -330,6 +330,14 @@ def _samples(records: Sequence[Mapping[str, Any]]) -> str:
     return f"{words}."
 
 
+def columns_of(histories: Sequence[History]) -> dict[str, str]:
+    """The columns of the CSV, and what they mean."""
+    every = [series for history in histories for series in (*history.series, *history.controls)]
+    parameters = dict.fromkeys(name for series in every for name in series.names["parameters"])
+    cell = ", ".join(["benchmark", *parameters])
+    return {cell if name == "benchmark" else name: words for name, words in COLUMNS.items()}
+
+
 def csv_of(histories: Sequence[History]) -> str:
     """A row a series and release."""
     rows = []
@@ -347,7 +355,8 @@ def csv_of(histories: Sequence[History]) -> str:
                         "torch": release.torch,
                         "numpy": release.numpy,
                         "measured": release.started,
-                        **{name: series.names[name] for name in ("benchmark", *PARAMETERS)},
+                        "benchmark": series.names["benchmark"],
+                        **series.names["parameters"],
                         "processes": int(series.processes[place]),
                         "seconds": math.exp(series.raw[place]),
                         "corrected": math.exp(series.values[place]),
@@ -363,6 +372,6 @@ def csv_of(histories: Sequence[History]) -> str:
                         "latest": one.latest.version if one else "",
                     }
                 )
-    table = pd.DataFrame(rows)[[name for names in COLUMNS for name in names.split(", ")]]
+    table = pd.DataFrame(rows)[[name for names in columns_of(histories) for name in names.split(", ")]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from analysis.cells import direction_of
+from analysis.cells import CONVERSION
 from analysis.comparison import FASTER, SLOWER
 from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Series
 
@@ -16,6 +16,7 @@ from pages.show import Code, Line
 from pages.tables import Entry, Table, named
 
 AT_MOST = 30  # rows of the largest changes; results.csv holds all
+NAMED = ("route", "statement", "nbytes")  # parameters that stand by themselves
 TOLD = 4  # changes that the head of the page names
 
 
@@ -47,9 +48,10 @@ def changes(history: History) -> list[Change]:
 
 def direction(series: Series) -> str:
     """What a series is about beside its route."""
-    group = str(series.names["group"])
-    grad = ", requires grad" if group.startswith("RequiresGrad") else ""
-    return direction_of(group) + grad
+    declared = series.names["declared"]
+    way, role = declared.get("direction", ""), declared.get("role", "")
+    what = "" if role == CONVERSION else role or series.names["family"]
+    return ", ".join(filter(None, (way, what)))
 
 
 def route_of(series: Series) -> Line:
@@ -57,15 +59,16 @@ def route_of(series: Series) -> Line:
     return (Code(code),) if isinstance(code, str) else (MEMCPY_LABEL,)
 
 
-def size_and_dtype(series: Series) -> tuple[str, str]:
-    """Of a cell, "" where it has none."""
-    dtype = series.names["dtype"]
-    return show.size(series.nbytes) if series.nbytes else "", dtype if isinstance(dtype, str) else ""
+def size_and_more(series: Series) -> tuple[str, str]:
+    """Of a cell its size, and its other parameters; "" where it has none."""
+    others = {name: value for name, value in series.names["parameters"].items() if name not in NAMED}
+    more = ", ".join(show.valued(name, value) for name, value in others.items())
+    return show.size(series.nbytes) if series.nbytes else "", more
 
 
 def place_of(series: Series) -> str:
-    """Size and dtype of a cell: "4 KiB, float32"."""
-    return ", ".join(filter(None, size_and_dtype(series)))
+    """Size, dtype and what else a cell has: "4 KiB, float32"."""
+    return ", ".join(filter(None, size_and_more(series)))
 
 
 def around(series: Series, one: Break) -> tuple[float, float]:
@@ -115,7 +118,7 @@ def also(found: Change) -> list[str]:
     by_size: dict[str, list[tuple[str, float]]] = {}
     for series, one in found.breaks[1:]:
         ratio = 1 / one.ratio if one.verdict == FASTER else one.ratio
-        size, dtype = size_and_dtype(series)
+        size, dtype = size_and_more(series)
         by_size.setdefault(size, []).append((dtype, ratio))
     words = []
     for size, own in sorted(by_size.items()):

@@ -7,6 +7,7 @@ from analysis.cells import HOST_TO_DEVICE, Cell
 from analysis.contracts import needs
 from analysis.transfers import (
     PAGEABLE,
+    SCALAR,
     Need,
     Recommendation,
     TooFast,
@@ -24,7 +25,7 @@ from pages.show import Code, Line
 def advice(found: Transfers) -> list[Advice]:
     """A box a way and end at the host, by completion time, and one on scalars."""
     made = [_box(each, found) for each in recommendations(found)]
-    scalars = choose(found.group("transfer", "Scalar"))
+    scalars = choose(found.role(SCALAR))
     if scalars:
         choice = scalars[0].choices[0]
         lines = (("", Code(choice.cell.route), f", {show.time(choice.cell)}"),)

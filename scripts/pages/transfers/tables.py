@@ -125,21 +125,25 @@ def by_host(cells: Iterable[Cell], title: str, missing: Missing) -> list[Table]:
     for cell in cells:
         tables.setdefault((method(cell), cell.nbytes), []).append(cell)
     return [
-        pivot((f"{title}, {clock}, {show.size(n)}",), tables[clock, n], "host", missing) for clock, n in sorted(tables)
+        pivot((f"{title}, {clock}, {show.size(n)}",), tables[clock, n], "memory", missing)
+        for clock, n in sorted(tables)
     ]
 
 
 def special(found: Transfers, missing: Missing) -> list[Table]:
     """Casting on the way, transposed sources, containers, scalars: a table a clock."""
-    tables = by_host(found.group("transfer", "Casting"), "float64 on the host to float32 on the device", missing)
-    tables += by_host(found.group("transfer", "Transposed"), "A transposed host tensor to the device", missing)
-    for group, what in (("TreeToDevice", "A nested container to the device"), ("TreeToNumpy", "and from it to NumPy")):
-        cells = found.group("transfer", group)
+    tables = by_host(found.role(transfers.CASTING), "float64 on the host to float32 on the device", missing)
+    tables += by_host(found.role(transfers.TRANSPOSED), "A transposed host tensor to the device", missing)
+    for role, what in (
+        (transfers.TO_DEVICE, "A nested container to the device"),
+        (transfers.FROM_DEVICE, "and from it to NumPy"),
+    ):
+        cells = found.role(role)
         for clock, host in dict.fromkeys((method(cell), cell.host) for cell in cells):
             title = (f"{what}, {host}, {clock}, by total size",)
             own = [cell for cell in cells if (method(cell), cell.host) == (clock, host)]
             tables.append(pivot(title, own, "nbytes", missing, head=show.size))
-    scalars = found.group("transfer", "Scalar")
+    scalars = found.role(transfers.SCALAR)
     if scalars:
         tables.append(pivot(("A scalar, completion",), scalars, "nbytes", missing, head=show.size))
     return tables
@@ -150,7 +154,7 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
     tables = []
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found.cells:
-        if cell.family == "transfer" and cell.dtype and method(cell) == COMPLETION:
+        if cell.role == transfers.TRANSFER and cell.dtype and method(cell) == COMPLETION:
             groups.setdefault((cell.benchmark, cell.host), []).append(cell)
     for (_, host), own in groups.items():
         nbytes = usual_size(own, "dtype")
@@ -178,11 +182,9 @@ def overlap(found: Transfers) -> list[Table]:
     title = ("A non-blocking copy beside a matrix product on another stream, completion",)
     columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
     tables = [Table(title, columns, tuple(rows))]
-    tables.append(
-        _against(found.group("overlap", "TrainingStep"), "form", "naive", "A training step, by form and batch")
-    )
-    loader = found.group("overlap", "DataLoader")
-    tables.append(_against(loader, "host", "pageable", "A batch from a DataLoader to the device, by host memory"))
+    tables.append(_against(found.role(transfers.STEP), "form", "naive", "A training step, by form and batch"))
+    loader = found.role(transfers.LOADER)
+    tables.append(_against(loader, "memory", "pageable", "A batch from a DataLoader to the device, by host memory"))
     return [table for table in tables if table]
 
 
@@ -197,7 +199,7 @@ def share_words(each: Hidden) -> str:
 def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
     """One parameter down, sizes across: seconds, and how they compare with those of ``base``."""
     sizes = sorted({cell.nbytes for cell in cells})
-    here = {(getattr(cell, name), cell.nbytes): cell for cell in cells}
+    here = {(cell.text(name), cell.nbytes): cell for cell in cells}
 
     def entry(value: str, nbytes: int) -> Entry:
         cell, other = here.get((value, nbytes)), here.get((base, nbytes))
@@ -225,12 +227,12 @@ ONCE = {
 def firsts(found: Transfers) -> list[Table]:
     """What the first use costs, in seconds and in seconds a GiB."""
     tables = []
-    context = found.group("firsts", "Context")
+    context = found.role(transfers.CONTEXT)
     rows: list[tuple[Entry, ...]] = []
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
     tables.append(Table(("The first tensor on the device",), ("what", "once a process"), tuple(rows)))
-    own = found.group("firsts", "PinnedMemory")
+    own = found.role(transfers.PINNING)
     sizes = sorted({cell.nbytes for cell in own})
     here = {(method(cell), cell.nbytes): cell for cell in own}
     rows = []

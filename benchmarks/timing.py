@@ -1,0 +1,134 @@
+"""How a cell is timed: warm up, choose the length of a sample, take samples between pulses, keep the calm ones.
+
+All of this decides figures, so all of it is part of every measurement's version (version.py), and nothing else is here.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+
+from . import pulses
+
+SAMPLES = 20  # a process
+SAMPLES_LARGE = 8  # a process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
+LARGE = 16 * 2**20  # bytes
+# Least length of a sample: 10,000 times the clock's resolution, and short enough to fit between two bursts of a
+# neighbour, which may come every millisecond. Samples of 3 ms were calm half as often, and cost ten times as much each.
+SAMPLE_SECONDS = 0.0003
+WARMUP_SECONDS = 0.02
+WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
+WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
+QUIET = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
+CACHED = 256 * 2**10  # bytes: from here on a copy is not done in the core's own cache alone
+# Bytes a second that no core moves in its caches, and no machine in its memory: a call that takes less time than its
+# bytes would moves none.
+FASTEST = {pulses.CACHE: 2e11, pulses.MEMORY: 1e12}
+REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the pulses emptied
+DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
+
+
+def samples_per_process(nbytes=0):
+    """Samples that one process takes of a cell of ``nbytes`` bytes. Constant, so that results can be split again."""
+    return SAMPLES_LARGE if nbytes >= LARGE else SAMPLES
+
+
+@dataclass
+class Timing:
+    """How the statement of a cell is timed. timer: its timeit.Timer.
+
+    count            samples that are wanted
+    nbytes           that a call moves
+    calls            that the statement makes: samples are by the call
+    number           times that the statement runs in a sample; 0: as often as sample_time takes
+    once             what is timed happens once in a process: no warm-up, one sample of one call
+    single_threaded  False: host work is spread over threads or waits for a device, and CPU time tells nothing
+    pulsed           False: the device's own clock times it, and how fast the host is has no part in it
+    prepare          called before every sample
+    """
+
+    timer: object
+    count: int
+    nbytes: int = 0
+    calls: int = 1
+    number: int = 0
+    once: bool = False
+    single_threaded: bool = True
+    pulsed: bool = True
+    prepare: object = None
+    sample_time: float = SAMPLE_SECONDS
+    warmup_time: float = WARMUP_SECONDS
+
+    def take(self):
+        """The samples in seconds a call, the times the statement ran in each, and what is worth logging of both."""
+        number = 1 if self.once else self.warm_up()
+        kinds, refresh = self._kinds()
+        watch = pulses.Watch(kinds, self.prepare)
+        taken, calm, disturbed = [], [], []
+        while sum(calm) < self.count and (len(taken) < self.count or watch.left > 0):
+            if not watch.calm and watch.left > 0:
+                watch.wait()
+            if refresh:
+                self.timer.timeit(1)
+            seconds, quiet, good = watch.judge(lambda: self.sample(number))
+            taken.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))
+            calm.append(good)
+            if not quiet:
+                disturbed.append(len(taken) - 1)
+            if self.once:
+                break
+        # the calm ones first, then those whose surroundings were the least disturbed, in the order they were taken
+        distances = watch.distances()
+        best = sorted(range(len(taken)), key=lambda index: (not calm[index], distances[index]))[: self.count]
+        found = {
+            "at": round(time.time(), 3),
+            "wanted": self.count,
+            "number": number,
+            "seconds": taken,
+            "disturbed": disturbed,
+            "pulses": watch.pulses,
+            "waits": watch.waits,
+            "waiting": watch.waiting,
+            "waited": round(watch.close(), 4),
+        }
+        return [taken[index] for index in sorted(best)], number, found
+
+    def warm_up(self):
+        """Call until caches, allocator and clock frequency are steady; the number of calls that make a sample."""
+        number = self.number or 1
+        calls, start = 0, time.perf_counter()
+        while True:
+            seconds = self.timer.timeit(number)
+            calls += number
+            elapsed = time.perf_counter() - start
+            long_enough = self.number or seconds >= self.sample_time
+            if long_enough and (elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)):
+                return number
+            if self.warmup_time == 0 and self.number:  # asv run --quick
+                return number
+            if not long_enough:
+                growth = self.sample_time / max(seconds, 1e-9)
+                number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
+
+    def _kinds(self):
+        """The kinds of pulses that see what slows this cell; whether its memory has to be met again after them."""
+        if not self.pulsed:
+            return (), False
+        if self.nbytes < CACHED or self.once:
+            return (pulses.PROCESSOR,), False
+        moves = pulses.MEMORY if self.nbytes >= LARGE else pulses.CACHE
+        seconds = math.inf
+        for _ in range(2):
+            if self.prepare is not None:
+                self.prepare()
+            seconds = min(seconds, self.timer.timeit(1))
+        if seconds <= self.calls * self.nbytes / FASTEST[moves]:
+            return (pulses.PROCESSOR,), False
+        # a call before the sample would leave work in the queue of a device that was just drained
+        return (pulses.PROCESSOR, moves), seconds < REFRESH and self.prepare is None
+
+    def sample(self, number):
+        """Seconds of ``number`` calls, and whether the process had a processor all the while."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        seconds = self.timer.timeit(number)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        return seconds, not self.single_threaded or cpu >= QUIET * wall

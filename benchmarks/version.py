@@ -1,0 +1,140 @@
+"""The version of a measurement: a hash of the code that decides it, and of nothing else.
+
+It begins with a benchmark's class and follows the names that its code uses through the files of this package: what
+something that decides uses, decides, too. Left out are comments, docstrings, layout, what a class says of itself for
+reports, its parameters' values, and its other benchmarks: a new size or a better title voids no figure.
+"""
+
+import ast
+import inspect
+import io
+import itertools
+import re
+import textwrap
+import tokenize
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# A route is its expression, which names the cell; what else the catalogue says of it decides no figure
+CATALOGUE = HERE / "routes.py"
+# Of a class, beside what families.py names: which cells there are, and how long and how often asv is to run them
+SPOKEN = ("params", "param_names", "contracts", "rounds", "timeout", "unit")
+BENCHMARK = re.compile("timeit_|track_")
+
+
+def bare(source):
+    """Python source as lines of code, each behind its depth: blind to comments, docstrings and layout.
+
+    Made of slices of the source, not of tokens, which differ between Python versions (3.12 takes f-strings apart).
+    """
+    starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
+    lines, depth, pieces, kinds = [], 0, [], []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.INDENT, tokenize.DEDENT):
+            depth += 1 if token.type == tokenize.INDENT else -1
+        elif token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+            if pieces and kinds != [tokenize.STRING]:  # a line that is a string alone is a docstring
+                lines.append(f"{depth} {''.join(pieces)}")
+            pieces, kinds = [], []
+        elif token.type not in (tokenize.COMMENT, tokenize.NL):
+            start, end = (starts[row - 1] + column for row, column in (token.start, token.end))
+            pieces.append(re.sub(r"\s+", "", source[start:end]))
+            kinds.append(token.type)
+    return "\n".join(lines)
+
+
+class File:
+    """What a file of Python defines and imports, by name.
+
+    nodes: name -> the statements that define it; imported: name -> (file of this package, name in it or "").
+    """
+
+    def __init__(self, path):
+        self.path = path
+        self.lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        self.tree = ast.parse("".join(self.lines))
+        self.nodes, self.imported, self.texts = {}, {}, {}
+        for node in self.tree.body:
+            for name in _defined(node):
+                self.nodes.setdefault(name, []).append(node)
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                for name in node.names:
+                    file, inner = (node.module, name.name) if node.module else (name.name, "")
+                    self.imported[name.asname or name.name] = path.with_name(f"{file}.py"), inner
+
+    def text(self, node):
+        """The code of a statement, without what the lines before and after it say."""
+        if node not in self.texts:
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+            self.texts[node] = bare(textwrap.dedent("".join(self.lines[first - 1 : node.end_lineno])))
+        return self.texts[node]
+
+    def classes(self, name):
+        """The classes of that name, wherever they stand: a test makes its own inside a function."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef) and node.name == name]
+
+
+file_of = cache(File)
+
+
+def _defined(node):
+    """The names that a statement of a file defines."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.If, ast.Try)):
+        return [name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)]
+
+
+def _used(node):
+    """Names that code uses, and names that it uses of a name: "array" and ("_sources", "array")."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id, ""
+        elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+            yield part.value.id, part.attr
+
+
+def _deciding(node, method, spoken):
+    """The statements of a class that decide what its benchmark ``method`` measures."""
+    for part in node.body:
+        targets = part.targets if isinstance(part, ast.Assign) else []
+        about = [getattr(target, "attr", None) or getattr(target, "id", "") for target in targets]
+        of = [getattr(target.value, "id", "") for target in targets if isinstance(target, ast.Attribute)]
+        others = [name for name in (*_defined(part), *of) if BENCHMARK.match(name) and name != method]
+        if not others and not (about and set(about) <= spoken):
+            yield part
+
+
+def version_of(func, *more, spoken=()):
+    """Version of the benchmark ``func``, a function or a method, timed by ``more``: (file, name) of this package.
+
+    spoken: attributes of a class that only say something to reports.
+    """
+    own, method, spoken = type(func.__self__) if hasattr(func, "__self__") else func, func.__name__, {*spoken, *SPOKEN}
+    path = Path(inspect.getsourcefile(own)).resolve()
+    waiting = [(path, own.__name__), *((HERE / file, name) for file, name in more)]
+    code = {}
+    while waiting:
+        path, name = waiting.pop()
+        if (path, name) in code or path == CATALOGUE or not path.is_file():
+            continue
+        file = file_of(path)
+        if name in file.imported:
+            waiting.append(file.imported[name])
+            continue
+        code[path, name] = lines = []
+        for node in file.nodes.get(name) or file.classes(name):
+            parts = [*node.bases, *_deciding(node, method, spoken)] if isinstance(node, ast.ClassDef) else [node]
+            lines += map(file.text, parts)
+            for local, inner in itertools.chain.from_iterable(map(_used, parts)):
+                if local in file.imported:
+                    there, defined = file.imported[local]
+                    waiting.append((there, defined or inner))
+                elif local in file.nodes:
+                    waiting.append((path, local))
+    each = [(path.name, name, "\n".join(lines)) for (path, name), lines in code.items() if lines]
+    return sha256("\0".join("\0".join(one) for one in sorted(each)).encode()).hexdigest()[:16]

@@ -1,0 +1,176 @@
+"""A family's section of a page: question, panels, tables, by what its benchmarks declare (benchmarks/families.py)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, usual_dtype
+from analysis.results import Results, parameters_of
+
+from . import show, tables
+from .advice import capital
+from .figures import Figure, slug, times_figure
+from .page import Section
+from .show import Line
+from .tables import Mark, Missing, Table, compared, curves
+
+OWN = ("", CONVERSION, GRAD, LISTS, CASTING)  # roles whose figures are shown here; others have places of their own
+ACROSS = {"nbytes": "size", "dtype": "the source's dtype"}
+
+
+def sections(results: Results, cells: Iterable[Cell], missing: Missing) -> list[Section]:
+    """A section a family, in the order of their places; what was timed comes before what was counted."""
+    found: dict[tuple[int, str], list[str]] = {}
+    timed: dict[str, list[Cell]] = {}
+    for cell in cells:
+        timed.setdefault(cell.benchmark, []).append(cell)
+    for name in dict.fromkeys([*timed, *results.values["benchmark"]]):
+        declared = results.benchmarks[name]
+        if declared.get("role", "") in OWN:
+            title = declared.get("section") or capital(name.partition(".")[0])
+            found.setdefault((declared.get("place", 99), title), []).append(name)
+    return [
+        _section(title, [results.benchmarks[name] for name in found[place, title]], results, timed, missing)
+        for place, title in sorted(found, key=lambda key: key[0])
+    ]
+
+
+def _section(
+    title: str, own: Sequence[Mapping[str, Any]], results: Results, timed: Mapping[str, list[Cell]], missing: Missing
+) -> Section:
+    drawn: list[tuple[Figure, Table]] = []
+    made: list[Table] = []
+    for declared in own:
+        cells = timed.get(declared["name"], [])
+        panels = _panels(cells, missing) if cells and declared.get("drawn", True) else []
+        drawn += panels
+        if cells and not panels:
+            made += _timed(declared, cells, timed, missing)
+    for group in dict.fromkeys(declared["name"].rpartition(".")[0] for declared in own):
+        counted = [each for each in own if each["name"].rpartition(".")[0] == group and each["name"] not in timed]
+        made += _counted(counted, results, missing) if counted else []
+    words = " ".join(filter(None, (own[0].get("question", ""), own[0].get("about", ""))))
+    every = [cell for declared in own for cell in timed.get(declared["name"], [])]
+    if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
+        words += f" Figures are of {usual_dtype(drawn[0][0].cells)}; results.csv holds the other dtypes."
+    return Section(slug(title), title, ((words,),) if words else (), tuple(drawn), tuple(made))
+
+
+def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:
+    """Time against size, a panel for every combination of the other parameters; nothing where there is one size."""
+    made = []
+    for values, own in alike(cells).items():
+        name = ", ".join((_about(own[0]), *values))
+        for figure in times_figure(slug("time", own[0].family, name), f"Time against size: {name}", (name,), own):
+            made.append((figure, curves(figure.cells, missing)))
+    return made
+
+
+def _about(cell: Cell) -> str:
+    """What a benchmark's figures are, in a title."""
+    way, title, group = cell.declared.get("direction", ""), cell.declared.get("title", ""), cell.benchmark.split(".")[1]
+    return _titled(way, title, group) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
+
+
+def _titled(way: str, title: str, group: str) -> str:
+    return ": ".join(filter(None, (way, title))) or group
+
+
+def _timed(
+    declared: Mapping[str, Any], cells: Sequence[Cell], timed: Mapping[str, list[Cell]], missing: Missing
+) -> list[Table]:
+    """Seconds, and how they compare with those of the cell that the family wants beside them."""
+    beside = dict(declared.get("beside", {}))
+    called, role = beside.pop("called", ""), beside.pop("role", "")
+    if role:
+        there = [cell for own in timed.values() for cell in own if cell.role == role]
+        others = {_place(cell): cell for cell in there if cell.dtype == usual_dtype(there)}
+    else:
+        others = {_place(cell, beside): cell for cell in cells if called and _has(cell, beside)}
+
+    def mark(cell: Cell) -> Mark:
+        lines: list[Line] = [(show.time(cell),)]
+        other = others.get(_place(cell) if role else _place(cell, beside))
+        if other is not None:
+            lines.append((f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}",))
+        return Mark(cell.parameters, lines, cell.order)
+
+    shown = [mark(cell) for cell in cells if role or not called or not _has(cell, beside)]
+    if declared.get("role") == CONVERSION and len({each.parameters["dtype"] for each in shown}) < 2:
+        return []  # "Time against size" has them
+    return _tables(declared, _about(cells[0]), shown, missing)
+
+
+def _has(cell: Cell, wanted: Mapping[str, Any]) -> bool:
+    return all(cell.parameters.get(name) == value for name, value in wanted.items())
+
+
+def _place(cell: Cell, beside: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """What a cell has in common with the one it stands beside: all but these parameters, or direction, route, size."""
+    if beside is None:
+        return cell.direction, cell.route, cell.nbytes
+    return tuple(value for name, value in cell.parameters.items() if name not in beside)
+
+
+def _as_long(cell: Cell, other: Cell) -> str:
+    longer = cell.seconds / other.seconds
+    return f"{show.ratio(longer)} as long" if longer >= 1 else f"{show.ratio(1 / longer)} as fast"
+
+
+def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missing) -> list[Table]:
+    """What was counted, a line a benchmark of the class."""
+    found: dict[tuple[Any, ...], Mark] = {}
+    for declared in own:
+        rows = results.values[results.values["benchmark"] == declared["name"]]
+        routes = dict(zip(declared["param_names"], declared["params"])).get("route", [])
+        for value, unit, parameters in zip(rows["value"], rows["unit"], parameters_of(rows, results)):
+            mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
+            mark = found.setdefault(tuple(parameters.values()), mark)
+            mark.lines.append((_count(value, unit, parameters.get(declared.get("multiple_of", ""))),))
+    about = _titled(own[0].get("direction", ""), own[0].get("title", ""), own[0]["name"].split(".")[1])
+    return _tables(own[0], about, list(found.values()), missing)
+
+
+def _count(value: float, unit: str, of: float | None) -> str:
+    """A count with its unit, or how many times a parameter it is."""
+    if of:
+        return show.ratio(value / of) if value else "nothing"
+    return f"{show.significant(value, 2) if value < 100 else f'{value:,.0f}'} {unit}"
+
+
+def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], missing: Missing) -> list[Table]:
+    """One parameter across; sizes as usual where another is across; a table for each combination of the others."""
+    names = declared["param_names"]
+    values = {name: {mark.parameters[name] for mark in marks} for name in names}
+    wanted = declared.get("across", "nbytes")
+    free = [name for name in names if name != "route"]
+    several = [name for name in (wanted, "nbytes", *free) if len(values.get(name, ())) > 1]
+    across = next(iter(several), wanted if wanted in free else next(iter(free), ""))
+    down = next((name for name in names if name not in (across, "nbytes")), "")
+    fixed = [name for name in free if name not in (across, down, "nbytes")]
+    sized = "nbytes" in free and across != "nbytes"
+    groups: dict[tuple[Any, ...], list[Mark]] = {}
+    for mark in marks:
+        groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
+    columns = dict(zip(names, declared["params"])).get(across, [])
+    made = []
+    for combination, own in groups.items():
+        nbytes = tables.usual_size(own, across) if sized else 0
+        here = {mark.parameters.get(across) for mark in own if mark.parameters.get("nbytes") == nbytes}
+        sizes = {v: nbytes if v in here else n for v, n in ((m.parameters.get(across), m.nbytes) for m in own)}
+        shown = [mark for mark in own if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]
+        shown.sort(key=lambda mark: _nth(columns, mark.parameters.get(across)))
+        words = [about, *(show.valued(name, value) for name, value in zip(fixed, combination))]
+        words += [show.size(nbytes)] if sized else []
+        words += [f"by {ACROSS.get(across, across)}"] if across else []
+
+        def head(value: Any, across: str = across, sizes: Mapping[Any, int] = sizes, usual: int = nbytes) -> str:
+            named = show.size(value) if across == "nbytes" else str(value)
+            return named if not sized or sizes[value] == usual else f"{named} ({show.size(sizes[value])})"
+
+        made.append(tables.laid((", ".join(words),), declared["name"], shown, across, missing, head, down))
+    return made
+
+
+def _nth(spellings: Sequence[str], value: Any) -> int:
+    """Place of a value among those that a benchmark lists, in asv's spelling; the end for another's."""
+    return spellings.index(repr(value)) if repr(value) in spellings else len(spellings)

@@ -1,0 +1,168 @@
+"""A measurement's version: new where the code that decides a figure changes, and nowhere else."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run
+
+pytest.importorskip("torch")
+
+from benchmarks import version
+
+CODE = '''\
+"""What it is."""
+import os
+
+
+def measure(n):
+    """Measure it."""
+    total = 0  # of all
+    for i in range(n):
+        total += i
+    return f"{total} {os.sep}"
+'''
+SAME = {
+    "comments": CODE.replace("  # of all", "").replace("import os", "# why\nimport os"),
+    "docstrings": CODE.replace("What it is.", "What\n\nit was.").replace('    """Measure it."""\n', ""),
+    "blank lines": CODE.replace("\n    return", "\n\n    return").replace("\n\n\n", "\n"),
+    "a long line wrapped": CODE.replace("range(n)", "range(\n        n\n    )"),
+}
+OTHER = {
+    "a number": CODE.replace("total = 0", "total = 1"),
+    "a name": CODE.replace("range(n)", "range(os)"),
+    "a string": CODE.replace("{total} ", "{total}, "),
+    "a statement more": CODE.replace("return", "total += 1\n    return"),
+    "an operator": CODE.replace("+=", "-="),
+    "what is inside a loop": CODE.replace("    return", "        return"),
+}
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_version_is_blind_to(change):
+    assert SAME[change] != CODE
+    assert version.bare(SAME[change]) == version.bare(CODE)
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_version_sees(change):
+    assert OTHER[change] != CODE
+    assert version.bare(OTHER[change]) != version.bare(CODE)
+
+
+VERSIONS = """
+import json, sys
+from asv_runner.discovery import disc_benchmarks
+print(json.dumps({benchmark.name: benchmark.version for benchmark in disc_benchmarks("benchmarks")}))
+"""
+
+
+def versions(checkout):
+    done = checkout.run("-c", VERSIONS, PYTHONPATH=str(checkout.root), TZ="Asia/Tokyo", LC_ALL="C")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def timed(name):
+    return ".track_" not in name
+
+
+# file, what stands there, what is to stand there, which benchmarks get a new version
+CHANGES = {
+    "what writes the log": ("statement.py", "def log(", "def noted(", None),
+    "how skips are told": ("statement.py", "asv: skipped", "left out", None),
+    "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", timed),
+    "what a pulse is": ("pulses.py", "def pulse():", "def pulse():\n    sum(range(9))", timed),
+    "a layout": ("sources.py", "[::2]", "[1::2]", lambda name: name.startswith("layout.")),
+    "what fills arrays": ("sources.py", "TILE = 2**16", "TILE = 2**15", lambda name: not name.startswith(DEVICE)),
+    "a size": ("sources.py", "SIZES = [8, ", "SIZES = [8, 64, ", None),
+    "a route": (
+        "routes.py",
+        '    Route("torch.from_numpy(a)",',
+        '    Route("torch.from_numpy(+a)", COPY),\n    Route("torch.from_numpy(a)",',
+        None,
+    ),
+    "a title": ("casting.py", 'section = "Casting', 'section = "Changes of dtype', None),
+    "how often it is run": ("conversion.py", "timeout = 300", "timeout = 400", None),
+    "what a cold source is": ("cold.py", "ROTATED = 256", "ROTATED = 512", lambda name: name.startswith("cold.")),
+    "one of several": (
+        "firsts.py",
+        "def timeit_register(self, nbytes):",
+        "def timeit_register(self, nbytes):\n        1 + 1",
+        "firsts.PinnedMemory.timeit_register".__eq__,
+    ),
+    "what moves": ("moving.py", "CHUNK = 4", "CHUNK = 8", lambda name: name.startswith(("transfer.", "overlap."))),
+}
+DEVICE = ("link.Floor", "link.Hardware", "firsts.Context", "limits.Floor")  # what has no source
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_version_is_of_what_decides(change, checkout, suite):
+    here = {name: made.version for name, made in suite.items()}
+    assert all(re.fullmatch("[0-9a-f]{16}", version) for version in here.values()), "asv's own hash of the method"
+    file, old, new, decides = CHANGES[change]
+    path = checkout.root / "benchmarks" / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    found = versions(checkout)
+    assert found.keys() == here.keys()
+    changed = {name for name in here if found[name] != here[name]}
+    assert changed == {name for name in here if decides is not None and decides(name)}
+
+
+def test_version_does_not_depend_on_where_it_is(checkout, suite):
+    assert versions(checkout) == {name: made.version for name, made in suite.items()}
+
+
+TOY = """
+from benchmarks import version
+
+CONSTANT = 3
+
+def helper():
+    return f"{CONSTANT:>{CONSTANT}} {'of'!r}"
+
+class Toy:
+    params = [1, 2]
+
+    def setup(self, n):
+        self.made = helper()
+
+    def timeit_it(self, n):
+        return "made", {"made": self.made}
+
+print(version.version_of(Toy().timeit_it, ("timing.py", "Timing")))
+"""
+
+
+def interpreter(version):
+    """A Python of that version on this machine, or None. A launcher that only stands for one does not count."""
+    managed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    for found in (*map(str, managed), shutil.which(f"python{version}")):
+        if found and subprocess.run([found, "-c", "0"], capture_output=True).returncode == 0:
+            return found
+    return None
+
+
+@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(10, 16)])
+def test_version_is_the_same_on(version, tmp_path):
+    """Python 3.12 tokenizes f-strings anew: a history would break where the interpreter changes."""
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    toy = tmp_path / "toy.py"
+    toy.write_text(TOY, encoding="utf-8")
+    package = tmp_path / "benchmarks"  # without its __init__, which wants torch and asv
+    package.mkdir()
+    for name in ("version.py", "timing.py", "pulses.py"):
+        shutil.copy(ROOT / "benchmarks" / name, package / name)
+    theirs, ours = (
+        run(one, toy, home=tmp_path, cwd=tmp_path, PYTHONPATH=str(tmp_path)) for one in (python, sys.executable)
+    )
+    assert re.fullmatch("[0-9a-f]{16}\n", ours.stdout), ours.stderr
+    assert theirs.stdout == ours.stdout, theirs.stderr
