@@ -5,11 +5,11 @@
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
     python scripts/compare.py --run torch-2.12.0 installed
 
-BASE and NEW are toolchain tags or commit hashes with results in reports/results, result files, or results directories
-(of a checkout, of asv, or of one machine) that hold one result file. With --run they are releases by tag, which are
-installed when they are not yet, "installed", or Pythons (an executable or a virtual environment): both are measured
-now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a run and sees
-smaller changes than two runs can show.
+BASE and NEW are toolchains with results in reports/results (by tag, release or commit), result files, or results
+directories (of a checkout, of asv, or of one machine) that hold one result file. With --run they are releases, which
+are installed when they are not yet, "installed", or Pythons (an executable, a program or a virtual environment): both
+are measured now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a
+run and sees smaller changes than two runs can show.
 
 A cell is decided when it is slower, faster, or not changed by more than --equivalence. Where less than --min-decided
 of the cells that could be compared are decided, "nothing slower" would only say that nothing was seen.
@@ -21,7 +21,6 @@ import argparse
 import contextlib
 import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -34,14 +33,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run
 from measuring.engine import RESULTS, ROOT
 from measuring.profiles import check_chosen
+from toolchains import asked
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
     from analysis.results import Results
 
-NOT_RESULTS = ("machine.json", "benchmarks.json")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-SHORTEST_HASH = 4
 
 
 def share(text: str, ends: bool = False) -> float:
@@ -87,100 +85,22 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-# --- what BASE and NEW name ------------------------------------------------------------------------------------------
-
-
-def find(spec: str, machine: str | None) -> Path:
-    """The one result file that ``spec`` names; UserError where it names none, or several."""
-    path = Path(spec)
-    if path.is_file():
-        if path.suffix != ".json" or path.name in NOT_RESULTS:
-            raise UserError(f"{spec} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
-        found = [path]
-    elif path.is_dir():
-        found = _in_directory(path, machine)
-    else:
-        found = _of_toolchain(spec, machine)
-    if len(found) > 1:
-        named = ", ".join(sorted(f"{file.parent.name}/{file.name}" for file in found))
-        raise UserError(f"{spec} has {len(found)} result files ({named}): name one, or restrict by --machine")
-    return found[0]
-
-
-def results_of(file: Path) -> Path:
-    """The results directory that a result file lies in: asv writes benchmarks.json two directories up."""
-    directory = file.absolute().parent.parent
-    if not (directory / "benchmarks.json").is_file():
-        raise UserError(f"{file}: no benchmarks.json in {directory}, so this is no results directory of asv")
-    return directory
-
-
-def _result_files(results: Path, machine: str | None) -> list[Path]:
-    found = sorted(path for path in results.glob(f"{machine or '*'}/*.json") if path.name not in NOT_RESULTS)
-    if not found:
-        raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    return found
-
-
-def _in_directory(path: Path, machine: str | None) -> list[Path]:
-    """Result files of a checkout, of asv's results directory, or of one machine in it."""
-    for results in (path, path / "reports" / "results"):
-        if (results / "benchmarks.json").is_file():
-            return _result_files(results, machine)
-    if (path.absolute().parent / "benchmarks.json").is_file():
-        return _result_files(path.absolute().parent, path.absolute().name)
-    raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
-
-
-def _of_toolchain(spec: str, machine: str | None) -> list[Path]:
-    """Result files of a toolchain by its tag or the beginning of its commit hash."""
-    from analysis.results import read_json, read_runs
-    from toolchains import ledger
-
-    releases = (toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package))
-    release = next((toolchain.commit for toolchain in releases if toolchain.tag == spec), "")
-    found, tags, broken = [], set(), []
-    is_hash = re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},40}}", spec) is not None
-    for path in _result_files(RESULTS, machine):
-        try:
-            tag = next((run["toolchain"]["tag"] for run in reversed(read_runs(path.with_suffix(".jsonl")))), "")
-            short = path.name.split("-")[0]
-            # asv's file name has the first eight letters of the hash
-            right = is_hash and (short.startswith(spec) or spec.startswith(short))
-            if right and len(spec) > len(short):
-                right = str(read_json(path)["commit_hash"]).startswith(spec)
-        except (UserError, KeyError, TypeError):
-            broken.append(path.name)
-            continue
-        tags.add(tag or short)
-        # a plain asv run leaves no run record and so no tag
-        if tag == spec or right or (release and release.startswith(short)):
-            found.append(path)
-    if not found:
-        known = f"there are results of {', '.join(sorted(tags))}" if tags else "none of the results can be read"
-        hint = f"; could not read {', '.join(broken)}" if broken else ""
-        raise UserError(f"{spec} is no file, no directory and no toolchain with results: {known}{hint}")
-    return found
-
-
-def load_side(spec: str, machine: str | None) -> "tuple[Path, Results]":
+def load_side(name: str, machine: str | None) -> "tuple[Path, Results]":
+    """The result file that was named, and what it holds."""
     from analysis.results import load_files
 
-    file = find(spec, machine)
-    return file, load_files(results_of(file), [file])
+    file = asked.result_file(name, RESULTS, machine)
+    return file, load_files(asked.results_of(file), [file])
 
 
 def fresh_of(base: Path, new: Path) -> tuple[Path, Path] | None:
     """The second stage of an interleaved collection that these files are the first stage of, by where it lies."""
     from measuring.interleave import FRESH
 
-    checkouts = [results_of(file).parent.parent for file in (base, new)]
+    checkouts = [asked.results_of(file).parent.parent for file in (base, new)]
     found = [root.with_name(root.name + FRESH) for root in checkouts]
     whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in found)  # the record is filed last
     return (found[0], found[1]) if whole else None
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
 
 
 def compare_files(base: str, new: str, machine: str | None, settings: "Settings") -> "Comparison":
@@ -200,7 +120,7 @@ def compare_files(base: str, new: str, machine: str | None, settings: "Settings"
     if one.absolute().parent == other.absolute().parent:
         # files of neither side: one that is broken is no obstacle, and report.py names it
         with contextlib.suppress(UserError):
-            sessions = sessions_in(results_of(one), one.absolute().parent.name)
+            sessions = sessions_in(asked.results_of(one), one.absolute().parent.name)
     return compare(first, second, settings, fresh, sessions)
 
 
@@ -213,7 +133,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Pat
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    targets = [interleave.target(spec) for spec in (chosen.base, chosen.new)]
+    targets = [asked.target(name) for name in (chosen.base, chosen.new)]
     started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
     directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
     about = {"id": directory.name, "machine": machine, "profile": chosen.profile, "only": chosen.only or None}

@@ -12,7 +12,6 @@ is kept when it is done, so an interruption costs a round at most. Results are f
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from measuring.progress import duration, progress
 from measuring.record import file_record, how_calm, new_record, record_file
 from measuring.rounds import budget, cells_of, take_rounds
 from measuring.state import State, held
-from toolchains import installed, ledger
+from toolchains import asked, installed, ledger
 
 DEFAULT = "quick"  # profile
 
@@ -50,8 +49,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     check_chosen(chosen.profile, chosen.machine, chosen.only)
     if chosen.rounds is not None and chosen.rounds < 1:
         raise UserError("--rounds takes a whole number from 1")
-    if chosen.report_with is not None and shutil.which(chosen.report_with) is None:
-        raise UserError(f"--report-with {chosen.report_with}: there is no such program")
+    if chosen.report_with is not None:
+        found = asked.python(chosen.report_with)
+        if found is None:
+            raise UserError(f"--report-with {chosen.report_with}: there is no such program")
+        chosen.report_with = found
     return chosen
 
 
@@ -118,10 +120,10 @@ def measure(chosen: argparse.Namespace, toolchain: ledger.Toolchain, machine: st
     return path
 
 
-def build_pages(machine: str, python: str | None = None) -> int:
+def build_pages(machine: str, python: Path | None = None) -> int:
     """Build the pages of what was measured, with ``python`` where this one lacks what a page needs; the exit code."""
     if python:
-        return subprocess.run([python, str(ROOT / "scripts" / "report.py"), "--machine", machine]).returncode
+        return subprocess.run([str(python), str(ROOT / "scripts" / "report.py"), "--machine", machine]).returncode
     try:
         import report
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured

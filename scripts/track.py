@@ -15,7 +15,6 @@ work over releases; `git -C .asv/ledger tag` lists their names. The page of the 
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -31,7 +30,7 @@ from measuring.profiles import PROFILES, check_chosen
 from measuring.state import State, held
 from measuring.tracking import Plan, Tracker, coarse_to_fine
 from run import build_pages
-from toolchains import environments, installed, ledger
+from toolchains import asked, environments, installed, ledger
 from toolchains.ledger import Toolchain
 
 
@@ -52,33 +51,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in ("rounds", "keep"):
         if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
             raise UserError(f"--{name} takes a whole number from 1")
-    if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
-        raise UserError(f"--since {chosen.since!r} is no version")
     return chosen
 
 
 def toolchains(chosen: argparse.Namespace) -> list[Toolchain]:
     """The toolchains that the command line asks for, history by history, in order of release."""
     packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
-    if chosen.releases is None:
-        found = [toolchain for package in packages for toolchain in ledger.series(package)]
-    else:
-        known = [toolchain for package in packages for toolchain in ledger.history(package)]
-        found = []
-        for name in filter(None, chosen.releases.replace(",", " ").split()):
-            called = [toolchain for toolchain in known if name in (toolchain.tag, toolchain.version)]
-            if len(called) > 1:
-                raise UserError(f"{name} is a release of torch and of numpy: say --history torch or --history numpy")
-            if not called:
-                raise UserError(f"{name} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}")
-            found += called
-        found = [toolchain for toolchain in known if toolchain in found]
-    if chosen.since is not None:
-        least = ledger.parts(chosen.since)
-        found = [toolchain for toolchain in found if ledger.parts(toolchain.version) >= least]
-    if not found:
-        raise UserError("no release is left to measure")
-    return found
+    return asked.releases(chosen.releases, packages, chosen.since)
 
 
 def planned(chosen: argparse.Namespace, machine: str) -> Plan:

@@ -28,7 +28,7 @@ from measuring import interleave
 from pages.comparison import figure as comparison_figure
 from pages.comparison import words
 from records import calm
-from toolchains import ledger
+from toolchains import asked, ledger
 
 SIZES = [2**k for k in range(12)]
 ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]
@@ -550,17 +550,6 @@ def test_exit_codes_and_formats(pair, tmp_path):
     assert code == 1 and out.startswith(words.MARKER)
 
 
-def test_toolchains_by_tag_and_hash(pair, monkeypatch):
-    base = Path(pair[0])
-    monkeypatch.setattr(compare, "RESULTS", base)
-    for spec in ("torch-2.0-numpy-1.26", "c0ffee00", "c0ff", "c0ffee00" * 5):
-        assert compare.find(spec, None) == base / RESULT
-    assert compare.find(str(base / "box"), None) == base / RESULT
-    for spec in ("c0f", "torch-9", "c0ffee00c0ffee01"):
-        with pytest.raises(UserError, match="there are results of torch-2.0-numpy-1.26"):
-            compare.find(spec, None)
-
-
 def test_several_result_files_must_be_told_apart(pair, tmp_path):
     write(pair[0], cells(5), machine="other")
     code, _, said = program(*pair, home=tmp_path)
@@ -716,7 +705,7 @@ def slower_python(directory):
 
 def collected(directory, targets, only, rounds):
     """Both sides measured in turns, as --run does; the verdict."""
-    sides = interleave.prepare(directory, [interleave.target(str(target)) for target in targets])
+    sides = interleave.prepare(directory, [asked.target(str(target)) for target in targets])
     found = interleave.cells_to_measure(sides[0], "tester", "standard", only)
     about = {"id": "1", "stage": 1, "machine": "tester", "profile": "standard", "only": only, "command": "test"}
     done = []

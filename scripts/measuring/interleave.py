@@ -7,7 +7,6 @@ that say which belong together.
 """
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -22,6 +21,7 @@ import cli
 from cli import UserError, matcher
 from records import calm
 from toolchains import environments, installed, ledger
+from toolchains.asked import Target
 
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, register
@@ -36,8 +36,6 @@ from measuring.state import State
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 FRESH = "-fresh"
 SIDES = ("base", "new")
-INSTALLED = "installed"
-SHORTEST_HASH = 4
 ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not calm on both sides end then
 
@@ -48,7 +46,7 @@ class Side:
 
     name: str
     root: Path
-    target: "Target"
+    target: Target
 
     @property
     def results(self) -> Path:
@@ -65,38 +63,6 @@ class Side:
         for line in said:
             print(cli.line(f"{self.name}: {line}"), flush=True)
         return json.loads(answer)
-
-
-@dataclass(frozen=True)
-class Target:
-    """python: runs asv. commit: of the release in the histories that asv installs and measures; "": python's own."""
-
-    python: Path
-    commit: str = ""
-
-
-def target(spec: str) -> Target:
-    """What ``spec`` names: "installed" (what this Python has), a Python executable, the directory of a virtual
-    environment, or a release of the histories by its tag or commit.
-
-    Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
-    """
-    if spec == INSTALLED:
-        return Target(Path(sys.executable))
-    path = Path(spec).expanduser().absolute()
-    places = [path / "bin" / "python", path / "Scripts" / "python.exe"] if path.is_dir() else [path]
-    for place in places:
-        if place.is_file() and os.access(place, os.X_OK):
-            return Target(place)
-
-    for package in ledger.PACKAGES:
-        for toolchain in ledger.history(package):
-            if spec == toolchain.tag or (len(spec) >= SHORTEST_HASH and toolchain.commit.startswith(spec)):
-                return Target(Path(sys.executable), toolchain.commit)
-    raise UserError(
-        f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual environment that has torch, "
-        f"numpy and asv; {spec} is none of them"
-    )
 
 
 def copy_code(source: Path, root: Path) -> None:

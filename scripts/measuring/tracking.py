@@ -81,7 +81,7 @@ class Tracker:
 
     def __init__(self, plan: Plan, machine: str, keep: int) -> None:
         self.plan, self.machine, self.keep = plan, machine, keep
-        self.known = {toolchain.tag: toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+        self.known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
         self.here = installed.here()
         self.benchmarks: dict[str, Any] = {}
         self.show: Show
