@@ -24,22 +24,19 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run
-from measuring.engine import RESULTS, ROOT
+from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
 from toolchains import asked
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
     from analysis.results import Results
-
-ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
 
 
 def share(text: str, ends: bool = False) -> float:
@@ -93,69 +90,45 @@ def load_side(name: str, machine: str | None) -> "tuple[Path, Results]":
     return file, load_files(asked.results_of(file), [file])
 
 
-def fresh_of(base: Path, new: Path) -> tuple[Path, Path] | None:
-    """The second stage of an interleaved collection that these files are the first stage of, by where it lies."""
-    from measuring.interleave import FRESH
-
-    checkouts = [asked.results_of(file).parent.parent for file in (base, new)]
-    found = [root.with_name(root.name + FRESH) for root in checkouts]
-    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in found)  # the record is filed last
-    return (found[0], found[1]) if whole else None
-
-
 def compare_files(base: str, new: str, machine: str | None, settings: "Settings") -> "Comparison":
     """Load both sides, and fresh processes where --run took some, and compare them."""
     from analysis.comparison import belong_together, compare
     from analysis.history import sessions_in
+    from measuring.interleave import second_stage
 
     (one, first), (other, second) = load_side(base, machine), load_side(new, machine)
     if one.resolve() == other.resolve():
         raise UserError(f"BASE and NEW are the same file, {one}: its A/A needs a second run of that toolchain")
+    places = [asked.results_of(file) for file in (one, other)]
     fresh = None
-    places = fresh_of(one, other)
-    if places:
-        stage = [load_side(str(place), None)[1] for place in places]
+    again = second_stage(*(results.parent.parent for results in places))
+    if again:
+        stage = [load_side(str(checkout), None)[1] for checkout in again]
         fresh = (stage[0], stage[1]) if belong_together(first, second, *stage) else None
     sessions = None
     if one.absolute().parent == other.absolute().parent:
         # files of neither side: one that is broken is no obstacle, and report.py names it
         with contextlib.suppress(UserError):
-            sessions = sessions_in(asked.results_of(one), one.absolute().parent.name)
+            sessions = sessions_in(places[0], one.absolute().parent.name)
     return compare(first, second, settings, fresh, sessions)
 
 
-def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Path]:
-    """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
+def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
+    """Measure both sides in turns; the two checkouts that hold the results."""
     from analysis.comparison import to_measure_again
     from measuring import interleave
-    from measuring.progress import progress
     from toolchains import installed
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    targets = [asked.target(name) for name in (chosen.base, chosen.new)]
-    started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
-    about = {"id": directory.name, "machine": machine, "profile": chosen.profile, "only": chosen.only or None}
-    about["command"] = command(chosen)
 
-    sides = interleave.prepare(directory, targets)
-    cells = interleave.cells_to_measure(sides[0], machine, chosen.profile, chosen.only)
-    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns")
-    with progress(len(cells) * ROUNDS * 2, "measuring") as show:
-        interleave.collect(sides, cells, ROUNDS, {**about, "stage": 1}, show)
-    comparison = compare_files(str(sides[0].root), str(sides[1].root), None, settings)
-    again, close = to_measure_again(comparison), int(comparison.cells["close"].sum())
-    if again:
-        print(
-            f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
-            f" ({len(again) - close} more are measured with them, to know the noise)"
-        )
-        fresh = interleave.prepare(directory, targets, interleave.FRESH)
-        with progress(len(again) * FRESH_ROUNDS * 2, "measuring again") as show:
-            interleave.collect(fresh, again, FRESH_ROUNDS, {**about, "stage": 2}, show)
-    print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again")
-    return sides[0].root, sides[1].root
+    def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
+        found = compare_files(str(base.root), str(new.root), None, settings)
+        return to_measure_again(found), int(found.cells["close"].sum())
+
+    targets = [asked.target(name) for name in (chosen.base, chosen.new)]
+    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    sides = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
+    return str(sides[0].root), str(sides[1].root)
 
 
 def command(chosen: argparse.Namespace) -> str:
@@ -181,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
-            base, new = (str(path) for path in measure(chosen, settings))
+            base, new = measure(chosen, settings)
         machine = None
     comparison = compare_files(base, new, machine, settings)
 

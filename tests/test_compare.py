@@ -745,7 +745,7 @@ def test_a_side_that_cannot_measure_says_why(tmp_path, home):
 def test_a_planted_slowdown_is_found_with_four_processes(tmp_path, home):
     """Three alias routes at four sizes, one of the routes 10 % slower by a wrapper: it is found, and nothing else."""
     only = r"NumpyToTorch.*'torch\.(from_numpy|as_tensor|asarray)\(a\)', 'float32', (8|4096|65536|1048576)\)"
-    result = collected(tmp_path / "run", ["installed", slower_python(tmp_path / "slower")], only, compare.ROUNDS)
+    result = collected(tmp_path / "run", ["installed", slower_python(tmp_path / "slower")], only, interleave.ROUNDS)
     assert result.interleaved and len(result.cells) == 12 and set(result.cells["base_processes"]) == {4}
     slower = result.cells[result.cells["verdict"] == SLOWER]
     told = words.text(result, True)

@@ -18,7 +18,7 @@ import test_history
 from analysis.results import load
 from cli import LONGEST, harmless, line
 from markdown_it import MarkdownIt
-from pages import show
+from pages import build, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 PLAIN = "word"
@@ -193,7 +193,7 @@ def plain(tmp_path_factory):
     """The page that says PLAIN."""
     root = tmp_path_factory.mktemp("plain")
     write(root / "results", PLAIN)
-    for _ in report.build(root / "results", "box", root / "out"):
+    for _ in build.build(root / "results", "box", root / "out"):
         pass
     return root / "out" / "box"
 
@@ -236,7 +236,7 @@ def test_index_of_histories(name, tmp_path):
     for machine in ("other", name):
         (tmp_path / "history" / machine).mkdir(parents=True)
         (tmp_path / "history" / machine / "index.html").touch()
-    report.index(tmp_path)
+    build.index(tmp_path)
     blocks, links, tags = parsed((tmp_path / "history" / "README.md").read_text())
     assert blocks.count("list_item_open") == 2 and not tags
     places = [tmp_path / "history" / unquote(link) for link in links]

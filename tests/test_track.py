@@ -184,7 +184,7 @@ def test_torch_that_does_not_import_stops_no_other(project):
     ],
 )
 def test_mistakes_are_one_line(arguments, line):
-    with pytest.raises(track.UserError) as told:
+    with pytest.raises(UserError) as told:
         track.toolchains(track.arguments(arguments))
     assert str(told.value) == line
 
