@@ -111,6 +111,14 @@ def export(root, into):
     return Path(into)
 
 
+def build(results, output, *arguments):
+    """Have report.py build the pages; the directory of the machine's."""
+    import report
+
+    assert report.main(["--results", str(results), "--output", str(output), *arguments]) == 0
+    return output / "box"
+
+
 # Fixtures that start asv, make environments or fork a process a case: what uses them is not in make test-fast
 SLOW = {"checkout", "home", "isolated", "measured", "project"}
 
@@ -159,3 +167,20 @@ def isolated(tmp_path_factory):
     yield call
     server.stdin.close()
     server.wait(30)
+
+
+@pytest.fixture
+def rich_results(tmp_path):
+    """Results with something for every section of a machine's page."""
+    import resultfiles
+
+    return resultfiles.rich(tmp_path / "results")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """BASE and NEW: one alias cell slower, one copy cell faster, the rest as it was."""
+    from sides import ROUTES, cells, write
+
+    change = {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 0.7}
+    return write(tmp_path / "base", cells(0)), write(tmp_path / "new", cells(1, change))
