@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif chosen.format == "markdown":
         sys.stdout.write(words.markdown(comparison, chosen.all, command(chosen)))
     else:
-        words.terminal(comparison, chosen.all)
+        words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
         from pages.comparison import figure as comparison_figure
 

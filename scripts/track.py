@@ -31,7 +31,6 @@ from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
 from measuring.tracking import HOW, RELEASES, Plan, Tracker, coarse_to_fine
 from toolchains import asked, environments, installed, ledger
-from toolchains.ledger import Toolchain
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -51,19 +50,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in ("rounds", "keep"):
         if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
             raise UserError(f"--{name} takes a whole number from 1")
-    return chosen
-
-
-def toolchains(chosen: argparse.Namespace) -> list[Toolchain]:
-    """The toolchains that the command line asks for, history by history, in order of release."""
     packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
-    return asked.releases(chosen.releases, packages, chosen.since)
+    chosen.toolchains = asked.releases(chosen.releases, packages, chosen.since)
+    return chosen
 
 
 def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
     name = chosen.profile or "tracking"
-    lines = groupby(toolchains(chosen), key=lambda toolchain: toolchain.history)
+    lines = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
     plan = Plan(
         ROOT / ".asv" / "runs" / machine / "track",
         [toolchain.tag for _, line in lines for toolchain in coarse_to_fine(list(line))],

@@ -170,6 +170,25 @@ def isolated(tmp_path_factory):
 
 
 @pytest.fixture
+def called(tmp_path, monkeypatch, capsys):
+    """Call a verb as a program is, but in this process: its exit code, what it printed, what it complained about.
+
+    Imports cost a program seconds; tests/test_cli.py starts every verb as one.
+    """
+    import cli
+
+    def call(verb, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [f"{verb.__name__}.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.run(verb.main)
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
 def rich_results(tmp_path):
     """Results with something for every section of a machine's page."""
     import resultfiles

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import resultfiles
@@ -61,7 +62,7 @@ def test_a_python_is_a_file_a_program_or_an_environment(tmp_path, monkeypatch):
 
 
 def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path):
-    here = asked.Target(asked.Path(sys.executable))
+    here = asked.Target(Path(sys.executable))
     assert asked.target("installed") == asked.target(sys.executable) == here
     assert asked.target("torch-2.6.0") == asked.Target(here.python, asked.release("torch-2.6.0").commit)
     with pytest.raises(UserError, match=f"installed.*{os.fspath(tmp_path)} is none of them"):

@@ -194,6 +194,7 @@ NOISY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOISY)
 def test_noise_is_not_called_bias(check, capsys, name):
     slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
@@ -205,6 +206,7 @@ def test_noise_is_not_called_bias(check, capsys, name):
     assert f"The machine ran at full speed {found.share:.0%} of the time: try again" in said
 
 
+@pytest.mark.slow
 def test_bias_is_found_in_noise(check):
     """Where the check cannot tell an honest suite from a biased one cell by cell, the median cell still may."""
     found = check(Simulation(Machine(restless(3e-4)), scale=1.2))
@@ -324,6 +326,7 @@ def test_an_error_is_exit_code_2(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_on_this_machine(tmp_path):
     """One cell, really: no bias is found in an honest suite, be the machine calm or not."""
     done = command(tmp_path, "--only", "'t.numpy()'", "--sizes", "8", "--processes", "2", "--json", "check.json")

@@ -20,7 +20,7 @@ from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, togethe
 from toolchains import ledger
 
 
-def program(*arguments, home, stdin=None):
+def program(*arguments, home):
     """compare.py as its users run it: exit code, what it printed, what it complained about."""
     command = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(home), cwd=home, timeout=120)
@@ -46,38 +46,38 @@ def test_a_share_may_be_all_or_nothing_where_that_says_something():
             compare.share(text, ends=True)
 
 
-def test_exit_codes_and_formats(pair, tmp_path):
+def test_exit_codes_and_formats(pair, tmp_path, called):
     code, out, _ = program(*pair, "--figure", tmp_path / "f.svg", home=tmp_path)
     assert code == 1 and "1.3" in out and (tmp_path / "f.svg").is_file()
-    code, out, _ = program(*pair, "--only", "tensor", "--format", "json", home=tmp_path)
+    code, out, _ = called(compare, *pair, "--only", "tensor", "--format", "json")
     assert code == 0 and len(json.loads(out)["cells"]) == len(SIZES)
-    code, out, _ = program(pair[0], f"{pair[1]}/{RESULT}", "--format", "markdown", home=tmp_path)
+    code, out, _ = called(compare, pair[0], f"{pair[1]}/{RESULT}", "--format", "markdown")
     assert code == 1 and out.startswith(words.MARKER)
 
 
-def test_too_little_decided_is_exit_code_2(tmp_path):
+def test_too_little_decided_is_exit_code_2(tmp_path, called):
     """Nothing slower among cells of which nothing can be said is no pass; what is slower was found all the same."""
     base, new = (write(tmp_path / side, cells(seed, sd=NOISE)) for side, seed in (("a", 0), ("b", 1)))
     found = compared(base, new)
     assert (found.counts[INCONCLUSIVE], found.decided, found.comparable) == (24, 0, 24)
     assert found.possible and found.exit_code == 2
     assert compared(base, new, min_decided=0).exit_code == 0
-    code, out, said = program(base, new, home=tmp_path)
+    code, out, said = called(compare, base, new)
     assert code == 2 and "0 of 24 cells decided" in out and "too little decided" in out
     assert said.startswith("compare.py: too little decided: 0 of 24 cells decided") and len(said.splitlines()) == 1
     for advice in ("asks for 50 %", "more processes", "quieter machine", "--min-decided"):
         assert advice in said
-    assert program(base, new, "--min-decided", "0", home=tmp_path)[0] == 0
+    assert called(compare, base, new, "--min-decided", "0")[0] == 0
     slower = write(tmp_path / "c", cells(1, {(ROUTES[0], 8): 1e3}, sd=NOISE))
     found = compared(base, slower)
     assert (found.counts[SLOWER], found.decided, found.exit_code) == (1, 1, 1)
 
 
-def test_several_result_files_must_be_told_apart(pair, tmp_path):
+def test_several_result_files_must_be_told_apart(pair, called):
     write(pair[0], cells(5), machine="other")
-    code, _, said = program(*pair, home=tmp_path)
+    code, _, said = called(compare, *pair)
     assert code == 2 and "has 2 result files (box/" in said and len(said.splitlines()) == 1
-    assert program(*pair, "--machine", "box", home=tmp_path)[0] == 1
+    assert called(compare, *pair, "--machine", "box")[0] == 1
 
 
 BAD = {
@@ -134,9 +134,9 @@ def test_bad_input_is_one_line_and_exit_code_2(pair, capsys, case, side):
         ("--run", "installed", "installed", "--profile", "nonesuch"),
     ],
 )
-def test_bad_arguments_are_one_line_and_exit_code_2(pair, tmp_path, arguments):
+def test_bad_arguments_are_one_line_and_exit_code_2(pair, called, arguments):
     given_ = [argument.format(base=pair[0], new=pair[1]) for argument in arguments]
-    code, _, said = program(*given_, home=tmp_path)
+    code, _, said = called(compare, *given_)
     assert code == 2 and said.startswith("compare.py: ") and len(said.splitlines()) == 1
 
 

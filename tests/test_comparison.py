@@ -178,6 +178,7 @@ def test_results_without_a_record_are_compared_with_a_note(tmp_path):
 STATES = st.sampled_from(["measured", "failed", "skipped", "absent", "slow", "two processes"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(STATES, STATES), min_size=1, max_size=len(SIZES)), st.integers(0, 99))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_cell_has_exactly_one_verdict(tmp_path_factory, states, seed):

@@ -328,6 +328,7 @@ def test_head_names_the_releases_that_changed_the_most(tmp_path):
     assert one.startswith(f"torch {SERIES[9].version}: `route7(a)` 1.8") and "× slower at 4 KiB, float32" in one
 
 
+@pytest.mark.slow
 def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path):
     """What nobody can rebuild is a mere claim. Figures are only to be there: matplotlib decides on their bytes."""
     reports = committed / "reports"
@@ -340,6 +341,7 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
     assert len(texts) >= 5 and not different, "make report, and git add reports"
 
 
+@pytest.mark.slow
 def test_committed_histories_are_complete(committed):
     """At least twelve torch and six numpy releases, four processes a cell, the machine's drift known."""
     loaded = load(committed / "reports" / "results", "amd-epyc-2-core-vm")

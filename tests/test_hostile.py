@@ -259,13 +259,19 @@ def history(root, word, machine):
     return root
 
 
+@pytest.fixture(scope="module")
+def plain_history(tmp_path_factory):
+    """The directories of the pages of a history that say PLAIN."""
+    root = tmp_path_factory.mktemp("plain-history")
+    return [page.parent for _, page in build.build(history(root / "results", PLAIN, PLAIN), PLAIN, root / "out")]
+
+
 @pytest.mark.parametrize("word", [ALL, "\x1b[31m\n"], ids=["all", "control"])
-def test_a_history_shows_words_of_files_and_obeys_none(word, tmp_path, capsys):
+def test_a_history_shows_words_of_files_and_obeys_none(word, plain_history, tmp_path, capsys):
     machine = "a|`b` ](x)"
     pages, printed = built(history(tmp_path / "results", word, machine), tmp_path / "out", capsys)
-    others, _ = built(history(tmp_path / "plain", PLAIN, PLAIN), tmp_path / "plain-out", capsys)
-    assert shown(printed.out) and not printed.err and len(pages) == len(others) == 2
-    for page, other in zip(pages, others):
+    assert shown(printed.out) and not printed.err and len(pages) == len(plain_history) == 2
+    for page, other in zip(pages, plain_history):
         text, usual = ((path / "README.md").read_text() for path in (page, other))
         harmless_markdown(text, usual.replace(f"/{PLAIN}/", f"/{quote(machine)}/"), word.isprintable())
         assert [xml.fromstring(path.read_text()) for path in page.glob("*.svg")]

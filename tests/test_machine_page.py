@@ -46,12 +46,14 @@ class Reader(HTMLParser):
         assert self.open and self.open.pop() == tag, f"</{tag}> closes what is not open"
 
 
-@pytest.fixture
-def page(rich_results, tmp_path):
-    return build(rich_results, tmp_path / "out")
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of ``rich_results``, to be read."""
+    root = tmp_path_factory.mktemp("page")
+    return build(resultfiles.rich(root / "results"), root / "out")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def read(page):
     return Reader((page / "index.html").read_text())
 

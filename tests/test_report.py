@@ -56,15 +56,12 @@ def test_every_machine_gets_its_page(tmp_path):
         (["--unknown"], "unrecognized arguments"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_exit_code_2(rich_results, tmp_path, arguments, said):
+def test_what_is_wrong_is_one_line_and_exit_code_2(rich_results, tmp_path, called, arguments, said):
     (tmp_path / "empty").mkdir()
     (tmp_path / "blocked").write_text("a file")
-    given = ["--results", str(rich_results), "--output", "out", *arguments]
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "report.py", *given], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1 and said in done.stderr
+    code, out, err = called(report, "--results", rich_results, "--output", "out", *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and said in err
 
 
 def test_broken_results_are_one_line(rich_results, tmp_path):
@@ -72,6 +69,14 @@ def test_broken_results_are_one_line(rich_results, tmp_path):
     path.write_text(path.read_text()[:100])
     with pytest.raises(UserError, match="is broken"):
         build(rich_results, tmp_path / "out")
+
+
+def test_where_a_page_cannot_be_built_the_results_are_saved_all_the_same(called, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pages.build", None)
+    told = "no page: needs pages.build. python scripts/report.py builds it where requirements.txt is installed"
+    assert called(report) == (2, "", f"report.py: {told}\n")
+    assert report.after_run("box") == 0
+    assert capsys.readouterr().out == f"results saved; {told}\n"
 
 
 def test_a_report_imports_neither_torch_nor_the_benchmarks(rich_results, tmp_path):

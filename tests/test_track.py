@@ -185,7 +185,7 @@ def test_torch_that_does_not_import_stops_no_other(project):
 )
 def test_mistakes_are_one_line(arguments, line):
     with pytest.raises(UserError) as told:
-        track.toolchains(track.arguments(arguments))
+        track.arguments(arguments).toolchains
     assert str(told.value) == line
 
 
@@ -198,7 +198,7 @@ def test_mistakes_are_one_line(arguments, line):
     ],
 )
 def test_releases_are_chosen(arguments, tags):
-    assert [toolchain.tag for toolchain in track.toolchains(track.arguments(arguments))] == tags
+    assert [toolchain.tag for toolchain in track.arguments(arguments).toolchains] == tags
 
 
 def test_coarse_to_fine():
@@ -208,7 +208,7 @@ def test_coarse_to_fine():
 
 
 def test_default_is_both_histories():
-    tags = [toolchain.tag for toolchain in track.toolchains(track.arguments(()))]
+    tags = [toolchain.tag for toolchain in track.arguments(()).toolchains]
     assert tags[0] == "torch-1.13.1" and "torch-2.15.0" in tags and tags.index("numpy-1.23.5") > 10
 
 
