@@ -119,8 +119,9 @@ def build(results, output, *arguments):
     return output / "box"
 
 
-# Fixtures that start asv, make environments or fork a process a case: what uses them is not in make test-fast
-SLOW = {"checkout", "home", "isolated", "measured", "project"}
+# Fixtures that start asv or torch in processes of their own, make environments or simulate a whole check of the timing:
+# what uses them is not in make test-fast
+SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "settings", "sides"}
 
 
 def pytest_collection_modifyitems(items):

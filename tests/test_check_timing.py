@@ -194,7 +194,6 @@ NOISY = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NOISY)
 def test_noise_is_not_called_bias(check, capsys, name):
     slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
@@ -206,7 +205,6 @@ def test_noise_is_not_called_bias(check, capsys, name):
     assert f"The machine ran at full speed {found.share:.0%} of the time: try again" in said
 
 
-@pytest.mark.slow
 def test_bias_is_found_in_noise(check):
     """Where the check cannot tell an honest suite from a biased one cell by cell, the median cell still may."""
     found = check(Simulation(Machine(restless(3e-4)), scale=1.2))
@@ -320,6 +318,7 @@ def test_slow_cells_have_fewer_processes(monkeypatch):
     assert [cell.stock for cell in cells[:2]] == [1.0, 1.0] and math.isnan(cells[2].stock)
 
 
+@pytest.mark.slow
 def test_an_error_is_exit_code_2(tmp_path):
     done = command(tmp_path, "--sizes", "9")
     assert (done.returncode, done.stdout) == (2, "")

@@ -251,11 +251,13 @@ def test_what_a_visit_s_cells_share_is_no_release(tmp_path):
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def results(tmp_path):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Results to be read: a step, a second visit, a route that means something else, and a release that failed."""
     logs = logs_of(14, len(SERIES))
     logs[5:, 2] += math.log(1.4)
-    root = write(tmp_path / "results", logs, again=logs_of(15, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
+    root = tmp_path_factory.mktemp("history") / "results"
+    write(root, logs, again=logs_of(15, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
     failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
@@ -268,6 +270,12 @@ def results(tmp_path):
 def build(results, output):
     assert report.main(["--results", str(results), "--output", str(output)]) == 0
     return output / "history" / "box"
+
+
+@pytest.fixture(scope="module")
+def built(results):
+    """The page of ``results``, to be read."""
+    return build(results, results.parent / "reports")
 
 
 def test_page(results, tmp_path, capsys):
@@ -285,17 +293,17 @@ def test_page(results, tmp_path, capsys):
     assert f"torch {version}: route2(a) 1.4" in told.replace("`", "") and str(made.name) in told
 
 
-def test_same_results_same_bytes(results, tmp_path):
-    one, other = build(results, tmp_path / "one"), build(results, tmp_path / "other")
+def test_same_results_same_bytes(results, built, tmp_path):
+    one, other = built, build(results, tmp_path / "other")
     names = sorted(path.name for path in one.iterdir())
     assert names == sorted(path.name for path in other.iterdir())
     assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
-def test_csv_holds_every_point(results, tmp_path):
+def test_csv_holds_every_point(built):
     import pandas as pd
 
-    table = pd.read_csv(build(results, tmp_path / "reports") / "results.csv")
+    table = pd.read_csv(built / "results.csv")
     assert list(table) == [name for names in history_page.COLUMNS for name in names.split(", ")]
     own = table[table["route"] == ROUTES[2]]
     assert list(own["release"].astype(str)) == [toolchain.version for toolchain in SERIES]
