@@ -5,11 +5,11 @@
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
     python scripts/compare.py --run torch-2.12.0 installed
 
-BASE and NEW are toolchain tags or commit hashes with results in reports/results, result files, or results directories
-(of a checkout, of asv, or of one machine) that hold one result file. With --run they are releases by tag, which are
-installed when they are not yet, "installed", or Pythons (an executable or a virtual environment): both are measured
-now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a run and sees
-smaller changes than two runs can show.
+BASE and NEW are toolchains with results in reports/results (by tag, release or commit), result files, or results
+directories (of a checkout, of asv, or of one machine) that hold one result file. With --run they are releases, which
+are installed when they are not yet, "installed", or Pythons (an executable, a program or a virtual environment): both
+are measured now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a
+run and sees smaller changes than two runs can show.
 
 A cell is decided when it is slower, faster, or not changed by more than --equivalence. Where less than --min-decided
 of the cells that could be compared are decided, "nothing slower" would only say that nothing was seen.
@@ -21,27 +21,22 @@ import argparse
 import contextlib
 import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run
-from measuring.engine import RESULTS, ROOT
+from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
+from toolchains import asked
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Settings
     from analysis.results import Results
-
-NOT_RESULTS = ("machine.json", "benchmarks.json")
-ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-SHORTEST_HASH = 4
 
 
 def share(text: str, ends: bool = False) -> float:
@@ -87,155 +82,53 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-# --- what BASE and NEW name ------------------------------------------------------------------------------------------
-
-
-def find(spec: str, machine: str | None) -> Path:
-    """The one result file that ``spec`` names; UserError where it names none, or several."""
-    path = Path(spec)
-    if path.is_file():
-        if path.suffix != ".json" or path.name in NOT_RESULTS:
-            raise UserError(f"{spec} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
-        found = [path]
-    elif path.is_dir():
-        found = _in_directory(path, machine)
-    else:
-        found = _of_toolchain(spec, machine)
-    if len(found) > 1:
-        named = ", ".join(sorted(f"{file.parent.name}/{file.name}" for file in found))
-        raise UserError(f"{spec} has {len(found)} result files ({named}): name one, or restrict by --machine")
-    return found[0]
-
-
-def results_of(file: Path) -> Path:
-    """The results directory that a result file lies in: asv writes benchmarks.json two directories up."""
-    directory = file.absolute().parent.parent
-    if not (directory / "benchmarks.json").is_file():
-        raise UserError(f"{file}: no benchmarks.json in {directory}, so this is no results directory of asv")
-    return directory
-
-
-def _result_files(results: Path, machine: str | None) -> list[Path]:
-    found = sorted(path for path in results.glob(f"{machine or '*'}/*.json") if path.name not in NOT_RESULTS)
-    if not found:
-        raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    return found
-
-
-def _in_directory(path: Path, machine: str | None) -> list[Path]:
-    """Result files of a checkout, of asv's results directory, or of one machine in it."""
-    for results in (path, path / "reports" / "results"):
-        if (results / "benchmarks.json").is_file():
-            return _result_files(results, machine)
-    if (path.absolute().parent / "benchmarks.json").is_file():
-        return _result_files(path.absolute().parent, path.absolute().name)
-    raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
-
-
-def _of_toolchain(spec: str, machine: str | None) -> list[Path]:
-    """Result files of a toolchain by its tag or the beginning of its commit hash."""
-    from analysis.results import read_json, read_runs
-    from toolchains import ledger
-
-    releases = (toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package))
-    release = next((toolchain.commit for toolchain in releases if toolchain.tag == spec), "")
-    found, tags, broken = [], set(), []
-    is_hash = re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},40}}", spec) is not None
-    for path in _result_files(RESULTS, machine):
-        try:
-            tag = next((run["toolchain"]["tag"] for run in reversed(read_runs(path.with_suffix(".jsonl")))), "")
-            short = path.name.split("-")[0]
-            # asv's file name has the first eight letters of the hash
-            right = is_hash and (short.startswith(spec) or spec.startswith(short))
-            if right and len(spec) > len(short):
-                right = str(read_json(path)["commit_hash"]).startswith(spec)
-        except (UserError, KeyError, TypeError):
-            broken.append(path.name)
-            continue
-        tags.add(tag or short)
-        # a plain asv run leaves no run record and so no tag
-        if tag == spec or right or (release and release.startswith(short)):
-            found.append(path)
-    if not found:
-        known = f"there are results of {', '.join(sorted(tags))}" if tags else "none of the results can be read"
-        hint = f"; could not read {', '.join(broken)}" if broken else ""
-        raise UserError(f"{spec} is no file, no directory and no toolchain with results: {known}{hint}")
-    return found
-
-
-def load_side(spec: str, machine: str | None) -> "tuple[Path, Results]":
+def load_side(name: str, machine: str | None) -> "tuple[Path, Results]":
+    """The result file that was named, and what it holds."""
     from analysis.results import load_files
 
-    file = find(spec, machine)
-    return file, load_files(results_of(file), [file])
-
-
-def fresh_of(base: Path, new: Path) -> tuple[Path, Path] | None:
-    """The second stage of an interleaved collection that these files are the first stage of, by where it lies."""
-    from measuring.interleave import FRESH
-
-    checkouts = [results_of(file).parent.parent for file in (base, new)]
-    found = [root.with_name(root.name + FRESH) for root in checkouts]
-    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in found)  # the record is filed last
-    return (found[0], found[1]) if whole else None
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
+    file = asked.result_file(name, RESULTS, machine)
+    return file, load_files(asked.results_of(file), [file])
 
 
 def compare_files(base: str, new: str, machine: str | None, settings: "Settings") -> "Comparison":
     """Load both sides, and fresh processes where --run took some, and compare them."""
     from analysis.comparison import belong_together, compare
     from analysis.history import sessions_in
+    from measuring.interleave import second_stage
 
     (one, first), (other, second) = load_side(base, machine), load_side(new, machine)
     if one.resolve() == other.resolve():
         raise UserError(f"BASE and NEW are the same file, {one}: its A/A needs a second run of that toolchain")
+    places = [asked.results_of(file) for file in (one, other)]
     fresh = None
-    places = fresh_of(one, other)
-    if places:
-        stage = [load_side(str(place), None)[1] for place in places]
+    again = second_stage(*(results.parent.parent for results in places))
+    if again:
+        stage = [load_side(str(checkout), None)[1] for checkout in again]
         fresh = (stage[0], stage[1]) if belong_together(first, second, *stage) else None
     sessions = None
     if one.absolute().parent == other.absolute().parent:
         # files of neither side: one that is broken is no obstacle, and report.py names it
         with contextlib.suppress(UserError):
-            sessions = sessions_in(results_of(one), one.absolute().parent.name)
+            sessions = sessions_in(places[0], one.absolute().parent.name)
     return compare(first, second, settings, fresh, sessions)
 
 
-def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[Path, Path]:
-    """Collect both sides in turns, then fresh processes where it is close; the two checkouts that hold the results."""
+def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
+    """Measure both sides in turns; the two checkouts that hold the results."""
     from analysis.comparison import to_measure_again
     from measuring import interleave
-    from measuring.progress import progress
     from toolchains import installed
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    targets = [interleave.target(spec) for spec in (chosen.base, chosen.new)]
-    started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
-    about = {"id": directory.name, "machine": machine, "profile": chosen.profile, "only": chosen.only or None}
-    about["command"] = command(chosen)
 
-    sides = interleave.prepare(directory, targets)
-    cells = interleave.cells_to_measure(sides[0], machine, chosen.profile, chosen.only)
-    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns")
-    with progress(len(cells) * ROUNDS * 2, "measuring") as show:
-        interleave.collect(sides, cells, ROUNDS, {**about, "stage": 1}, show)
-    comparison = compare_files(str(sides[0].root), str(sides[1].root), None, settings)
-    again, close = to_measure_again(comparison), int(comparison.cells["close"].sum())
-    if again:
-        print(
-            f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
-            f" ({len(again) - close} more are measured with them, to know the noise)"
-        )
-        fresh = interleave.prepare(directory, targets, interleave.FRESH)
-        with progress(len(again) * FRESH_ROUNDS * 2, "measuring again") as show:
-            interleave.collect(fresh, again, FRESH_ROUNDS, {**about, "stage": 2}, show)
-    print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again")
-    return sides[0].root, sides[1].root
+    def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
+        found = compare_files(str(base.root), str(new.root), None, settings)
+        return to_measure_again(found), int(found.cells["close"].sum())
+
+    targets = [asked.target(name) for name in (chosen.base, chosen.new)]
+    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    sides = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
+    return str(sides[0].root), str(sides[1].root)
 
 
 def command(chosen: argparse.Namespace) -> str:
@@ -261,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
-            base, new = (str(path) for path in measure(chosen, settings))
+            base, new = measure(chosen, settings)
         machine = None
     comparison = compare_files(base, new, machine, settings)
 
@@ -272,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif chosen.format == "markdown":
         sys.stdout.write(words.markdown(comparison, chosen.all, command(chosen)))
     else:
-        words.terminal(comparison, chosen.all)
+        words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
         from pages.comparison import figure as comparison_figure
 

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS, ROOT, check_asv
+from measuring.interleave import copy_code
 
-CODE = ("benchmarks", "scripts")
 DESCRIPTION = "benchmarks.json"
 
 
@@ -27,10 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parser(__doc__).parse_args(argv)
     check_asv()
     with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch)
-        shutil.copy(ROOT / "asv.conf.json", copy)
-        for part in CODE:
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        copy = Path(scratch) / "code"
+        copy_code(ROOT, copy)
         command = [sys.executable, "-m", "asv", "run", "--bench", "just-discover"]
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
         if done.returncode:

@@ -15,7 +15,6 @@ work over releases; `git -C .asv/ledger tag` lists their names. The page of the 
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -24,15 +23,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
+import report
 from cli import ONLY, Parser, UserError, run
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
 from measuring.profiles import PROFILES, check_chosen
-from measuring.state import State, held
-from measuring.tracking import Plan, Tracker, coarse_to_fine
-from run import build_pages
-from toolchains import environments, installed, ledger
-from toolchains.ledger import Toolchain
+from measuring.state import held
+from measuring.tracking import HOW, RELEASES, Plan, Tracker, coarse_to_fine
+from toolchains import asked, environments, installed, ledger
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -52,68 +50,30 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in ("rounds", "keep"):
         if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
             raise UserError(f"--{name} takes a whole number from 1")
-    if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
-        raise UserError(f"--since {chosen.since!r} is no version")
+    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
+    chosen.toolchains = asked.releases(chosen.releases, packages, chosen.since)
     return chosen
 
 
-def toolchains(chosen: argparse.Namespace) -> list[Toolchain]:
-    """The toolchains that the command line asks for, history by history, in order of release."""
-    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
-    if chosen.releases is None:
-        found = [toolchain for package in packages for toolchain in ledger.series(package)]
-    else:
-        known = [toolchain for package in packages for toolchain in ledger.history(package)]
-        found = []
-        for name in filter(None, chosen.releases.replace(",", " ").split()):
-            called = [toolchain for toolchain in known if name in (toolchain.tag, toolchain.version)]
-            if len(called) > 1:
-                raise UserError(f"{name} is a release of torch and of numpy: say --history torch or --history numpy")
-            if not called:
-                raise UserError(f"{name} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}")
-            found += called
-        found = [toolchain for toolchain in known if toolchain in found]
-    if chosen.since is not None:
-        least = ledger.parts(chosen.since)
-        found = [toolchain for toolchain in found if ledger.parts(toolchain.version) >= least]
-    if not found:
-        raise UserError("no release is left to measure")
-    return found
-
-
-def planned(chosen: argparse.Namespace, machine: str) -> Plan:
-    """A new plan, or with --resume that of the interrupted run, which other options may repeat but not change."""
-    directory = ROOT / ".asv" / "runs" / machine / "track"
-    profile = PROFILES[chosen.profile or "tracking"]
-    lines = groupby(toolchains(chosen), key=lambda toolchain: toolchain.history)
-    fresh = Plan(
-        directory,
+def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
+    """What the command line asks for, or with --resume what is left of the interrupted run."""
+    name = chosen.profile or "tracking"
+    lines = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
+    plan = Plan(
+        ROOT / ".asv" / "runs" / machine / "track",
         [toolchain.tag for _, line in lines for toolchain in coarse_to_fine(list(line))],
-        chosen.profile or "tracking",
+        name,
         chosen.only,
-        chosen.rounds or profile.rounds,
+        chosen.rounds or PROFILES[name].rounds,
     )
-    found = Plan.load(directory) if chosen.resume else None
-    if found is None:
-        if chosen.resume:
-            print("nothing to resume: a new run")
-        for path in directory.glob("*/"):
-            left = State(path)
-            if not left.publish(RESULTS):  # what is whole is not lost
-                left.finish()
-        fresh.save()
-        return fresh
-    told = [name for name in ("history", "releases", "since") if getattr(chosen, name) is not None]
-    changed = [f"--{name}" for name in told if found.tags != fresh.tags]
-    changed += [
-        f"--{name}"
-        for name in ("profile", "only", "rounds")
-        if getattr(chosen, name) is not None and getattr(chosen, name) != getattr(found, name)
-    ]
-    if changed:
-        raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
-    found.failed = {}  # perhaps it was the network
-    return found
+    if chosen.resume:
+        said = [option for option in (*RELEASES, *HOW) if getattr(chosen, option) is not None]
+        found = plan.resumed(said)
+        if found:
+            return found
+        print("nothing to resume: a new run")
+    plan.begin()
+    return plan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -128,7 +88,7 @@ def track(chosen: argparse.Namespace, machine: str) -> int:
     """Carry out what is planned; the exit code."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    plan = planned(chosen, machine)
+    plan = plan_of(chosen, machine)
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
     check_machine(RESULTS / machine)
@@ -143,7 +103,7 @@ def track(chosen: argparse.Namespace, machine: str) -> int:
         print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py --resume goes on")
         raise
     if plan.finished and not chosen.no_report:
-        build_pages(machine)
+        report.after_run(machine)
     for tag, reason in plan.failed.items():
         print(cli.line(f"{tag} has no results: {reason}"))
     if plan.failed:

@@ -111,8 +111,17 @@ def export(root, into):
     return Path(into)
 
 
-# Fixtures that start asv, make environments or fork a process a case: what uses them is not in make test-fast
-SLOW = {"checkout", "home", "isolated", "measured", "project"}
+def build(results, output, *arguments):
+    """Have report.py build the pages; the directory of the machine's."""
+    import report
+
+    assert report.main(["--results", str(results), "--output", str(output), *arguments]) == 0
+    return output / "box"
+
+
+# Fixtures that start asv or torch in processes of their own, make environments or simulate a whole check of the timing:
+# what uses them is not in make test-fast
+SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "settings", "sides"}
 
 
 def pytest_collection_modifyitems(items):
@@ -159,3 +168,39 @@ def isolated(tmp_path_factory):
     yield call
     server.stdin.close()
     server.wait(30)
+
+
+@pytest.fixture
+def called(tmp_path, monkeypatch, capsys):
+    """Call a verb as a program is, but in this process: its exit code, what it printed, what it complained about.
+
+    Imports cost a program seconds; tests/test_cli.py starts every verb as one.
+    """
+    import cli
+
+    def call(verb, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [f"{verb.__name__}.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.run(verb.main)
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def rich_results(tmp_path):
+    """Results with something for every section of a machine's page."""
+    import resultfiles
+
+    return resultfiles.rich(tmp_path / "results")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """BASE and NEW: one alias cell slower, one copy cell faster, the rest as it was."""
+    from sides import ROUTES, cells, write
+
+    change = {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 0.7}
+    return write(tmp_path / "base", cells(0)), write(tmp_path / "new", cells(1, change))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import families
 
+KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_number", "samples"]
 SAMPLES = 4  # a process
 DESCRIBED = json.loads(
@@ -32,6 +33,12 @@ def contract(expression, memory, direction="numpy→torch", **promises):
         "families": [],
     }
     return {**plain, "expression": expression, "direction": direction, "memory": memory, **promises}
+
+
+FROM_NUMPY = contract("torch.from_numpy(a)", "alias")
+AS_TENSOR = contract("torch.as_tensor(a)", "alias")
+CLONE = contract("torch.from_numpy(a).clone()", "copy")
+TENSOR = contract("torch.tensor(a)", "copy")
 
 
 @dataclass
@@ -197,3 +204,89 @@ def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", 
     path = root / machine / f"{commit[:8]}-toolchain-py3.11.ndjson"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def rich(root):
+    """A results directory of every family, both directions, ties, a failed and a skipped cell."""
+    sizes = (8, MIB, 16 * MIB)
+    copies = {
+        (c["expression"], n): around(1e-6 + n / 4e10 * (i + 1)) for i, c in enumerate((CLONE, TENSOR)) for n in sizes
+    }
+    aliases = {
+        (c["expression"], n): around(4e-7 * (i + 1)) for i, c in enumerate((FROM_NUMPY, AS_TENSOR)) for n in sizes
+    }
+    to_torch = [FROM_NUMPY, AS_TENSOR, CLONE, TENSOR]
+    more = {("torch.from_numpy(a)", "int64", MIB): around(4e-7), ("torch.tensor(a)", "int64", MIB): None}
+    times = {(route, "float32", n): value for (route, n), value in {**aliases, **copies}.items()} | more
+    to_numpy = [contract("t.numpy()", "alias", "torch→numpy", inputs={"requires grad": "RuntimeError"})]
+    grads = [contract("t.detach().numpy()", "alias", "torch→numpy", inputs={"requires grad": "detaches"})]
+    casts = [
+        contract(f"torch.from_numpy(a).{how}", "copy", casts_to="float32") for how in ("float()", "to(torch.float32)")
+    ]
+    lists = [contract("torch.tensor(arrays)", "copy", per_element=True), contract("torch.stack(arrays)", "copy")]
+    routes = {"route": ["torch.from_numpy(a)", "torch.tensor(a)"]}
+    grid = {(r, n): around(1e-6 + n / 1e10) for r in routes["route"] for n in sizes}
+    benches = [
+        conversion(times, to_torch, dtypes=("float32", "int64")),
+        conversion({("t.numpy()", n): around(5e-7) for n in sizes}, to_numpy, "TorchToNumpy"),
+        conversion({("t.detach().numpy()", n): around(7e-7) for n in sizes[:2]}, grads, "RequiresGradToNumpy"),
+        memcpy({n: around(2e-7 + n / 5e10) for n in sizes}),
+        Bench("limits.Floor.timeit_floor", {"statement": ["empty statement"]}, {("empty statement",): around(4e-9)}),
+        Bench(
+            "casting.NumpyToFloat32.timeit_convert",
+            {"route": [c["expression"] for c in casts], "dtype": ["float64", "uint8"], "nbytes": [MIB]},
+            {
+                (c["expression"], d, MIB): around(1e-5 * (i + 1))
+                for i, c in enumerate(casts)
+                for d in ("float64", "uint8")
+            },
+            casts,
+        ),
+        Bench(
+            "batches.ArraysToTensor.timeit_convert",
+            {"route": [c["expression"] for c in lists], "nbytes": list(sizes[1:])},
+            {(c["expression"], n): around(n / 1e10 / (50 if i else 1)) for i, c in enumerate(lists) for n in sizes[1:]},
+            lists,
+        ),
+        Bench(
+            "layout.NumpyToTorch.timeit_convert",
+            routes | {"layout": ["contiguous", "0-d"], "nbytes": [8, MIB]},
+            {(r, "contiguous", MIB): around(1e-6) for r in routes["route"]}
+            | {(r, "0-d", 8): around(9e-7) for r in routes["route"]}
+            | {(r, "0-d", MIB): SKIPPED for r in routes["route"]},
+            [FROM_NUMPY, TENSOR],
+        ),
+        Bench("cold.NumpyToTorch.timeit_convert", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
+        Bench(
+            "threads.NumpyToTorch.timeit_convert",
+            {"route": ["torch.tensor(a)"], "threads": ["one", "all"], "nbytes": [MIB]},
+            {("torch.tensor(a)", "one", MIB): around(2e-5), ("torch.tensor(a)", "all", MIB): around(1e-5)},
+            [TENSOR],
+        ),
+        Bench(
+            "footprint.NumpyToTorch.track_bytes",
+            routes | {"nbytes": [MIB]},
+            {("torch.from_numpy(a)", MIB): 0, ("torch.tensor(a)", MIB): MIB},
+            unit="bytes",
+        ),
+        Bench(
+            "footprint.NumpyToTorch.track_page_faults",
+            routes | {"nbytes": [MIB]},
+            {("torch.from_numpy(a)", MIB): 0.125, ("torch.tensor(a)", MIB): 256.0},
+            unit="pages",
+        ),
+        Bench(
+            "semantics.NumpyToTorch.track_alias",
+            routes | {"dtype": ["float32"]},
+            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 0},
+            unit="1: shares memory",
+        ),
+        Bench(
+            "semantics.NumpyToTorch.track_dtype",
+            routes | {"dtype": ["float32"]},
+            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 1},
+            unit="place in bool float32",
+        ),
+        Bench("novel.Family.timeit_anything", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
+    ]
+    return write(root, benches)

@@ -149,6 +149,7 @@ print(json.dumps({benchmark.name: benchmark.params for benchmark in disc_benchma
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("torch_version", "numpy_version"), [("1.13.1", "1.23.5"), ("2.99.0.dev20300101+cu999", "3.1.0")]
 )
@@ -198,6 +199,7 @@ def test_scripts_import_neither_torch_nor_benchmarks(path):
     assert not {name.split(".")[0] for name in imported(path)} & {"torch", "benchmarks", "asv_runner"}
 
 
+@pytest.mark.slow
 def test_a_report_needs_no_torch(tmp_path):
     modules = [
         path.relative_to(ROOT / "scripts").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
@@ -255,6 +257,7 @@ print(json.dumps(facts))
 """
 
 
+@pytest.mark.slow
 def test_import_and_discovery_touch_nothing(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", HYGIENE, str(ROOT / "benchmarks")],

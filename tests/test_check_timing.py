@@ -318,12 +318,14 @@ def test_slow_cells_have_fewer_processes(monkeypatch):
     assert [cell.stock for cell in cells[:2]] == [1.0, 1.0] and math.isnan(cells[2].stock)
 
 
+@pytest.mark.slow
 def test_an_error_is_exit_code_2(tmp_path):
     done = command(tmp_path, "--sizes", "9")
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_on_this_machine(tmp_path):
     """One cell, really: no bias is found in an honest suite, be the machine calm or not."""
     done = command(tmp_path, "--only", "'t.numpy()'", "--sizes", "8", "--processes", "2", "--json", "check.json")

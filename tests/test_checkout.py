@@ -40,6 +40,20 @@ def test_ci_runs_the_commands_of_the_readme_in_its_order():
     assert readme.index("$ make bench\n") < readme.index("`make test`")
 
 
+def test_the_citation_names_the_newest_version():
+    """Keys of CFF 1.2.0 at the left margin; the license's holders are its authors."""
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = dict(re.findall(r"^([a-z-]+): *(.*)$", text, re.MULTILINE))
+    assert {"cff-version", "message", "title", "authors"} <= set(cited) and cited["cff-version"] == "1.2.0"
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", changes, re.MULTILINE)
+    assert (cited["version"], cited["date-released"]) == versions[0]
+    assert versions == sorted(versions, key=lambda one: [int(part) for part in one[0].split(".")], reverse=True)
+    license = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    (author,) = re.findall(r"^  - name: (.+)$", text, re.MULTILINE)
+    assert license.startswith(cited["license"]) and author.lower() in license.lower() and cited["title"] in license
+
+
 def test_the_committed_description_is_what_asv_finds(committed, checkout):
     """Results are read by benchmarks.json: where it lags behind, a page misses benchmarks, and `make bench` changes it.
 

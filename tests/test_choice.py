@@ -310,6 +310,7 @@ def made_up(route, size, evidence):
     return Cell("", "", parameters, {}, **figures, order=route, evidence=evidence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sd", "disagree", "loss"), [(0.006, 0.06, 0.02), (0.02, 0.12, 0.03), (0.06, 0.25, 0.05)])
 def test_the_same_run_measured_twice_gives_the_same_advice(sd, disagree, loss):
     """Routes 0 to 30 % apart, the same at all sizes, so that every crossover is invented; four processes of sd.
@@ -332,6 +333,7 @@ def test_the_same_run_measured_twice_gives_the_same_advice(sd, disagree, loss):
     assert invented == 0
 
 
+@pytest.mark.slow
 def test_two_runs_find_the_same_crossovers():
     """One route is 30 % faster up to the middle size and 30 % slower beyond: both runs say so, at the same sizes."""
     rng = np.random.default_rng(4)

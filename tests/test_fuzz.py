@@ -30,7 +30,7 @@ from cli import LONGEST, UserError, harmless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from pages import show
+from pages import build, show
 from records import calm
 from resultfiles import contract, conversion
 from test_hostile import WORDS, shown
@@ -122,7 +122,7 @@ def read_or_refused(root, output=None):
     """Load it, and build its page there; an error that a person can mend is a UserError."""
     try:
         load(root)
-        for _, page in report.build(root, "box", output) if output else ():
+        for _, page in build.build(root, "box", output) if output else ():
             assert shown(page.with_name("README.md").read_text(encoding="utf-8"))
     except UserError as error:
         told = str(error)
@@ -252,10 +252,10 @@ def place(tmp_path_factory):
         patched.setattr(compare, "RESULTS", root / "base")
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")
-        patched.setattr(report, "build", lambda found, machine, output: load(found, machine) and ())
+        patched.setattr(build, "build", lambda found, machine, output: load(found, machine) and ())
         patched.setattr(run, "check_ready", begin)
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(track, "track", lambda chosen, machine: len(track.toolchains(chosen)) * 0)
+        patched.setattr(track, "track", lambda chosen, machine: 0)
         patched.setattr(track, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(check_compare, "write", begin)

@@ -251,11 +251,13 @@ def test_what_a_visit_s_cells_share_is_no_release(tmp_path):
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def results(tmp_path):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Results to be read: a step, a second visit, a route that means something else, and a release that failed."""
     logs = logs_of(14, len(SERIES))
     logs[5:, 2] += math.log(1.4)
-    root = write(tmp_path / "results", logs, again=logs_of(15, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
+    root = tmp_path_factory.mktemp("history") / "results"
+    write(root, logs, again=logs_of(15, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
     failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
@@ -268,6 +270,12 @@ def results(tmp_path):
 def build(results, output):
     assert report.main(["--results", str(results), "--output", str(output)]) == 0
     return output / "history" / "box"
+
+
+@pytest.fixture(scope="module")
+def built(results):
+    """The page of ``results``, to be read."""
+    return build(results, results.parent / "reports")
 
 
 def test_page(results, tmp_path, capsys):
@@ -285,17 +293,17 @@ def test_page(results, tmp_path, capsys):
     assert f"torch {version}: route2(a) 1.4" in told.replace("`", "") and str(made.name) in told
 
 
-def test_same_results_same_bytes(results, tmp_path):
-    one, other = build(results, tmp_path / "one"), build(results, tmp_path / "other")
+def test_same_results_same_bytes(results, built, tmp_path):
+    one, other = built, build(results, tmp_path / "other")
     names = sorted(path.name for path in one.iterdir())
     assert names == sorted(path.name for path in other.iterdir())
     assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
-def test_csv_holds_every_point(results, tmp_path):
+def test_csv_holds_every_point(built):
     import pandas as pd
 
-    table = pd.read_csv(build(results, tmp_path / "reports") / "results.csv")
+    table = pd.read_csv(built / "results.csv")
     before, after = (list(history_page.COLUMNS)[place] for place in (0, -1))
     assert list(table)[:3] == before.split(", ") and list(table)[-2:] == after.split(", ")
     assert {"benchmark", "route", "dtype", "nbytes"} <= set(table)
@@ -330,6 +338,7 @@ def test_head_names_the_releases_that_changed_the_most(tmp_path):
     assert one.startswith(f"torch {SERIES[9].version}: `route7(a)` 1.8") and "× slower at 4 KiB, float32" in one
 
 
+@pytest.mark.slow
 def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path):
     """What nobody can rebuild is a mere claim. Figures are only to be there: matplotlib decides on their bytes."""
     reports = committed / "reports"
@@ -342,6 +351,7 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
     assert len(texts) >= 5 and not different, "make report, and git add reports"
 
 
+@pytest.mark.slow
 def test_committed_histories_are_complete(committed):
     """At least twelve torch and six numpy releases, four processes a cell, the machine's drift known."""
     loaded = load(committed / "reports" / "results", "amd-epyc-2-core-vm")

@@ -18,7 +18,7 @@ import test_history
 from analysis.results import load
 from cli import LONGEST, harmless, line
 from markdown_it import MarkdownIt
-from pages import show
+from pages import build, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 PLAIN = "word"
@@ -193,7 +193,7 @@ def plain(tmp_path_factory):
     """The page that says PLAIN."""
     root = tmp_path_factory.mktemp("plain")
     write(root / "results", PLAIN)
-    for _ in report.build(root / "results", "box", root / "out"):
+    for _ in build.build(root / "results", "box", root / "out"):
         pass
     return root / "out" / "box"
 
@@ -236,7 +236,7 @@ def test_index_of_histories(name, tmp_path):
     for machine in ("other", name):
         (tmp_path / "history" / machine).mkdir(parents=True)
         (tmp_path / "history" / machine / "index.html").touch()
-    report.index(tmp_path)
+    build.index(tmp_path)
     blocks, links, tags = parsed((tmp_path / "history" / "README.md").read_text())
     assert blocks.count("list_item_open") == 2 and not tags
     places = [tmp_path / "history" / unquote(link) for link in links]
@@ -259,13 +259,19 @@ def history(root, word, machine):
     return root
 
 
+@pytest.fixture(scope="module")
+def plain_history(tmp_path_factory):
+    """The directories of the pages of a history that say PLAIN."""
+    root = tmp_path_factory.mktemp("plain-history")
+    return [page.parent for _, page in build.build(history(root / "results", PLAIN, PLAIN), PLAIN, root / "out")]
+
+
 @pytest.mark.parametrize("word", [ALL, "\x1b[31m\n"], ids=["all", "control"])
-def test_a_history_shows_words_of_files_and_obeys_none(word, tmp_path, capsys):
+def test_a_history_shows_words_of_files_and_obeys_none(word, plain_history, tmp_path, capsys):
     machine = "a|`b` ](x)"
     pages, printed = built(history(tmp_path / "results", word, machine), tmp_path / "out", capsys)
-    others, _ = built(history(tmp_path / "plain", PLAIN, PLAIN), tmp_path / "plain-out", capsys)
-    assert shown(printed.out) and not printed.err and len(pages) == len(others) == 2
-    for page, other in zip(pages, others):
+    assert shown(printed.out) and not printed.err and len(pages) == len(plain_history) == 2
+    for page, other in zip(pages, plain_history):
         text, usual = ((path / "README.md").read_text() for path in (page, other))
         harmless_markdown(text, usual.replace(f"/{PLAIN}/", f"/{quote(machine)}/"), word.isprintable())
         assert [xml.fromstring(path.read_text()) for path in page.glob("*.svg")]

@@ -15,6 +15,7 @@ import pytest
 import run as verb
 from analysis.results import load
 from conftest import Checkout, environment
+from measuring.machine import check_machine
 from measuring.record import SILENT
 from measuring.state import State, held
 from records import calm
@@ -252,12 +253,12 @@ def test_results_of_another_machine_are_not_mixed_with(change, tmp_path):
     mine = {"machine": "box", "cpu": verb.installed.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
     known = tmp_path / "box" / "machine.json"
     known.parent.mkdir()
-    verb.check_machine(known.parent)  # none yet
+    check_machine(known.parent)  # none yet
     known.write_text(json.dumps(mine), encoding="utf-8")
-    verb.check_machine(known.parent)
+    check_machine(known.parent)
     known.write_text(json.dumps({**mine, **change}), encoding="utf-8")
-    with pytest.raises(verb.UserError, match="another machine .*--machine"):
-        verb.check_machine(known.parent)
+    with pytest.raises(cli.UserError, match="another machine .*--machine"):
+        check_machine(known.parent)
 
 
 def test_a_quick_look_adds_to_a_whole_run(checkout):

@@ -62,6 +62,7 @@ def stopped_at(event, directory, results):
     return code == 9
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_stopped_anywhere(tmp_path):
     """At every change that the run makes to a file: its record, its log and asv's results tell of the same rounds."""

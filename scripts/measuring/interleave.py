@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ import cli
 from cli import UserError, matcher
 from records import calm
 from toolchains import environments, installed, ledger
+from toolchains.asked import Target
 
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, register
 from measuring.machine import settings
 from measuring.profiles import PROFILES, exactly
 from measuring.profiles import cells as cells_in
+from measuring.progress import progress
 from measuring.record import file_record, new_record, summary
 from measuring.rounds import cells_of, take_round
 from measuring.session import apart, last_words
@@ -36,8 +39,7 @@ from measuring.state import State
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 FRESH = "-fresh"
 SIDES = ("base", "new")
-INSTALLED = "installed"
-SHORTEST_HASH = 4
+ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
 ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not calm on both sides end then
 
@@ -48,7 +50,7 @@ class Side:
 
     name: str
     root: Path
-    target: "Target"
+    target: Target
 
     @property
     def results(self) -> Path:
@@ -65,38 +67,6 @@ class Side:
         for line in said:
             print(cli.line(f"{self.name}: {line}"), flush=True)
         return json.loads(answer)
-
-
-@dataclass(frozen=True)
-class Target:
-    """python: runs asv. commit: of the release in the histories that asv installs and measures; "": python's own."""
-
-    python: Path
-    commit: str = ""
-
-
-def target(spec: str) -> Target:
-    """What ``spec`` names: "installed" (what this Python has), a Python executable, the directory of a virtual
-    environment, or a release of the histories by its tag or commit.
-
-    Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
-    """
-    if spec == INSTALLED:
-        return Target(Path(sys.executable))
-    path = Path(spec).expanduser().absolute()
-    places = [path / "bin" / "python", path / "Scripts" / "python.exe"] if path.is_dir() else [path]
-    for place in places:
-        if place.is_file() and os.access(place, os.X_OK):
-            return Target(place)
-
-    for package in ledger.PACKAGES:
-        for toolchain in ledger.history(package):
-            if spec == toolchain.tag or (len(spec) >= SHORTEST_HASH and toolchain.commit.startswith(spec)):
-                return Target(Path(sys.executable), toolchain.commit)
-    raise UserError(
-        f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual environment that has torch, "
-        f"numpy and asv; {spec} is none of them"
-    )
 
 
 def copy_code(source: Path, root: Path) -> None:
@@ -179,6 +149,47 @@ def collect(
             take(number, which, [cell for cell in cells if cell in lacking])
     for side in sides:
         side.ask(do="finish", side=side.name, **about)
+
+
+def measure(
+    targets: Sequence[Target],
+    machine: str,
+    profile: str,
+    only: str,
+    command: str,
+    again: Callable[[Side, Side], tuple[Sequence[str], int]],
+) -> tuple[Side, Side]:
+    """Both sides in turns, then fresh processes where it is close; the sides as the first stage left them.
+
+    command  that asked for it, for the run records
+    again    takes those sides: the cells to measure again, and how many of them are close; the rest tell the noise
+    """
+    started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
+    directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
+    about = {"id": directory.name, "machine": machine, "profile": profile, "only": only or None, "command": command}
+    sides = prepare(directory, targets)
+    cells = cells_to_measure(sides[0], machine, profile, only)
+    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns")
+    with progress(len(cells) * ROUNDS * 2, "measuring") as show:
+        collect(sides, cells, ROUNDS, {**about, "stage": 1}, show)
+    more, close = again(*sides)
+    if more:
+        print(
+            f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
+            f" ({len(more) - close} more are measured with them, to know the noise)"
+        )
+        fresh = prepare(directory, targets, FRESH)
+        with progress(len(more) * FRESH_ROUNDS * 2, "measuring again") as show:
+            collect(fresh, more, FRESH_ROUNDS, {**about, "stage": 2}, show)
+    print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again")
+    return sides
+
+
+def second_stage(base: Path, new: Path) -> tuple[Path, Path] | None:
+    """The copies of the second stage of those of the first, by where they lie; None where they were no such."""
+    found = [root.with_name(root.name + FRESH) for root in (base, new)]
+    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in found)  # the record is filed last
+    return (found[0], found[1]) if whole else None
 
 
 # --- what a side's own Python does -----------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli import UserError, matcher
-from toolchains import installed
+from toolchains import asked
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
 
@@ -203,8 +202,5 @@ def check_chosen(profile: str | None, machine: str | None, only: str | None) -> 
     """UserError unless --profile, --machine and --only, where given, can be used: the same in every verb."""
     if profile is not None and profile not in PROFILES:
         raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
-    if machine is not None and not NAME.fullmatch(machine):
-        raise UserError(f"--machine {machine!r}: use letters, digits, dot, dash and underscore")
-    if machine in installed.TAKEN:
-        raise UserError(f"--machine {machine!r}: reports/{machine} is taken, choose another name")
+    asked.check_machine(machine)
     matcher(only)

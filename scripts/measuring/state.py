@@ -129,6 +129,16 @@ class State:
             self.directory.rmdir()  # unless other runs lie below it
 
 
+def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:
+    """UserError where --resume comes with options that the interrupted run had not.
+
+    options  option -> what is asked now, None where it is not said, and what was asked then
+    """
+    changed = [name for name, (now, then) in options.items() if now is not None and now != then]
+    if changed:
+        raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
+
+
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
     """Nobody else measures into ``directory`` meanwhile; UserError says who does."""

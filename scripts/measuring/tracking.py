@@ -5,7 +5,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,11 @@ from .progress import Show, progress
 from .record import file_record, how_calm, new_record, record_file
 from .rounds import Cells, cells_of, take_rounds
 from .session import apart
-from .state import State
+from .state import State, check_same
+
+# Options of track.py that a plan is made of
+RELEASES = ("history", "releases", "since")  # those that choose its toolchains
+HOW = ("profile", "only", "rounds")
 
 
 def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
@@ -66,6 +70,27 @@ class Plan:
     def finish(self) -> None:
         self.path.unlink(missing_ok=True)
 
+    def begin(self) -> None:
+        """Keep this plan in place of an interrupted one, of whose toolchains those that are whole are filed."""
+        for path in self.directory.glob("*/"):
+            left = State(path)
+            if not left.publish(RESULTS):
+                left.finish()
+        self.save()
+
+    def resumed(self, said: Collection[str]) -> "Plan | None":
+        """The plan of the interrupted run, None where there is none. UserError where that is another than this one by
+        the options that were ``said``, which may repeat what it was asked but not change it.
+        """
+        found = Plan.load(self.directory)
+        if found is None:
+            return None
+        then: dict[str, tuple[Any, Any]] = {option: (self.tags, found.tags) for option in RELEASES}
+        then |= {option: (getattr(self, option), getattr(found, option)) for option in HOW}
+        check_same({f"--{option}": both for option, both in then.items() if option in said})
+        found.failed = {}  # perhaps it was the network
+        return found
+
     @property
     def reference(self) -> str:
         """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
@@ -81,7 +106,7 @@ class Tracker:
 
     def __init__(self, plan: Plan, machine: str, keep: int) -> None:
         self.plan, self.machine, self.keep = plan, machine, keep
-        self.known = {toolchain.tag: toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+        self.known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
         self.here = installed.here()
         self.benchmarks: dict[str, Any] = {}
         self.show: Show

@@ -1,0 +1,84 @@
+"""The installed toolchain measured: a profile's rounds, each kept when it is done, and filed when all are."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cli import UserError, line
+from toolchains import installed
+from toolchains.ledger import Toolchain
+
+from .engine import RESULTS, ROOT, check_asv, discover, register
+from .machine import check_machine
+from .profiles import PROFILES
+from .progress import duration, progress
+from .record import file_record, how_calm, new_record, record_file
+from .rounds import budget, cells_of, take_rounds
+from .state import State, check_same
+
+DEFAULT = "quick"  # profile
+
+
+def check_ready() -> Toolchain:
+    """The installed toolchain; UserError where something that timing needs is missing or of another version."""
+    try:
+        toolchain = installed.toolchain()
+    except ModuleNotFoundError as missing:
+        raise UserError(f"{missing}: `make bench` installs everything") from None
+    check_asv()
+    return toolchain
+
+
+def check_resumed(record: Mapping[str, Any], toolchain: Toolchain, asked: Mapping[str, Any]) -> None:
+    """UserError where another run is asked for than the interrupted one; see ``measure``."""
+    if record["toolchain"]["tag"] != toolchain.tag:
+        raise UserError(f"the interrupted run was on {record['toolchain']['tag']}: --resume there, or run anew")
+    known = {"profile": "profile", "only": "only", "rounds": "planned"}
+    check_same({f"--{name}": (asked[name], record[key]) for name, key in known.items()})
+
+
+def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume: bool) -> Path:
+    """Run the profile's rounds; the run record that lies beside asv's result file.
+
+    asked   profile, only, rounds: None where nothing is said
+    resume  go on with the interrupted run of this machine, where there is one
+    """
+    filed = record_file(machine, toolchain.commit)
+    check_machine(RESULTS / machine)
+    state = State(ROOT / ".asv" / "runs" / machine)
+    if state.publish(RESULTS):
+        print("the interrupted run was whole; its results are filed now")
+        if resume:
+            return filed
+    record = state.load() if resume else None
+    if record:
+        check_resumed(record, toolchain, asked)
+    elif resume:
+        print("nothing to resume: a new run")
+    register(machine)
+    benchmarks = discover(machine)
+    if not record:
+        name = asked["profile"] or DEFAULT
+        rounds = asked["rounds"] or PROFILES[name].rounds
+        record = new_record(name, asked["only"], machine, toolchain, sys.executable, rounds)
+        state.start(record, [filed.with_suffix(".json")])
+    rounds, profile = record["planned"], record["profile"]
+    cells = cells_of(PROFILES[profile], benchmarks, record["only"], profile, record["settings"]["device"])
+    load = record["conditions"]["load_average"]
+    if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
+        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
+    if cells.unavailable:
+        why = record["settings"]["no_device"]
+        print(line(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {why}"))
+    print(
+        f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes, "
+        f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
+        "is busy"
+    )
+    with progress(cells.processes * rounds, "measuring") as show:
+        take_rounds(record, state, cells, rounds, show)
+    path = file_record(record, toolchain.commit, state)
+    waited = f"{record['waited']:.0f} of them waiting for calm"
+    print(f"{record['samples']} samples in {record['seconds']:.0f} s, {waited}; {how_calm(record)}")
+    return path

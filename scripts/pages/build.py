@@ -1,0 +1,101 @@
+"""The pages of a machine, built from its results and written, and what is said of them on a terminal."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from analysis import history
+from analysis.results import Results, load
+from cli import line, put
+
+from pages.history import page as history_page
+from pages.history.page import HistoryPage
+
+from . import show
+from .head import Page, page_of
+from .page import write
+from .spreadsheet import csv_of
+
+HISTORY = "history"  # beside the directories of machines
+
+
+def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | HistoryPage, Path]]:
+    """Build and write the page of one machine, and that of its histories where it has any."""
+    everything = load(results, machine)
+    histories = history_page.histories_of(everything)
+    loaded, before, others = latest(everything, history.files(everything) if histories else ())
+    csv = csv_of(loaded)
+    links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
+    page = page_of(loaded, before, machine, others, csv, links)
+    yield page, write(output / machine, "page", page, csv)
+    if histories:
+        csv = history_page.csv_of(histories)
+        own = history_page.page_of(everything, histories, csv)
+        yield own, write(output / HISTORY / machine, "history", own, csv)
+
+
+def index(output: Path) -> None:
+    """Name the machines that have a page of their histories, for whoever opens the directory."""
+    names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
+    places = [(show.to_markdown(name), quote(name)) for name in names]
+    lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]
+    if names:
+        title = "# What releases of torch and numpy changed, by machine"
+        put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))
+
+
+def of_file(results: Results, file: str) -> Results:
+    """What one result file holds."""
+    tables = {name: getattr(results, name) for name in ("processes", "values", "missing")}
+    kept: dict[str, Any] = {name: table[table["file"] == file] for name, table in tables.items()}
+    kept["unknown"] = {key: figures for key, figures in results.unknown.items() if key[0] == file}
+    return replace(results, runs=[record for record in results.runs if record["file"] == file], **kept)
+
+
+def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
+    """The results of the file that was run most recently, of the one before it, and the toolchains of all others but
+    those of the files ``elsewhere``, which have a page of their own."""
+    found: dict[str, str] = {}
+    for table in (results.processes, results.values, results.missing):
+        found.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
+    whole = [record for record in results.runs if record["file"] in found and not record.get("failed")]
+    # a history's last run is its first toolchain again: the page is about what was measured for its own sake
+    chosen = [record for record in whole if record.get("profile") != "tracking"] or whole
+    recorded = list(dict.fromkeys(record["file"] for record in reversed(chosen))) or list(found)[::-1]
+    others = [toolchain for name, toolchain in found.items() if name != recorded[0] and name not in elsewhere]
+    before = of_file(results, recorded[1]) if len(recorded) > 1 else None
+    return of_file(results, recorded[0]), before, others
+
+
+def tell(page: Page | HistoryPage, path: Path) -> None:
+    """Print what a page's boxes say and where the page is; with colours where rich can be imported."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        for parts in _told(page):
+            print("".join(part for part, _ in parts))
+        print(line(str(path)))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for parts in _told(page):
+        console.print(Text.assemble(*parts))
+    console.print(Text(line(str(path)), style="underline"))
+
+
+def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
+    """Lines of the terminal, as (text, style of rich)."""
+    yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
+    for warning in page.warnings:
+        yield [(show.to_plain(warning), "yellow")]
+    boxes = page.boxes if isinstance(page, HistoryPage) else [*page.answers, *page.transfers]
+    for answer in boxes:
+        yield [("", "")]
+        yield [(answer.title, "bold")]
+        for words in answer.lines:
+            yield [("  ", ""), *((part, "cyan" if isinstance(part, show.Code) else "") for part in words)]
+        for words in answer.notes:
+            yield [("  - ", "dim"), *((part, "cyan" if isinstance(part, show.Code) else "dim") for part in words)]
+    yield [("", "")]

@@ -1,0 +1,47 @@
+"""Two sides to compare, made up: what each took of a dozen sizes by two routes, and what is said of them."""
+
+from pathlib import Path
+
+import numpy as np
+import resultfiles
+from analysis import comparison
+from analysis.comparison import Settings
+from analysis.results import load
+
+SIZES = [2**k for k in range(12)]
+ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]
+CONTRACTS = [resultfiles.contract(ROUTES[0], "alias"), resultfiles.contract(ROUTES[1], "copy")]
+RESULT = "box/c0ffee00-toolchain-py3.11.json"
+RECORD = "box/c0ffee00-toolchain-py3.11.jsonl"
+NOISE = 0.3  # sd of log time: a cell decides nothing
+
+
+def cells(seed, change=None, processes=4, sd=0.005):
+    """(route, nbytes) -> seconds of each process; ``change`` multiplies those of some cells."""
+    rng = np.random.default_rng(seed)
+    every = [(route, nbytes) for route in ROUTES for nbytes in SIZES]
+    times = {cell: list(1e-6 * np.exp(rng.normal(0, sd, processes))) for cell in every}
+    for cell, factor in (change or {}).items():
+        times[cell] = [second * factor for second in times[cell]]
+    return times
+
+
+def write(root, times, **how):
+    """A results directory of one conversion benchmark; its path as text."""
+    benches = [resultfiles.conversion(times, CONTRACTS)]
+    changes = how.pop("record", {})
+    if "records" not in how:
+        how["records"] = [resultfiles.record(benches, machine=how.get("machine", "box"), **changes)]
+    return str(resultfiles.write(Path(root), benches, **how))
+
+
+def together(side, stage=1, rounds=4):
+    return {"rounds": rounds, "interleaved": {"id": "1", "stage": stage, "side": side}}
+
+
+def compared(base, new, **how):
+    return comparison.compare(load(Path(base)), load(Path(new)), Settings(**how))
+
+
+def verdicts(found):
+    return {(row["route"], row["nbytes"]): row["verdict"] for row in found.cells.to_dict("records")}

@@ -1,0 +1,188 @@
+"""What is recommended: the fastest safe route, ties, crossovers, hazards, and what shares memory."""
+
+import csv
+import io
+
+import pytest
+import resultfiles
+from analysis import answers, comparison
+from analysis.cells import cells_of
+from analysis.results import load
+from analysis.semantics import Semantics
+from pages import show, spreadsheet, tables
+from pages.advice import advice, title
+from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
+
+
+def answers_to(tmp_path, *benches):
+    return answers.answers(cells_of(load(resultfiles.write(tmp_path, benches))))
+
+
+def only(found):
+    assert len(found) == 1
+    return found[0]
+
+
+def text(answer):
+    said = advice(answer)
+    return "\n".join(show.to_plain(line) for line in (*said.lines, *said.notes))
+
+
+def test_the_fastest_route_is_recommended(tmp_path):
+    times = {("torch.from_numpy(a)", 8): around(4e-7), ("torch.as_tensor(a)", 8): around(9e-7)}
+    found = only(answers_to(tmp_path, conversion(times, [AS_TENSOR, FROM_NUMPY])))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+    assert "Slowest: `torch.as_tensor(a)`, 900 ns at 8 B, 2.25× the time" in text(found)
+    assert "any size" not in text(found)
+
+
+@pytest.mark.parametrize("other, same", [(1.04, True), (1.07, False)])
+def test_close_medians_tie_and_the_catalogue_decides(tmp_path, other, same):
+    times = {("torch.from_numpy(a)", 8): around(other * 1e-6), ("torch.as_tensor(a)", 8): around(1e-6)}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY, AS_TENSOR])))
+    choice = found.choices[8]
+    assert choice.cell.route == ("torch.from_numpy(a)" if same else "torch.as_tensor(a)")
+    assert [cell.route for cell in choice.ties] == (["torch.as_tensor(a)"] if same else [])
+    assert ("Tie" in text(found)) == same
+
+
+def test_overlapping_processes_tie(tmp_path):
+    times = {("torch.from_numpy(a)", 8): [1.0e-6, 1.6e-6], ("torch.as_tensor(a)", 8): [0.9e-6, 1.1e-6]}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY, AS_TENSOR])))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+
+
+def test_a_crossover_is_bounded_by_measured_sizes(tmp_path):
+    small, large = (8, KIB), (MIB, 16 * MIB)
+    times = {("torch.tensor(a)", n): around(1e-6) for n in small} | {
+        ("torch.tensor(a)", n): around(1e-3) for n in large
+    }
+    clone = "torch.from_numpy(a).clone()"
+    times |= {(clone, n): around(2e-6) for n in small} | {(clone, n): around(5e-4) for n in large}
+    found = only(answers_to(tmp_path, conversion(times, [CLONE, TENSOR])))
+    assert [segment.route for segment in found.segments] == ["torch.tensor(a)", clone]
+    assert "up to 1 KiB: `torch.tensor(a)`" in text(found)
+    assert f"from 1 MiB on: `{clone}`" in text(found)
+    assert "The crossover lies between 1 KiB and 1 MiB" in text(found)
+
+
+def test_a_tie_does_not_make_a_crossover(tmp_path):
+    clone = "torch.from_numpy(a).clone()"
+    times = {("torch.tensor(a)", n): around(1e-6) for n in (8, KIB)}
+    times |= {(clone, 8): around(1.5e-6), (clone, KIB): around(0.99e-6)}
+    found = only(answers_to(tmp_path, conversion(times, [CLONE, TENSOR])))
+    assert [segment.route for segment in found.segments] == ["torch.tensor(a)"]
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        {"hazard": "bites"},
+        {"inputs": {"structured": "wrong values, silently"}},
+        {"inputs": {"x": "aborts the process"}},
+    ],
+)
+def test_a_hazardous_route_is_named_and_not_recommended(tmp_path, promise):
+    risky = contract("torch.risky(a)", "alias", **promise)
+    times = {("torch.risky(a)", 8): around(1e-7), ("torch.from_numpy(a)", 8): around(4e-7)}
+    found = only(answers_to(tmp_path, conversion(times, [risky, FROM_NUMPY])))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+    assert "`torch.risky(a)` is 4.00× as fast (100 ns at 8 B), but not recommended" in text(found)
+    assert promise.get("hazard", "without an exception") in text(found)
+
+
+def test_where_every_route_has_a_hazard_the_answer_says_so(tmp_path):
+    risky = contract("torch.risky(a)", "alias", hazard="bites", needs="torch>=9.9")
+    found = only(answers_to(tmp_path, conversion({("torch.risky(a)", 8): around(1e-7)}, [risky])))
+    assert "`torch.risky(a)`: bites." in text(found)
+    assert "`torch.risky(a)` needs torch>=9.9." in text(found)
+
+
+def test_a_route_that_changes_the_dtype_is_no_candidate_but_a_warning(tmp_path):
+    lists = contract("torch.tensor(a.tolist())", "copy", casts_to="python", per_element=True, hazard="by element")
+    times = {("torch.tensor(a.tolist())", 8): around(1e-7), ("torch.tensor(a)", 8): around(1e-6)}
+    times |= {("torch.tensor(a.tolist())", MIB): around(1e-2), ("torch.tensor(a)", MIB): around(2e-5)}
+    found = only(answers_to(tmp_path, conversion(times, [TENSOR, lists])))
+    assert {segment.route for segment in found.segments} == {"torch.tensor(a)"}
+    assert "Slowest: `torch.tensor(a.tolist())`, 10.0 ms at 1 MiB, 500× the time: by element." in text(found)
+
+
+def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
+    caster = contract("torch.Tensor(a)", "alias", casts_to="float32")
+    times = {("torch.Tensor(a)", "float64", 8): around(1e-7), ("torch.from_numpy(a)", "float64", 8): around(1e-6)}
+    found = only(answers_to(tmp_path, conversion(times, [caster, FROM_NUMPY], dtypes=("float64",))))
+    assert found.segments[0].route == "torch.from_numpy(a)"
+
+
+@pytest.mark.parametrize("last, same", [(1.2, True), (1.3, False)])
+def test_any_size_only_where_the_seconds_are_the_same(tmp_path, last, same):
+    times = {("torch.from_numpy(a)", n): around(t * 1e-6) for n, t in ((8, 1.0), (KIB, 1.1), (MIB, last))}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY])))
+    assert ("at any size from 8 B to 1 MiB" in text(found)) == same
+
+
+def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
+    found = {title(answer.need): answer for answer in answers.answers(cells_of(load(rich_results)))}
+    cast = found["float64 and uint8 NumPy array to float32 tensor"]
+    assert "10.0 µs from float64, 10.0 µs from uint8 at 1 MiB" in text(cast)
+
+
+# --- what shares memory ----------------------------------------------------------------------------------------------
+
+
+def test_one_rule_says_what_shares_memory(tmp_path):
+    """A cast copies, a view of the bits does not: so say advice, broken promises, noise families and the CSV alike."""
+    view = contract("t.view(torch.int16).numpy()", "alias", "torch→numpy", casts_to="int16", view=True)
+    cast = contract("torch.Tensor(a)", "alias", casts_to="float32")
+    wanted = {("torch.Tensor(a)", "int64"): "copy", ("torch.Tensor(a)", "float32"): "alias"}
+    wanted["t.view(torch.int16).numpy()", "bfloat16"] = "alias"
+    params = {"route": [view["expression"]], "dtype": ["bfloat16"], "nbytes": [8]}
+    shares = [
+        Bench(f"semantics.{group}.track_alias", dict(list(params.items())[:2]), cells, [promise], unit="1: shares")
+        for group, params, cells, promise in (
+            ("TorchToNumpy", params, {(view["expression"], "bfloat16"): 1}, view),
+            (
+                "NumpyToTorch",
+                {"route": ["torch.Tensor(a)"], "dtype": ["int64", "float32"]},
+                {("torch.Tensor(a)", "int64"): 0, ("torch.Tensor(a)", "float32"): 1},
+                cast,
+            ),
+        )
+    ]
+    bits = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, {(*key, 8): around(1e-6) for key in wanted}, [view])
+    times = {("torch.Tensor(a)", dtype, 8): around(1e-6) for dtype in ("int64", "float32")}
+    loaded = load(resultfiles.write(tmp_path, [bits, conversion(times, [cast], dtypes=("int64", "float32")), *shares]))
+    assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded)} == wanted
+    assert Semantics(loaded).broken(loaded.contracts.values()) == []
+    first = loaded.processes.drop_duplicates("cell")
+    noise = comparison.families(first, loaded.benchmarks)
+    assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
+    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
+    assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["kind"] == "timed"} == wanted
+
+
+def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
+    route = "torch.from_numpy(a).contiguous()"
+    promise = contract(route, "alias", copies=["strided"], inputs={"strided": "works", "masked": "loses it, silently"})
+    wanted = {"contiguous": "alias", "strided": "copy"}
+    params = {"route": [route], "layout": list(wanted), "nbytes": [MIB]}
+    cells = {(route, layout, MIB): around(1e-6) for layout in wanted}
+    loaded = load(resultfiles.write(tmp_path, [Bench("layout.NumpyToTorch.timeit_convert", params, cells, [promise])]))
+    assert {cell.text("layout"): cell.memory for cell in cells_of(loaded)} == wanted
+    first = loaded.processes.drop_duplicates("cell")
+    assert dict(zip(first["layout"], comparison.families(first, loaded.benchmarks))) == wanted
+    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
+    assert {row["layout"]: row["contract"] for row in rows if row["kind"] == "timed"} == wanted
+    (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))
+    assert table.rows[0][1] == "alias; copy of strided"
+    assert [show.to_plain(line) for line in table.rows[0][5]] == ["loses it, silently: masked", "works: strided"]
+
+
+def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
+    loaded = load(rich_results)
+    values = loaded.values
+    values.loc[(values["method"] == "track_alias") & (values["route"] == "torch.tensor(a)"), "value"] = 1
+    broken = tables.broken(Semantics(loaded), loaded.contracts.values())
+    assert [show.to_plain(line) for line in broken] == [
+        "`torch.tensor(a)` shares memory for float32; its contract says copy."
+    ]

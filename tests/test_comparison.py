@@ -1,0 +1,257 @@
+"""Verdicts: what changed is found and nothing else, what cannot be compared says why, sides in turns are paired."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import resultfiles
+from analysis import comparison
+from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pages.comparison import words
+from sides import CONTRACTS, NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
+
+
+def test_what_changed_is_found_and_nothing_else(pair):
+    found = compared(*pair)
+    named = verdicts(found)
+    assert named.pop((ROUTES[0], 8)) == SLOWER
+    assert named.pop((ROUTES[1], 4)) == FASTER
+    assert set(named.values()) <= {NO_CHANGE, INCONCLUSIVE}
+    assert found.exit_code == 1
+    assert sum(found.counts.values()) == len(found.cells) == len(ROUTES) * len(SIZES)
+
+
+def test_the_other_way_round(pair):
+    found = compared(*pair[::-1])
+    assert verdicts(found)[ROUTES[0], 8] == FASTER and verdicts(found)[ROUTES[1], 4] == SLOWER
+
+
+def test_nothing_slower_is_exit_code_0(tmp_path):
+    found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1, {(ROUTES[0], 8): 0.7})))
+    assert (found.counts[FASTER], found.counts[SLOWER], found.exit_code) == (1, 0, 0)
+
+
+def beside(root, times, slow):
+    """Results whose samples stand between pulses; ``slow``: (route, nbytes), round of processes at half the speed."""
+    write(root, times)
+    slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
+    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS), slow)
+    return root
+
+
+def test_nothing_is_decided_of_what_was_never_calm(tmp_path):
+    """Twice the time, and the machine at half its speed: that is the machine's, not the release's."""
+    cell = ROUTES[0], 8
+    calm = beside(tmp_path / "calm", cells(0), ())
+    busy = beside(tmp_path / "busy", cells(1, {cell: 2.0}), {(cell, number) for number in range(4)})
+    for base, new, who in ((calm, busy, "new"), (busy, calm, "base")):
+        found = compared(base, new)
+        assert found.counts[SLOWER] == found.counts[FASTER] == 0
+        row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
+        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, f"the machine was never calm in {who}")
+        assert not row["close"], "fresh processes are for what is close"
+        assert f"the machine was never calm in {who}" in words.markdown(found, True, "command")
+    # the same figures from a machine that was calm are a finding
+    really = beside(tmp_path / "really", cells(1, {cell: 2.0}), ())
+    assert verdicts(compared(calm, really))[cell] == SLOWER
+
+
+def test_calm_processes_alone_decide(tmp_path):
+    """One process of every cell at half the speed: three calm ones are too few for a verdict, and no outlier."""
+    slow = {((route, nbytes), 2) for route in ROUTES for nbytes in SIZES[:4]}
+    times = cells(1)
+    for (route, nbytes), number in slow:
+        times[route, nbytes][number] *= 2
+    found = compared(beside(tmp_path / "base", cells(0), ()), beside(tmp_path / "new", times, slow))
+    few = found.cells[found.cells["nbytes"].isin(SIZES[:4])]
+    assert set(few["new_processes"]) == {3} and set(few["verdict"]) == {INCONCLUSIVE}
+    assert few["ratio"].between(0.97, 1.03).all()
+
+
+def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path):
+    """New, gone and failed cells are no part of it, and a share that is just reached is enough."""
+    one, other = cells(0), cells(1)
+    del one[ROUTES[0], 1], other[ROUTES[0], 2]
+    one[ROUTES[0], 4] = None
+    for times, seed in ((one, 2), (other, 3)):
+        noisy = cells(seed, sd=NOISE)
+        times.update({cell: noisy[cell] for cell in noisy if cell[0] == ROUTES[1] and cell[1] >= 2**9})
+    base, new = write(tmp_path / "a", one), write(tmp_path / "b", other)
+    found = compared(base, new)
+    assert (found.decided, found.comparable, len(found.cells)) == (18, 21, 24)
+    assert found.share_decided == 18 / 21
+    assert compared(base, new, min_decided=18 / 21).exit_code == 0
+    assert compared(base, new, min_decided=0.86).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"asv_runner": "0.4.0"}, "asv_runner differs: 0.3.2, 0.4.0"),
+        ({"launch": "spawn"}, "launch differs: forkserver, spawn"),
+        ({"conditions": {"cpu": "Another", "cores_allowed": 2}}, "machine (cpu) differs: A CPU, Another"),
+    ],
+)
+def test_other_settings_are_not_comparable(tmp_path, changes, reason):
+    found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=changes))
+    assert set(found.cells["reason"]) == {reason}
+    assert found.counts[comparison.NOT_COMPARABLE] == len(found.cells)
+    assert found.exit_code == 2
+
+
+def test_another_machine_only_if_asked_for(tmp_path):
+    base, new = write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), machine="other")
+    assert compared(base, new).exit_code == 2
+    found = compared(base, new, across_machines=True)
+    assert found.exit_code == 0
+    assert "machine differs: box, other; compared because you asked for it" in found.notes
+
+
+def edit(directory, change):
+    path = Path(directory) / RESULT
+    file = json.loads(path.read_text())
+    change(file["results"]["conversion.NumpyToTorch.timeit_convert"], Path(directory))
+    path.write_text(json.dumps(file))
+
+
+def test_another_version_or_regime_is_not_comparable(pair):
+    def version(row, _):
+        row[2] = "v2"
+
+    def fewer_samples(row, directory):
+        row[6] = [samples[:8] for samples in row[6]]  # four processes of two
+        described = json.loads((directory / "benchmarks.json").read_text())
+        described["conversion.NumpyToTorch.timeit_convert"]["samples_per_process"] = [2] * len(row[6])
+        (directory / "benchmarks.json").write_text(json.dumps(described))
+
+    edit(pair[1], fewer_samples)
+    assert set(compared(*pair).cells["reason"]) == {"samples a process differ: 4, 2"}
+    edit(pair[1], version)
+    found = compared(*pair)
+    assert set(found.cells["reason"]) == {"the benchmark itself changed: measure both sides with the same suite"}
+    assert set(found.cells["verdict"]) == {comparison.NOT_COMPARABLE}
+
+
+def test_too_few_processes_say_how_many(tmp_path):
+    found = compared(write(tmp_path / "a", cells(0, processes=2)), write(tmp_path / "b", cells(1, processes=4)))
+    assert set(found.cells["verdict"]) == {INCONCLUSIVE} and found.exit_code == 2
+    assert (found.cells["more"] >= 2).all()
+    assert "fewer than 4 processes a side; at least 2 more processes needed" in words.text(found, True)
+
+
+def test_a_contradicted_promise_withholds_verdicts(tmp_path):
+    """Processes that alternate between two states: neighbours differ, and the method takes it for a change."""
+    times = {cell: [s * (1.3 if k % 2 else 1) for k, s in enumerate(own)] for cell, own in cells(0, sd=1e-4).items()}
+    found = compared(write(tmp_path / "a", times), write(tmp_path / "b", cells(1, {(ROUTES[0], 8): 3})))
+    assert found.check.lower > found.settings.promise
+    assert found.exit_code == 2
+    assert set(found.cells["verdict"]) == {INCONCLUSIVE}
+    assert "verdicts withheld" in words.text(found, False)
+    assert "withheld" in words.markdown(found, False, "")
+
+
+def test_the_self_check_finds_nothing_in_honest_noise(pair):
+    check = compared(*pair).check
+    assert (check.splits, check.cells, check.flagged, check.lower) == (2, len(ROUTES) * len(SIZES), 0, 0)
+    assert 0.05 < check.upper < 0.2
+
+
+def test_splits_take_one_of_every_two_neighbours():
+    assert comparison.splits(3) == []
+    assert comparison.splits(4) == [([0, 2], [1, 3]), ([0, 3], [1, 2])]
+    for processes in range(4, 30):
+        found = comparison.splits(processes)
+        assert 2 <= len(found) <= comparison.MOST_SPLITS
+        for one, other in found:
+            assert sorted(one + other) == list(range(processes // 2 * 2))
+            assert all({a, b} == {2 * k, 2 * k + 1} for k, (a, b) in enumerate(zip(one, other)))
+
+
+def test_results_without_a_record_are_compared_with_a_note(tmp_path):
+    found = compared(write(tmp_path / "a", cells(0), records=[]), write(tmp_path / "b", cells(1), records=[]))
+    assert found.exit_code == 0 and "no run record" in found.notes[0]
+
+
+STATES = st.sampled_from(["measured", "failed", "skipped", "absent", "slow", "two processes"])
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(STATES, STATES), min_size=1, max_size=len(SIZES)), st.integers(0, 99))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_cell_has_exactly_one_verdict(tmp_path_factory, states, seed):
+    """Whatever state each side's cells are in, counts add up to the union of what either side has."""
+    root = tmp_path_factory.mktemp("any")
+    rng = np.random.default_rng(seed)
+
+    def side(which):
+        times = {}
+        for nbytes, state in zip(SIZES, (pair[which] for pair in states)):
+            factor = 2.0 if state == "slow" else 1.0
+            count = 2 if state == "two processes" else 4
+            figures = list(1e-6 * factor * np.exp(rng.normal(0, 0.01, count)))
+            kept = {"failed": None, "skipped": resultfiles.SKIPPED}
+            if state != "absent":
+                times[ROUTES[0], nbytes] = kept.get(state, figures)
+        times.setdefault((ROUTES[1], SIZES[0]), [1e-6] * 4)  # no file is empty
+        return times
+
+    found = compared(write(root / "a", side(0)), write(root / "b", side(1)))
+    nothing = [pair for pair in states if set(pair) <= {"skipped", "absent"}]
+    assert len(found.cells) == len(states) - len(nothing) + 1
+    assert sum(found.counts.values()) == len(found.cells) == found.cells["cell"].nunique()
+    assert set(found.cells["verdict"]) <= set(VERDICTS)
+    named = verdicts(found)
+    for nbytes, (one, other) in zip(SIZES, states):
+        verdict = named.get((ROUTES[0], nbytes))
+        gone = {"skipped", "absent"}
+        if "failed" in (one, other):
+            assert verdict == comparison.FAILED
+        elif one in gone and other in gone:
+            assert verdict is None
+        elif one in gone:
+            assert verdict == comparison.NEW
+        elif other in gone:
+            assert verdict == comparison.GONE
+        elif "two processes" in (one, other):
+            assert verdict == INCONCLUSIVE
+    words.text(found, True), words.markdown(found, True, ""), json.loads(words.as_json(found, ""))
+
+
+# --- interleaved sides -----------------------------------------------------------------------------------------------
+
+
+def test_sides_that_ran_in_turns_are_paired(tmp_path):
+    """Drift that both sides of a pair share hides a change of 5 % only from who ignores the pairs."""
+    drift = np.array([1.0, 1.2, 0.9, 1.1])
+    base = {cell: list(np.array(own) * drift) for cell, own in cells(0).items()}
+    new = {cell: list(np.array(own) * drift) for cell, own in cells(1, {(ROUTES[0], 8): 1.05}).items()}
+    paired = compared(
+        write(tmp_path / "a", base, record=together("base")), write(tmp_path / "b", new, record=together("new"))
+    )
+    assert paired.interleaved and paired.cells["paired"].all()
+    assert verdicts(paired)[ROUTES[0], 8] == SLOWER and paired.counts[SLOWER] == 1
+    apart = compared(write(tmp_path / "c", base), write(tmp_path / "d", new))
+    assert not apart.interleaved and not apart.cells["paired"].any() and apart.counts[SLOWER] == 0
+
+
+def test_a_cell_that_lost_a_process_is_not_paired(tmp_path):
+    new = cells(1)
+    new[ROUTES[0], 8] = new[ROUTES[0], 8][:3] + [float("nan")]
+    new[ROUTES[0], 8] = new[ROUTES[0], 8][:3]
+    found = compared(
+        write(tmp_path / "a", cells(0), record=together("base")), write(tmp_path / "b", new, record=together("new"))
+    )
+    assert (~found.cells["paired"]).sum() == 1
+
+
+def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
+    found = compared(*pair)
+    again = comparison.to_measure_again(found)
+    close = set(found.cells[found.cells["close"]]["cell"])
+    assert close and close <= set(again) and len(again) == len(set(again))
+    assert sum("from_numpy" in cell for cell in again) >= 10
+    found.cells["close"] = False
+    assert comparison.to_measure_again(found) == []

@@ -1,0 +1,105 @@
+"""What a comparison says: on a terminal, in a comment, as JSON, drawn, and on a page."""
+
+import dataclasses
+import io
+import json
+import sys
+
+from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
+from pages.comparison import figure as comparison_figure
+from pages.comparison import words
+from sides import compared
+
+
+def row(found, **changes):
+    plain = found.cells.to_dict("records")[0]
+    plain |= {"base_processes": 8, "new_processes": 8, "fresh": False, "reason": ""}
+    return plain | changes
+
+
+def test_the_wording(pair):
+    found = dataclasses.replace(compared(*pair), interleaved=True)
+    evidence = {"ratio": 1.08, "low95": 1.05, "high95": 1.11, "q": 0.003}
+    slower = words.sentence(row(found, verdict=SLOWER, **evidence), found)
+    assert slower == "1.08× slower (95 % CI 1.05–1.11; q = .003; 8 processes a side)"
+    evidence = {"ratio": 1 / 1.08, "low95": 1 / 1.11, "high95": 1 / 1.05, "q": 0.0003}
+    faster = words.sentence(row(found, verdict=FASTER, **evidence), found)
+    assert faster == "1.08× faster (95 % CI 1.05–1.11; q < .001; 8 processes a side)"
+    same = words.sentence(row(found, verdict=NO_CHANGE, low90=0.98, high90=1.03), found)
+    assert same == "no change larger than 5 % (90 % CI .98–1.03)"
+    open_ = words.sentence(row(found, verdict=INCONCLUSIVE, low95=0.93, high95=1.12, more=14.0), found)
+    assert open_ == "inconclusive: .93–1.12; about 14 more processes would decide ±5 %"
+    assert "significant" not in words.text(found, True)
+
+
+def test_text_and_colour_say_the_same(pair):
+    """The terminal gets a table with colours; a pipe gets plain text; the words are there in both."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    found = compared(*pair)
+    plain, terminal = io.StringIO(), Terminal()
+    words.terminal(found, False, plain)
+    words.terminal(found, False, terminal)
+    assert "\x1b" not in plain.getvalue()
+    for said in ("slower (95 % CI", "faster (95 % CI", "torch.from_numpy(a)", "24 cells:", "of 24 cells decided"):
+        assert said in plain.getvalue()
+    assert plain.getvalue().index("slower (95 %") < plain.getvalue().index("24 cells:")
+    flat = " ".join(terminal.getvalue().split())
+    assert "slower" in flat and "24 cells:" in flat and "of 24 cells decided" in flat
+
+
+def test_without_rich_it_is_plain_text(pair, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    found, stream = compared(*pair), Terminal()
+    words.terminal(found, True, stream)
+    assert stream.getvalue() == words.text(found, True)
+
+
+def test_markdown_fits_a_comment(tmp_path, pair, monkeypatch):
+    found = compared(*pair)
+    text = words.markdown(found, True, "the command")
+    assert text.startswith(words.MARKER) and "the command" in text and "| slower | 1 |" in text
+    assert "24 of 24 cells decided" in text
+    monkeypatch.setattr(words, "COMMENT_CHARACTERS", 2500)
+    short = words.markdown(found, True, "the command")
+    assert len(short) <= 2500 and "more: a comment has room for no more" in short
+
+
+def test_json_has_everything(pair):
+    found = json.loads(words.as_json(compared(*pair), "the command"))
+    assert found["counts"][SLOWER] == 1 and found["exit_code"] == 1
+    assert found["decided"]["sentence"].startswith("24 of 24 cells decided")
+    assert (found["decided"]["cells"], found["decided"]["of"], found["settings"]["min_decided"]) == (24, 24, 0.5)
+    assert len(found["cells"]) == sum(found["counts"].values())
+    for name in ("ratio", "low95", "high90", "p", "q", "p_equivalence", "base_seconds", "verdict", "sentence"):
+        assert name in found["cells"][0]
+
+
+def test_the_figure_is_the_same_every_time(tmp_path, pair):
+    import matplotlib
+
+    found = compared(*pair)
+    for name in ("one.svg", "other.svg"):
+        assert comparison_figure.save(found, tmp_path / name)
+        matplotlib.rcParams["lines.linewidth"] = 3  # whatever was drawn before
+    one, other = ((tmp_path / name).read_bytes() for name in ("one.svg", "other.svg"))
+    matplotlib.rcdefaults()
+    assert one == other
+    assert b'role="img"' in one and b"1.3" in one and b"torch.from_numpy(a)" in one
+
+
+def test_the_section_of_a_page(pair):
+    intro, figures, after = comparison_figure.section(compared(*pair))
+    assert "1 slower and 1 faster of 24 cells" in intro[0][0]
+    (figure, table) = figures[0]
+    assert "<svg" in figure.inline and len(table.rows) == 24 and after

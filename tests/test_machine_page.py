@@ -1,0 +1,327 @@
+"""The page of a machine: what it holds, that it holds together, and what it says of the runs it shows."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import resultfiles
+from analysis.results import load
+from conftest import build
+from pages import head, show, spreadsheet
+from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
+
+
+class Reader(HTMLParser):
+    """Collects ids, references, the names of elements, and checks that elements close in order."""
+
+    VOID = {"meta", "br", "wbr", "link", "img", "hr"}
+
+    def __init__(self, page):
+        super().__init__()
+        self.ids, self.references, self.open, self.names, self.labelled = [], [], [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.names.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if "id" in found:
+            self.ids.append(found["id"])
+        self.references += [found[name] for name in ("src", "href", "xlink:href", "srcset", "data") if name in found]
+        if tag == "svg":
+            self.labelled.append((found.get("role"), found.get("aria-labelledby", "").split()))
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes what is not open"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of ``rich_results``, to be read."""
+    root = tmp_path_factory.mktemp("page")
+    return build(resultfiles.rich(root / "results"), root / "out")
+
+
+@pytest.fixture(scope="module")
+def read(page):
+    return Reader((page / "index.html").read_text())
+
+
+def test_every_section_is_there(page):
+    html = (page / "index.html").read_text()
+    found = re.findall(r'<section id="([^"]+)">', html)
+    assert found == [
+        *("decision", "size", "efficiency", "by-dtype", "casting-on-the-way", "layout-of-the-source"),
+        *("many-small-arrays", "tensors-that-require-grad", "source-not-in-the-caches", "more-threads", "memory"),
+        *("novel", "contracts", "questions", "method", "data"),
+    ]
+    assert re.findall(r"^## (.*)$", (page / "README.md").read_text(), re.MULTILINE)[0] == "Answers"
+
+
+def test_the_page_loads_nothing(page, read):
+    assert read.open == []
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(read.names)
+    for reference in read.references:
+        assert reference.startswith("#") or (page / reference).is_file(), reference
+    html = (page / "index.html").read_text()
+    assert not re.search(r"@import|url\((?!#)", html)
+
+
+def test_ids_are_unique_and_references_lead_somewhere(read):
+    assert len(read.ids) == len(set(read.ids))
+    assert {reference[1:] for reference in read.references if reference.startswith("#")} <= set(read.ids)
+
+
+def test_every_figure_has_title_description_file_and_table(page, read):
+    html = (page / "index.html").read_text()
+    assert len(read.labelled) == html.count("<figure>") == 6
+    for role, labels in read.labelled:
+        assert role == "img" and len(labels) == 2 and set(labels) <= set(read.ids)
+    for figure in re.findall(r"<figure>.*?</figure>", html, re.DOTALL):
+        assert re.search(r"<title [^>]*>[^<]+</title>\s*<desc [^>]*>[^<]+</desc>", figure)
+        assert "<table" in figure and "python scripts/run.py" in figure and "SHA-256" in figure
+        name = re.search(r'href="([\w-]+\.svg)"', figure)[1]
+        assert (page / name).read_text().startswith("<?xml")
+
+
+def test_colours_of_the_page_follow_the_scheme(page):
+    svg = "".join(re.findall(r"<svg.*?</svg>", (page / "index.html").read_text(), re.DOTALL))
+    bare = re.sub(r"var\([^)]*\)", "", svg)
+    assert not re.search(r"#[0-9a-f]{6}\b", bare)
+    assert "#ffffff" in next(page.glob("time-*.svg")).read_text()
+
+
+def test_the_csv_holds_every_process_and_count(rich_results, page):
+    loaded = load(rich_results)
+    rows = list(csv.DictReader((page / "results.csv").open(encoding="utf-8")))
+    timed = [row for row in rows if row["kind"] == "timed"]
+    figures = sorted(float(row["seconds"]) for row in timed)
+    assert figures == pytest.approx(sorted(loaded.processes["seconds"]), rel=1e-6)
+    assert [row["kind"] for row in rows].count("counted") == len(loaded.values) == 8
+    assert [row["kind"] for row in rows].count("failed") == 1
+    assert [(row["kind"], row["note"]) for row in rows].count(("skipped", "the reason")) == 2
+    assert timed[0]["contract"] == "alias"
+    about = {row["benchmark"]: row["note"] for row in rows if row["kind"] == "about"}
+    assert (about["machine"], about["toolchain"]) == ("box", "torch-2.0-numpy-1.26")
+    of_benchmarks = {row["benchmark"]: row["note"] for row in rows if row["kind"] == "benchmark"}
+    assert of_benchmarks["conversion.NumpyToTorch.timeit_convert"] == "numpy→torch; version v1"
+    assert {row["benchmark"] for row in timed} <= set(of_benchmarks)
+    digest = hashlib.sha256((page / "results.csv").read_bytes()).hexdigest()
+    assert digest in (page / "index.html").read_text() and digest in (page / "README.md").read_text()
+    documented = ", ".join(spreadsheet.COLUMNS).split(", ")
+    assert set(rows[0]) == set(documented)
+
+
+def test_a_full_profile_makes_a_csv_below_two_megabytes(tmp_path):
+    routes = [contract(f"torch.from_numpy(a).way{i:02}()", "copy") for i in range(50)]  # as long as real ones
+    dtypes = ("float32", "float64", "complex128", "bfloat16", "uint8", "int64", "float16", "bool", "int8", "int16")
+    seconds = [1.234567891e-5, 1.3456789123e-5, 1.4567891234e-5, 1.5678912345e-5]
+    sizes = [2**i for i in range(20, 27)]
+    times = {(one["expression"], dtype, n): seconds for one in routes for dtype in dtypes for n in sizes}
+    loaded = load(resultfiles.write(tmp_path, [conversion(times, routes, dtypes=dtypes)]))
+    assert len(loaded.processes) == 14_000
+    assert len(spreadsheet.csv_of(loaded).encode()) < 2e6
+
+
+def test_figures_of_benchmarks_that_are_no_more_are_counted_and_named(rich_results, tmp_path):
+    path = rich_results / "benchmarks.json"
+    described = json.loads(path.read_text())
+    del described["novel.Family.timeit_anything"]
+    path.write_text(json.dumps(described))
+    made = build(rich_results, tmp_path / "out")
+    said = "6 figures are not shown, of benchmarks that benchmarks.json does not describe any more: "
+    assert f"{said}<code>novel.Family.timeit_anything</code>." in (made / "index.html").read_text()
+
+
+def test_questions_are_answered_as_far_as_the_cpu_goes(page):
+    markdown = (page / "README.md").read_text()
+    assert "`torch.from_numpy(a)` shares memory (measured: alias), 400 ns at 16 MiB." in markdown
+    assert "3, 7, 8, 9, 10 and 11: about accelerators | not measured here: needs the transfers profile." in markdown
+
+
+def test_failed_and_skipped_cells_are_counted_and_named(page):
+    for name in ("index.html", "README.md"):
+        said = (page / name).read_text()
+        assert "1 failed, 2 skipped" in said
+        assert "the reason" in said
+        assert "conversion.NumpyToTorch.timeit_convert" in said
+    assert "1 cell failed, in" in (page / "index.html").read_text()
+
+
+def test_markdown_links_and_tables_hold_together(page):
+    markdown = (page / "README.md").read_text()
+    for target in re.findall(r"\]\(([^)]+)\)", markdown):
+        assert (page / target).is_file(), target
+    for block in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(widths) == 1, block
+        assert re.fullmatch(r"\|( -+:? \|| -+ \|)+", block.splitlines()[1])
+
+
+def test_a_new_route_shows_up_everywhere(tmp_path):
+    new = contract("torch.brand_new(a)", "alias")
+    times = {("torch.brand_new(a)", n): around(1e-7) for n in (8, KIB)}
+    times |= {("torch.from_numpy(a)", n): around(4e-7) for n in (8, KIB)}
+    made = build(resultfiles.write(tmp_path / "r", [conversion(times, [FROM_NUMPY, new])]), tmp_path / "out")
+    for name in ("index.html", "README.md", "results.csv", "time-numpy-to-torch-alias.svg"):
+        assert "torch.brand_new(a)" in (made / name).read_text().replace("<wbr>", ""), name
+
+
+def test_names_are_escaped(tmp_path):
+    nasty = "f(a, '<script>alert(1)</script>') & `x` | y $z$"
+    promise = contract(nasty, "alias", hazard="<b>bold</b> | bar")
+    bench = conversion({(nasty, n): around(1e-6) for n in (8, KIB)}, [promise])
+    lines = [resultfiles.record([bench], command="run <i>", machine="box")]
+    made = build(resultfiles.write(tmp_path / "r", [bench], records=lines), tmp_path / "out")
+    html = (made / "index.html").read_text()
+    assert "<script" not in html and "<b>bold" not in html and "<i>" not in html
+    assert Reader(html).open == []
+    assert "<b>bold" not in (made / "README.md").read_text()
+
+
+def test_sections_without_figures_are_left_out(tmp_path):
+    promises = [contract("torch.tensor(arrays)", "copy")]
+    params = {"route": ["torch.tensor(arrays)"], "nbytes": [MIB]}
+    bench = Bench("batches.ArraysToTensor.timeit_convert", params, {("torch.tensor(arrays)", MIB): [1e-3]}, promises)
+    html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
+    assert re.findall(r'<section id="([^"]+)">', html) == [
+        "many-small-arrays",
+        "contracts",
+        "questions",
+        "method",
+        "data",
+    ]
+    assert "<figure>" not in html
+
+
+def test_only_counted_values(tmp_path):
+    alias = Bench(
+        "semantics.NumpyToTorch.track_alias",
+        {"route": ["torch.from_numpy(a)"], "dtype": ["float32"]},
+        {("torch.from_numpy(a)", "float32"): 1},
+        [FROM_NUMPY],
+        unit="1: shares memory",
+    )
+    made = build(resultfiles.write(tmp_path / "r", [alias]), tmp_path / "out")
+    assert "answer none of the decisions" in (made / "index.html").read_text()
+
+
+def test_every_cell_failed(tmp_path):
+    bench = conversion({("torch.tensor(a)", 8): None}, [TENSOR])
+    html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
+    assert "1 failed, 0 skipped" in html
+
+
+def test_asv_run_by_hand(tmp_path):
+    bench = conversion({("torch.tensor(a)", n): [1e-6] for n in (8, KIB)}, [TENSOR])
+    html = (build(resultfiles.write(tmp_path / "r", [bench], records=[]), tmp_path / "out") / "index.html").read_text()
+    assert "asv was run by hand" in html and "c0ffee00" in html
+
+
+def test_the_latest_run_is_shown_and_the_others_are_named(tmp_path):
+    bench = conversion({("torch.tensor(a)", 8): [1e-6]}, [TENSOR])
+    older = resultfiles.record([bench], started="2020-01-01T00:00:00+00:00", toolchain={"tag": "old", "torch": "1"})
+    older["toolchain"]["numpy"] = "1"
+    root = resultfiles.write(tmp_path / "r", [bench], commit="f" * 40, records=[older])
+    resultfiles.write(root, [bench])
+    html = (build(root, tmp_path / "out") / "index.html").read_text()
+    assert "There are results of old, too." in html and "2026-01-02" in html
+
+
+def test_two_toolchains_are_compared(tmp_path):
+    """A route that became twice as slow, among others that did not, is named under a heading of its own."""
+    routes = [contract(f"route_{number}(a)", "alias") for number in range(12)]
+
+    def run_of(factor, tag, commit, started):
+        times = {(r["expression"], 8): [1e-6 * (1 + 0.004 * p) for p in (0, 1, 2, 3)] for r in routes}
+        times["route_3(a)", 8] = [seconds * factor for seconds in times["route_3(a)", 8]]
+        benches = [conversion(times, routes)]
+        made = {"tag": tag, "torch": tag.split("-")[1], "numpy": "1.26"}
+        resultfiles.write(
+            tmp_path / "results",
+            benches,
+            records=[resultfiles.record(benches, toolchain=made, started=started)],
+            commit=commit,
+        )
+
+    run_of(1.0, "torch-2.0-numpy-1.26", "a" * 40, "2026-01-01T00:00:00+00:00")
+    run_of(2.0, "torch-2.1-numpy-1.26", "b" * 40, "2026-01-02T00:00:00+00:00")
+    text = (build(tmp_path / "results", tmp_path / "out") / "README.md").read_text(encoding="utf-8")
+    section = text.split("Against the run before", 2)[-1].split("\n## ")[0]
+    assert "torch-2.0-numpy-1.26" in section and "torch-2.1-numpy-1.26" in section
+    assert re.search(r"1 slower of 12 cells", section)
+    assert "route\\_3" in section or "route_3(a)" in section
+
+
+@pytest.mark.parametrize(
+    ("share", "slow", "says"),
+    [
+        (0.23, 1, "The machine was busy: it ran at full speed 23 % of the time."),
+        (0.23, 0, "Every figure rests on samples that were taken then."),
+        (0.95, 1, "The machine was calm for the most part: it ran at full speed 95 % of the time."),
+        (0.95, 0, ""),
+    ],
+)
+def test_page_and_terminal_say_how_calm_the_machine_was(tmp_path, capsys, share, slow, says):
+    sizes = [2**k for k in range(3, 13)]
+    times = {("torch.from_numpy(a)", n): [4e-7 * (1 + slow * (n == 8))] * 4 for n in sizes}
+    bench = conversion(times, [FROM_NUMPY])
+    records = [resultfiles.record([bench], calm=share, rounds=4)]
+    root = resultfiles.write(tmp_path / "results", [bench], records=records)
+    never = {(("torch.from_numpy(a)", "float32", 8), k) for k in range(4)} if slow else ()
+    resultfiles.watched(root, bench, never)
+    made = build(root, tmp_path / "out")
+    page, told = (made / "README.md").read_text(encoding="utf-8"), capsys.readouterr().out
+    assert f"at full speed {share:.0%} of the time".replace("%", " %") in page and says in page and says in told
+    if says:
+        assert page.index(says) < page.index("torch.from_numpy(a)"), "before the answers"
+        assert told.index(says) < told.index("torch.from_numpy(a)")
+    else:
+        assert "The machine was" not in page + told
+    marked = "1 of 10 cells never had any: they are marked ~, and nothing is decided by them."
+    assert (marked in page) == (marked in told) == bool(slow)
+    assert ("800 ns ~" in page) == bool(slow)
+
+
+def test_a_page_names_the_runs_that_it_shows(tmp_path):
+    """A quick look at some of the cells that a whole run had measured."""
+    old, new = "2026-01-02T03:04:05+00:00", "2026-02-03T04:05:06+00:00"
+    sizes = [2**k for k in range(3, 23)]
+    looked = sizes[:5]
+    cells = {("torch.from_numpy(a)", n): [1e-6] * (1 if n in looked else 4) for n in sizes}
+    bench = conversion(cells, [FROM_NUMPY])
+    records = [
+        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old),
+        resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new),
+    ]
+    root = resultfiles.write(tmp_path / "r", [bench], records=records)
+    path = resultfiles.watched(root, bench, run=old)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if int(line["params"][-1]) in looked:
+            line["run"] = new
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = load(root)
+    told = [show.to_plain(line) for line in head.of_runs(made)]
+    assert told == [
+        "15 of 20 timed cells are of the run of 2026-01-02 03:04: `python scripts/run.py --profile standard`.",
+        "A quick look in 5 of 20 cells: 1 process a cell, too few for an interval or a verdict. The ranges are those "
+        "of the processes, not confidence intervals.",
+    ]
+    page = build(root, tmp_path / "out")
+    assert "15 of 20 timed cells are of the run of 2026-01-02" in (page / "README.md").read_text()
+    rows = list(csv.DictReader(io.StringIO((page / "results.csv").read_text())))
+    assert [sum(row["run"] == run for row in rows) for run in (old, new)] == [60, 5]
+    whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]
+    assert head.of_runs(load(resultfiles.write(tmp_path / "one", whole))) == []
