@@ -42,6 +42,20 @@ def test_entry_is_well_formed(route):
 
 
 @EVERY
+def test_what_does_not_wait_is_declared(route):
+    """Its contract says so, and reports do not read it out of the expression: an entry must not forget it."""
+    says = "non_blocking=True" in route.expression or "copy_in_chunks" in route.expression
+    assert route.non_blocking == says
+
+
+@pytest.mark.parametrize("direction", [routes.HOST_TO_DEVICE, routes.DEVICE_TO_HOST])
+def test_arrays_at_the_hosts_end_are_declared(direction):
+    for route in routes.select(routes.TRANSFER, direction):
+        ends = r"\ba\b" if direction == routes.HOST_TO_DEVICE else r"\.numpy\("
+        assert route.array == bool(re.search(ends, route.expression)), route.expression
+
+
+@EVERY
 def test_find(route):
     assert routes.find(route.expression, route.direction) is route
 
