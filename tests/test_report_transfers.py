@@ -18,8 +18,6 @@ from pages.transfers import advice as transfer_advice
 from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
 
-from benchmarks import routes
-
 HOST, DEVICE = "host→device", "device→host"
 
 
@@ -147,11 +145,6 @@ def test_a_device_without_pinned_memory(tmp_path):
     assert "Nothing on pinned memory: mps has no pinned memory: no." in markdown
     assert "No % of the link's limit: it was not measured (mps has no pinned memory: no)." in markdown
     assert "From a pageable host tensor" in markdown and "From a pinned host tensor" not in markdown
-
-
-def test_what_is_non_blocking_is_what_the_catalogue_calls_so():
-    for route in routes.ROUTES:
-        assert transfers.non_blocking(route.expression) == route.non_blocking
 
 
 # Tables and figures

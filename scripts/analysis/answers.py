@@ -10,11 +10,10 @@ what counts is not to be beaten by any, rather than to be tied with the one that
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
-from .contracts import MEMORIES, keeps_dtype
+from .contracts import MEMORIES, Contract
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
@@ -49,7 +48,7 @@ class Segment:
         return self.choices[0].cell.route
 
     @property
-    def contract(self) -> Mapping[str, Any]:
+    def contract(self) -> Contract:
         return self.choices[0].cell.contract
 
     @property
@@ -240,7 +239,7 @@ def decisions(cells: Sequence[Cell]) -> list[Answer]:
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
             same = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
-            candidates = [cell for cell in same if keeps_dtype(cell.contract, cell.dtype)]
+            candidates = [cell for cell in same if cell.contract.keeps_dtype(cell.dtype)]
             if candidates:
                 found.append(Answer(Need(PLAIN, direction, memory), choose(candidates), tuple(same)))
     return found
@@ -263,7 +262,7 @@ def _casts(cells: Sequence[Cell]) -> Iterator[Answer]:
     alike: dict[tuple[tuple[str, ...], str], dict[str, tuple[Segment, ...]]] = {}
     for dtype in dict.fromkeys(cell.dtype for cell in cells):
         segments = choose([cell for cell in cells if cell.dtype == dtype])
-        key = tuple(segment.route for segment in segments), segments[0].contract.get("casts_to", "")
+        key = tuple(segment.route for segment in segments), segments[0].contract.casts_to
         alike.setdefault(key, {})[dtype] = segments
     for (_, goal), each in alike.items():
         dtype, segments = next(iter(each.items()))

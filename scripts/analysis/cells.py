@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .choice import Evidence, evidence_of
-from .contracts import ALIAS, memory_for, of_cell, safe
+from .contracts import ALIAS, Contract, of_cell
 from .results import MORE_PARAMETERS, PARAMETERS, Results, summarize
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
@@ -40,7 +40,7 @@ class Cell:
     cv: float
     processes: int
     order: int
-    contract: Mapping[str, Any] = field(hash=False, compare=False)
+    contract: Contract = field(hash=False, compare=False)
     evidence: Evidence = field(hash=False, compare=False)
     calm: bool = True
     way: str = ""  # the parameter direction, of benchmarks without routes
@@ -49,16 +49,16 @@ class Cell:
 
     @property
     def direction(self) -> str:
-        return self.contract.get("direction", "") or self.way
+        return self.contract.direction or self.way
 
     @property
     def memory(self) -> str:
         """alias, copy or into, for this cell's dtype and layout."""
-        return memory_for(self.contract, self.dtype, self.layout)
+        return self.contract.memory_for(self.dtype, self.layout)
 
     @property
     def safe(self) -> bool:
-        return safe(self.contract)
+        return self.contract.safe
 
 
 def cells_of(results: Results) -> list[Cell]:

@@ -581,7 +581,7 @@ def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appe
         rows = table[table["file"].isin(measured) & table["method"].str.startswith("timeit_") & table["route"].notna()]
         for row in rows.to_dict("records"):
             contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
-            about[row["cell"]] = (contract.get("direction", ""), row["route"], str(row["dtype"] or ""))
+            about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
             if "status" in row:
                 absent[row["file"], row["cell"]] = _general(row["reason"] or row["status"], str(row["dtype"]))
             else:

@@ -14,7 +14,10 @@ import numpy as np
 import pandas as pd
 from cli import UserError, harmless
 from records import calm
+from records.kinds import check
 from toolchains import installed, ledger
+
+from .contracts import Contract, contract_of
 
 ASV_RESULT_VERSION = 2
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
@@ -32,15 +35,9 @@ NAMES = (
 TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
-# What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
+# What is read of a benchmark, a result file and a run record, with its kind
 BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
-CONTRACT = {
-    **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard", "caution"), str),
-    **dict.fromkeys(("inputs", "refuses"), dict),
-    "view": bool,
-    "copies": list,
-}
 RECORD = {
     **dict.fromkeys(
         ("toolchain", "settings", "conditions", "conditions.caches", "skipped", "failures", "disturbed_cells"), dict
@@ -67,7 +64,7 @@ class Results:
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
-    benchmarks asv's own description of every benchmark
+    benchmarks asv's own description of every benchmark, with its contracts by route
     unknown    (file, benchmark) -> figures of a benchmark that benchmarks.json does not describe (any more)
     """
 
@@ -75,7 +72,7 @@ class Results:
     values: pd.DataFrame
     missing: pd.DataFrame
     runs: list[dict[str, Any]]
-    contracts: Mapping[tuple[str, str], dict[str, Any]]
+    contracts: Mapping[tuple[str, str], Contract]
     benchmarks: Mapping[str, dict[str, Any]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -135,8 +132,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     benchmarks = read_json(results / "benchmarks.json")
     if not isinstance(benchmarks, dict):
         raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
-    benchmarks = {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
-    contracts = _contracts(benchmarks)
+    benchmarks = {name: _promising(found) for name, found in benchmarks.items() if isinstance(found, dict)}
     for name, benchmark in benchmarks.items():
         params, names = benchmark.get("params", []), benchmark.get("param_names", [])
         if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
@@ -156,22 +152,14 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         values=tables.counted.frame(),
         missing=tables.missing.frame(),
         runs=sorted(runs, key=lambda record: str(record.get("started"))),
-        contracts=contracts,
+        contracts={
+            (contract.direction, route): contract
+            for benchmark in benchmarks.values()
+            for route, contract in benchmark["contracts"].items()
+        },
         benchmarks=benchmarks,
         unknown=unknown,
     )
-
-
-def check(found: Mapping[str, Any], kinds: Mapping[str, Any], required: Sequence[str] = ()) -> None:
-    """TypeError where something that is there is not of its kind, KeyError where something required is not there."""
-    for name, kind in kinds.items():
-        outer, _, inner = name.rpartition(".")
-        holder = found.get(outer, {}) if outer else found
-        if inner not in holder:
-            if name in required:
-                raise KeyError(name)
-        elif not isinstance(holder[inner], kind) or holder[inner] in (math.inf, -math.inf):
-            raise TypeError(f"{name} is {holder[inner]!r}")
 
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
@@ -211,18 +199,11 @@ def watched_in(path: Path) -> Watched:
         raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
 
 
-def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    contracts = {}
+def _promising(benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """A benchmark as benchmarks.json describes it, with its contracts read."""
     try:
-        for benchmark in benchmarks.values():
-            for route, contract in benchmark.get("contracts", {}).items():
-                check(contract, CONTRACT, ("direction", "expression", "memory"))
-                words = [*contract.get("inputs", {}).values(), *contract.get("refuses", {}).values()]
-                words += contract.get("copies", [])
-                if not all(isinstance(word, str) for word in words):
-                    raise TypeError(words)
-                contracts[contract["direction"], route] = contract
-        return contracts
+        contracts = {route: contract_of(found) for route, found in benchmark.get("contracts", {}).items()}
+        return {**benchmark, "contracts": contracts}
     except BROKEN:
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 

@@ -7,7 +7,6 @@ the hazard does. So each answer names the fastest route without a condition and,
 route and its condition beside it.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,20 +39,8 @@ class Need:
     into: bool
 
 
-def non_blocking(route: str) -> bool:
-    """Whether the call may return before the bytes have arrived, as the catalogue has it (Route.non_blocking)."""
-    return "non_blocking=True" in route or "copy_in_chunks" in route
-
-
-def gives_array(route: str) -> bool:
-    """Whether what arrives at the host is a NumPy array."""
-    return "numpy(" in route
-
-
 def need(cell: Cell) -> Need:
-    to_device = cell.direction == HOST_TO_DEVICE
-    array = bool(re.search(r"\ba\b", cell.route)) if to_device else gives_array(cell.route)
-    return Need(cell.direction, cell.host, array, cell.memory == INTO)
+    return Need(cell.direction, cell.host, cell.contract.array, cell.memory == INTO)
 
 
 @dataclass(frozen=True)
@@ -169,7 +156,7 @@ def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
 
 def conditional(choice: Choice) -> list[Cell]:
     """The routes with a condition that are faster than the chosen one and beaten by none, in catalogue order."""
-    fast = [cell for cell in choice.hazardous if non_blocking(cell.route)]
+    fast = [cell for cell in choice.hazardous if cell.contract.non_blocking]
     return sorted(unbeaten(fast), key=lambda cell: cell.order) if fast else []
 
 
@@ -221,7 +208,7 @@ class Recommendation:
     @property
     def unsafe(self) -> list[Cell]:
         """What is faster, and waiting does not make it right to take."""
-        return [cell for cell in self.choice.hazardous if not non_blocking(cell.route)]
+        return [cell for cell in self.choice.hazardous if not cell.contract.non_blocking]
 
 
 def recommendations(found: Transfers) -> list[list[Recommendation]]:

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.answers import Answer, Choice
 from analysis.cells import DIRECTIONS, Cell, Limit, alike, conversions, direction_of
 from analysis.choice import MARGIN, decided
-from analysis.contracts import ALIAS, COPY, memory_for, outcomes
+from analysis.contracts import ALIAS, COPY, Contract
 from analysis.results import PARAMETERS, Results
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 
@@ -324,12 +324,12 @@ def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
     return lines
 
 
-def measured_memory(semantics: Semantics, contract: Mapping[str, Any]) -> str:
+def measured_memory(semantics: Semantics, contract: Contract) -> str:
     """alias, copy or into, by dtype where they differ; "" where it was not measured."""
     return _by_dtype(semantics.memory(contract))
 
 
-def _measured_dtype(semantics: Semantics, contract: Mapping[str, Any]) -> str:
+def _measured_dtype(semantics: Semantics, contract: Contract) -> str:
     """Kept, one for all, or by source dtype."""
     seen = semantics.result(contract)
     if seen and all(source == result for source, result in seen.items()):
@@ -337,7 +337,7 @@ def _measured_dtype(semantics: Semantics, contract: Mapping[str, Any]) -> str:
     return _by_dtype(seen)
 
 
-def broken(semantics: Semantics, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
+def broken(semantics: Semantics, contracts: Iterable[Contract]) -> list[Line]:
     """A sentence for each promise of a contract that the measurement contradicts."""
     return [_broken(one) for one in semantics.broken(contracts)]
 
@@ -368,20 +368,11 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
         graded = any(semantics.taken(promise) is not None for promise in promises)
         rows: list[tuple[Entry, ...]] = []
         for promise in promises:
-            casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise["casts_to"], promise["casts_to"])
-            refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
-            notes = [
-                word
-                for word in (
-                    advice.needs_words(promise),
-                    refuses,
-                    promise.get("hazard", ""),
-                    promise.get("caution", ""),
-                )
-                if word
-            ]
-            route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
-            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in outcomes(promise).items()]
+            casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise.casts_to, promise.casts_to)
+            refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.refuses.items())
+            notes = filter(None, (advice.needs_words(promise), refuses, promise.hazard, promise.caution))
+            route: list[Line] = [(Code(promise.expression),), *((note,) for note in notes)]
+            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in promise.outcomes.items()]
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)
             rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
@@ -392,14 +383,13 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
     return tables
 
 
-def _memory(contract: Mapping[str, Any]) -> str:
+def _memory(contract: Contract) -> str:
     """alias, copy or into; of a route that shares memory of some sources only, of which."""
-    casts_to = contract["casts_to"]
-    if contract.get("copies"):
-        return f"{contract['memory']}; {COPY} of {', '.join(contract['copies'])}"
-    if casts_to and memory_for(contract, casts_to) == ALIAS != memory_for(contract, ""):
-        return f"{ALIAS} of {casts_to}, else {COPY}"
-    return str(contract["memory"])
+    if contract.copies:
+        return f"{contract.memory}; {COPY} of {', '.join(contract.copies)}"
+    if contract.casts_to and contract.memory_for(contract.casts_to) == ALIAS != contract.memory_for(""):
+        return f"{ALIAS} of {contract.casts_to}, else {COPY}"
+    return contract.memory
 
 
 def catalogue(results: Results) -> list[tuple[str, str]]:
@@ -420,7 +410,7 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
         if "route" in benchmark.get("param_names", []):
             spellings = benchmark["params"][benchmark["param_names"].index("route")]
             for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
-                found[promises[route]["direction"], route] = None
+                found[promises[route].direction, route] = None
     directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in found)]
     return sorted(found, key=lambda key: directions.index(key[0]))
 

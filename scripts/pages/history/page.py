@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 from analysis.comparison import INCONCLUSIVE
-from analysis.contracts import memory_for, of_cell
+from analysis.contracts import of_cell
 from analysis.history import History, Series, history_of, packages
 from analysis.results import PARAMETERS, Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
@@ -234,7 +234,7 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
             continue
         contract = of_cell(results.benchmarks, series.names["benchmark"], series.names["route"])
-        memory = memory_for(contract, series.names["dtype"] or "")
+        memory = contract.memory_for(series.names["dtype"] or "")
         own = grouped.setdefault((words.direction(series), memory), {})
         own.setdefault(str(series.names["route"]), []).append(series)
     for (direction, memory), routes in grouped.items():

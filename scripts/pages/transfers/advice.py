@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from analysis.answers import Choice, choices_of, choose
 from analysis.cells import HOST_TO_DEVICE, Cell
-from analysis.contracts import needs
 from analysis.transfers import (
     PAGEABLE,
     Need,
@@ -43,7 +42,7 @@ def _box(each: Sequence[Recommendation], found: Transfers) -> Advice:
     for one in each:
         chosen, fast = one.choice.cell, one.faster
         fresh = f"{result_of(one.need)}, " if len(each) > 1 else ""
-        how = "on a condition: " if chosen.contract.get("hazard") else "no condition: "
+        how = "on a condition: " if chosen.contract.hazard else "no condition: "
         lines.append((fresh + how, Code(chosen.route), f", {told(chosen, found)}"))
         notes += [*busy([one.choice]), *_conditions(chosen), *_beside(one.choice)]
         if fast is not None:
@@ -57,9 +56,9 @@ def _box(each: Sequence[Recommendation], found: Transfers) -> Advice:
 
 
 def _conditions(cell: Cell) -> Iterator[Line]:
-    if cell.contract.get("hazard"):
-        yield (Code(cell.route), f": {cell.contract['hazard']}.")
-    if needs(cell.contract):
+    if cell.contract.hazard:
+        yield (Code(cell.route), f": {cell.contract.hazard}.")
+    if cell.contract.needs:
         yield (Code(cell.route), f" {needs_words(cell.contract)}.")
 
 

@@ -16,7 +16,6 @@ from analysis.transfers import (
     faster,
     hidden,
     needs,
-    non_blocking,
 )
 
 from pages import show
@@ -39,8 +38,8 @@ def decision(found: Transfers) -> list[Table]:
                 choice = segment.choices[-1]
                 sizes = [show.size(c.nbytes) for c in (segment.choices[0], choice)]
                 lines: list[Line] = [(Code(choice.cell.route),)]
-                if choice.cell.contract.get("hazard"):
-                    lines.append((choice.cell.contract["hazard"],))
+                if choice.cell.contract.hazard:
+                    lines.append((choice.cell.contract.hazard,))
                 if choice.ties:
                     lines.append(("tie: ", *named([tie.route for tie in choice.ties])))
                 rows.append(
@@ -76,12 +75,12 @@ def _condition(cell: Cell | None, chosen: Cell, found: Transfers) -> Entry:
     if cell is None:
         return ""
     gain = f"{show.ratio(chosen.seconds / cell.seconds)} as fast"
-    return [(Code(cell.route),), (f"{told(cell, found)}: {gain}",), (cell.contract["hazard"],)]
+    return [(Code(cell.route),), (f"{told(cell, found)}: {gain}",), (cell.contract.hazard,)]
 
 
 def clocks(found: Transfers) -> list[Table]:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
-    every = [cell for cell in found.main if non_blocking(cell.route)]
+    every = [cell for cell in found.main if cell.contract.non_blocking]
     held = [cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED)]
     if not held:
         return []
