@@ -143,7 +143,7 @@ def _of_toolchain(spec: str, machine: str | None) -> list[Path]:
     is_hash = re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},40}}", spec) is not None
     for path in _result_files(RESULTS, machine):
         try:
-            tag = next((run["toolchain"]["tag"] for run in reversed(read_runs(path.with_suffix(".jsonl")))), "")
+            tag = next((run.toolchain.tag for run in reversed(read_runs(path.with_suffix(".jsonl")))), "")
             short = path.name.split("-")[0]
             # asv's file name has the first eight letters of the hash
             right = is_hash and (short.startswith(spec) or spec.startswith(short))

@@ -12,6 +12,7 @@ from conftest import ROOT, environment
 torch = pytest.importorskip("torch")
 
 from analysis import contracts  # noqa: E402
+from records.kinds import made_of  # noqa: E402
 
 from benchmarks import routes, sources  # noqa: E402
 
@@ -119,7 +120,7 @@ def test_copies_are_of_sources_that_the_contract_knows(route):
 
 def read(promise):
     """A contract as reports see it, after JSON."""
-    return contracts.contract_of(json.loads(json.dumps(promise)))
+    return made_of(contracts.Contract, json.loads(json.dumps(promise)))
 
 
 @EVERY

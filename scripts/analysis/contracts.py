@@ -9,33 +9,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-from records.kinds import check
 
 ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
 FINE = ("works", "detaches")  # what it says of an input that it simply takes
 UNSAFE = ("wrong", "abort")  # how what it says begins of an input that goes wrong without an exception
 GRAD = "requires grad"  # the awkward source that questions and measurements ask for
-# What is read of a contract, with its kind in benchmarks.json
-KINDS = {
-    **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard", "caution"), str),
-    **dict.fromkeys(("inputs", "refuses"), dict),
-    **dict.fromkeys(("view", "per_element", "non_blocking", "array"), bool),
-    "copies": list,
-}
-REQUIRED = ("direction", "expression", "memory")
 
 
 @dataclass(frozen=True)
 class Contract:
-    """What a route promises; without any field, that nothing is known of it. The fields are explained at Route.
+    """What a route promises; the fields are those of Route, and explained there.
 
-    needs: the packages, with their versions, and devices that it needs. A contract that was made before a field has its
-    default: such a route is no view, copies no layout, waits, and moves tensors.
+    A contract that was made before a field has its default: such a route is no view, copies no layout, waits until the
+    bytes have arrived, and moves tensors.
     """
 
-    direction: str = ""
-    expression: str = ""
-    memory: str = ""
+    direction: str
+    expression: str
+    memory: str
     casts_to: str = ""
     view: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +34,7 @@ class Contract:
     copies: tuple[str, ...] = ()
     non_blocking: bool = False
     array: bool = False
-    needs: tuple[str, ...] = ()
+    needs: str = ""
     per_element: bool = False
     hazard: str = ""
     caution: str = ""
@@ -90,19 +81,7 @@ class Contract:
         return {does: sources for does, sources in self.outcomes.items() if does not in FINE}
 
 
-NONE = Contract()
-
-
-def contract_of(found: Mapping[str, Any]) -> Contract:
-    """The contract that benchmarks.json holds as ``found``; an exception of Python's where it is something else."""
-    check(found, KINDS, REQUIRED)
-    own = {name: found[name] for name in KINDS if name in found}
-    own |= {"needs": tuple(found.get("needs", "").split()), "copies": tuple(found.get("copies", ()))}
-    made = Contract(**own)
-    words = [*made.inputs.values(), *made.refuses.values(), *made.copies]
-    if not all(isinstance(word, str) for word in words):
-        raise TypeError(words)
-    return made
+NONE = Contract("", "", "")  # of a benchmark without routes, or a route that it does not know
 
 
 def of_cell(benchmarks: Mapping[str, Mapping[str, Any]], benchmark: str, route: Any) -> Contract:

@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 from cli import UserError, harmless
 from records import calm
-from records.kinds import check
+from records.kinds import made_of
+from records.runs import UNKNOWN, Record, Toolchain, record_of, visits_of
 from toolchains import installed, ledger
 
-from .contracts import Contract, contract_of
+from .contracts import Contract
 
 ASV_RESULT_VERSION = 2
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
@@ -35,18 +36,9 @@ NAMES = (
 TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
-# What is read of a benchmark, a result file and a run record, with its kind
+# What is read of a benchmark and a result file, with its kind; "a.b" is b in a
 BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
-RECORD = {
-    **dict.fromkeys(
-        ("toolchain", "settings", "conditions", "conditions.caches", "skipped", "failures", "disturbed_cells"), dict
-    ),
-    **dict.fromkeys(("toolchain.tag", "toolchain.torch", "toolchain.numpy", "command", "started"), str),
-    "floors": dict,
-    "calm": (int, float, type(None)),
-    **dict.fromkeys(("samples", "retaken", "disturbed", "seconds", "conditions.memory_bytes"), (int, float)),
-}
 
 
 @dataclass(frozen=True)
@@ -71,10 +63,15 @@ class Results:
     processes: pd.DataFrame
     values: pd.DataFrame
     missing: pd.DataFrame
-    runs: list[dict[str, Any]]
+    runs: list[Record]
     contracts: Mapping[tuple[str, str], Contract]
     benchmarks: Mapping[str, dict[str, Any]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def last(self) -> Record:
+        """The record of the last run; UNKNOWN where there is none."""
+        return self.runs[-1] if self.runs else UNKNOWN
 
 
 def read_json(path: Path) -> Any:
@@ -137,7 +134,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         params, names = benchmark.get("params", []), benchmark.get("param_names", [])
         if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
             raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
-    runs: list[dict[str, Any]] = []
+    runs: list[Record] = []
     tables = Tables(benchmarks)
     unknown: dict[tuple[str, str], int] = {}
     for path in paths:
@@ -151,7 +148,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         processes=tables.timed.frame(),
         values=tables.counted.frame(),
         missing=tables.missing.frame(),
-        runs=sorted(runs, key=lambda record: str(record.get("started"))),
+        runs=sorted(runs, key=lambda record: record.started),
         contracts={
             (contract.direction, route): contract
             for benchmark in benchmarks.values()
@@ -162,17 +159,22 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     )
 
 
-def read_runs(path: Path) -> list[dict[str, Any]]:
+def check(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """TypeError where something is not of its kind, KeyError where it is not there."""
+    for name, kind in kinds.items():
+        outer, _, inner = name.rpartition(".")
+        value = found[outer][inner] if outer else found[inner]
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r}")
+
+
+def read_runs(path: Path) -> list[Record]:
     """The run records beside a result file, oldest first; none where asv was run by hand."""
     if not only_file(path):
         return []
     try:
-        records = [harmless(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-        for record in records:
-            check(record, RECORD, ("toolchain", "toolchain.tag", "skipped"))
-            if not all(isinstance(count, int) and count >= 0 for count in record.get("disturbed_cells", {}).values()):
-                raise TypeError("disturbed_cells holds more than counts")
-        return [{**record, "file": path.stem} for record in records]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [record_of(harmless(json.loads(line)), path.stem) for line in lines]
     except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
@@ -202,7 +204,7 @@ def watched_in(path: Path) -> Watched:
 def _promising(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     """A benchmark as benchmarks.json describes it, with its contracts read."""
     try:
-        contracts = {route: contract_of(found) for route, found in benchmark.get("contracts", {}).items()}
+        contracts = {route: made_of(Contract, found) for route, found in benchmark.get("contracts", {}).items()}
         return {**benchmark, "contracts": contracts}
     except BROKEN:
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
@@ -220,7 +222,7 @@ class Grid:
 
 def _grid(benchmark: Mapping[str, Any], params: Sequence[Sequence[str]]) -> Grid:
     """The cells of a benchmark as a result file lists its parameters; benchmarks.json may list others by now."""
-    check(benchmark, BENCHMARK, list(BENCHMARK))
+    check(benchmark, BENCHMARK)
     name, names, taken = benchmark["name"], benchmark["param_names"], benchmark.get("samples_per_process", [])
     if len(params) != len(names):
         raise ValueError(f"{name} has {len(params)} parameters")
@@ -289,7 +291,7 @@ class Tables:
 
 def _load_file(
     path: Path,
-    records: list[dict[str, Any]],
+    records: Sequence[Record],
     watched: Watched,
     tables: Tables,
     unknown: dict[tuple[str, str], int],
@@ -299,24 +301,24 @@ def _load_file(
     try:
         if file["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {file['version']}, this reads {ASV_RESULT_VERSION}: asv update")
-        check(file, FILE, list(FILE))
-        made = records[-1]["toolchain"] if records else _of_history(file["commit_hash"])
+        check(file, FILE)
+        made = records[-1].toolchain if records else _of_history(file["commit_hash"])
         common = {
             "machine": file["params"]["machine"],
             "file": path.stem,
             "commit": file["commit_hash"],
-            "toolchain": made.get("tag", file["commit_hash"][:8]),
-            "torch": made.get("torch", ""),
-            "numpy": made.get("numpy", ""),
+            "toolchain": made.tag,
+            "torch": made.torch,
+            "numpy": made.numpy,
             "python": file["python"],
         }
         if toolchain is not None and common["toolchain"] != toolchain and not common["commit"].startswith(toolchain):
             return
-        rounds = sum(map(rounds_of, visits_of(records)))
+        rounds = sum(record.rounds for record in visits_of(records))
         reasons = {
             cell: why
             for record in records
-            for why, cells in [*record["skipped"].items(), *(record.get("failures") or {}).items()]
+            for why, cells in [*record.skipped.items(), *record.failures.items()]
             for cell in cells
         }
         columns = file["result_columns"]
@@ -335,21 +337,10 @@ def _load_file(
         ) from None
 
 
-def visits_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
-    first = max((place for place, record in enumerate(records) if "drift" not in record), default=0)
-    return list(records[first:])
-
-
-def rounds_of(record: Mapping[str, Any]) -> int:
-    """How many processes a run took of a cell; 0 where its record does not say."""
-    return int(record.get("rounds") or 0)
-
-
-def _of_history(commit: str) -> dict[str, str]:
-    """What a run record would say of a commit that asv was run for by hand; nothing of one outside the histories."""
+def _of_history(commit: str) -> Toolchain:
+    """What a run record would say of a commit that asv was run for by hand; its hash alone outside the histories."""
     found = ledger.find(commit)
-    return {"tag": found.tag, "torch": found.torch, "numpy": found.numpy} if found else {}
+    return Toolchain(found.tag, found.torch, found.numpy) if found else Toolchain(commit[:8])
 
 
 def _load_benchmark(
@@ -361,7 +352,7 @@ def _load_benchmark(
     reasons: Mapping[str, str],
     tables: Tables,
 ) -> None:
-    check(row, {"version": str}, ["version"])
+    check(row, {"version": str})
     name, version = benchmark["name"], row["version"]
     family, group, method = (name.split(".") + ["", ""])[:3]
     labels = {**common, "benchmark": name, "family": family, "group": group, "method": method, "version": version}

@@ -146,7 +146,7 @@ def _promises(segments: Sequence[Segment]) -> Iterator[Line]:
 
 def needs_words(contract: Contract) -> str:
     """What a route needs in words; "" where it needs nothing."""
-    return f"needs {show.join(contract.needs)}" if contract.needs else ""
+    return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
 
 
 def _ties(segments: Sequence[Segment]) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 Every sentence is made from data: where a run lacks the figures for a question, the question says so.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from analysis.answers import Segment, choose, decisions
@@ -250,16 +250,15 @@ class Questions:
             yield (f"The first {show.size(cell.nbytes)} of pinned memory take {took}.",)
 
     def answer_12(self) -> Iterator[Line]:
-        record = self.results.runs[-1] if self.results.runs else {}
-        at, made = record.get("settings") or {}, record.get("toolchain") or {}
-        torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
+        at, made = self.results.last.settings, self.results.last.toolchain
+        torch, numpy = at.torch or made.torch, at.numpy or made.numpy
         timed = [cell for cell in self.cells if cell.family == "conversion"]
         if timed and torch and numpy:
             missing = self.results.missing
             failed = ((missing["family"] == "conversion") & (missing["status"] == "failed")).sum()
             counts = "1 conversion was timed" if len(timed) == 1 else f"{len(timed):,} conversions were timed"
             counts += f", {failed:,} failed" if failed else ""
-            if str(numpy).startswith("1."):
+            if numpy.startswith("1."):
                 yield (f"This run has numpy {numpy}: it tells nothing of NumPy 2.",)
             else:
                 yield (f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}.",)
@@ -318,11 +317,3 @@ def _compared(cell: Cell, other: Cell) -> Line:
     if cell.seconds <= other.seconds:
         return (Code(cell.route), f" is {show.ratio(other.seconds / cell.seconds)} as fast")
     return (Code(cell.route), f" takes {show.ratio(cell.seconds / other.seconds)} the time")
-
-
-def device_reason(records: Iterable[dict]) -> str:
-    """Why the last run had no accelerator, by its record; "" where it does not say."""
-    found = ""
-    for record in records:
-        found = (record.get("settings") or {}).get("no_device") or ""
-    return found

@@ -12,6 +12,7 @@ from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
 from analysis.results import PARAMETERS, Results
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
+from records.runs import Record, Settings
 
 from . import advice, show
 from .show import Code, Line
@@ -456,78 +457,62 @@ def absent(missing: Missing) -> Table:
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 
 
-def environment(record: Mapping[str, Any]) -> Table:
+def environment(record: Record) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
-    at, on = record.get("settings") or {}, record.get("conditions") or {}
-    caches = ", ".join(f"{level} {size}" for level, size in on.get("caches", {}).items())
-    cores = f"{on['cores_allowed']} of {on['cores']} allowed" if "cores" in on and "cores_allowed" in on else ""
-    load = on.get("load_average")
+    at, on = record.settings, record.conditions
+    caches = ", ".join(f"{level} {size}" for level, size in on.caches.items())
+    cores = f"{on.cores_allowed} of {on.cores} allowed" if on.cores and on.cores_allowed else ""
     rows: list[tuple[str, Any]] = [
-        ("torch", f"{at.get('torch', '')}{_in_brackets('git', str(at.get('git') or '')[:12])}"),
-        ("numpy", at.get("numpy")),
-        ("Python", at.get("python")),
-        ("CUDA, HIP", ", ".join(str(at[name]) for name in ("cuda", "hip") if at.get(name)) or "none"),
+        ("torch", f"{at.torch}{_in_brackets('git', at.git[:12])}"),
+        ("numpy", at.numpy),
+        ("Python", at.python),
+        ("CUDA, HIP", ", ".join(filter(None, (at.cuda, at.hip))) or "none"),
         ("device", device_of(at)),
-        ("threads of torch", at.get("torch_threads")),
-        ("CPU", on.get("cpu")),
+        ("threads of torch", at.torch_threads),
+        ("CPU", on.cpu),
         ("cores", cores),
         ("caches", caches),
-        ("memory", show.size(on["memory_bytes"]) if on.get("memory_bytes") else ""),
-        ("system", on.get("system")),
-        ("C library", on.get("libc")),
-        ("frequency governor", on.get("governor") or "not visible"),
-        ("transparent huge pages", on.get("transparent_hugepages") or "not visible"),
-        ("load average at the start", f"{load:.2f}" if isinstance(load, (int, float)) else ""),
-        ("asv, asv_runner", " and ".join(str(record[k]) for k in ("asv", "asv_runner") if record.get(k))),
-        ("launch method", record.get("launch")),
+        ("memory", show.size(on.memory_bytes) if on.memory_bytes else ""),
+        ("system", on.system),
+        ("C library", on.libc),
+        ("frequency governor", on.governor or "not visible"),
+        ("transparent huge pages", on.transparent_hugepages or "not visible"),
+        ("load average at the start", "" if on.load_average is None else f"{on.load_average:.2f}"),
+        ("asv, asv_runner", " and ".join(filter(None, (record.asv, record.asv_runner)))),
+        ("launch method", record.launch),
     ]
     shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
     return Table(("Machine and toolchain, as they were when the run started",), ("what", "value"), shown, numeric=False)
 
 
-def device_of(settings: Mapping[str, Any]) -> str:
+def device_of(settings: Settings) -> str:
     """The accelerator of a run in words; "" where there was none."""
-    device, name = settings.get("device"), settings.get("device_name")
-    return f"{name} ({device})" if device and name else str(device or "")
+    device, name = settings.device, settings.device_name
+    return f"{name} ({device})" if device and name else device
 
 
 def _in_brackets(name: str, value: str) -> str:
     return f" ({name} {value})" if value else ""
 
 
-def runs(records: Sequence[Mapping[str, Any]]) -> Table:
+def runs(records: Sequence[Record]) -> Table:
     """One row a run: when, how, how calm the machine was, and how much of it was disturbed."""
     rows = []
     for record in records:
-        profile = str(record.get("profile", ""))
-        if record.get("only"):
-            profile += f", only {record['only']}"
-        command: Line = (Code(str(record.get("command", ""))),)
-        share, seconds = disturbed(record), _count(record, "seconds")
-        again, kept = _count(record, "retaken"), _count(record, "disturbed")
+        only = f", only {record.only}" if record.only else ""
+        command: Line = (Code(record.command),)
+        disturbed = f"{show.percent(record.share_disturbed, 2)} ({record.retaken} taken again, {record.disturbed} kept)"
         rows.append(
             (
-                str(record.get("started", "")),
+                record.started,
                 command,
-                profile,
-                str(record.get("rounds", "")),
-                f"{_count(record, 'samples'):,}",
-                "" if record.get("calm") is None else show.percent(record["calm"]),
-                f"{show.percent(share, 2)} ({again} taken again, {kept} kept)",
-                f"{seconds:.0f} s",
+                f"{record.profile}{only}",
+                f"{record.rounds}",
+                f"{record.samples:,}",
+                "" if record.calm is None else show.percent(record.calm),
+                disturbed,
+                f"{record.seconds:.0f} s",
             )
         )
     columns = ("started", "command", "profile", "processes a cell", "samples", "at full speed", "disturbed", "took")
     return Table(("Runs whose figures are on this page",), columns, tuple(rows), numeric=False)
-
-
-def disturbed(record: Mapping[str, Any]) -> float:
-    """Share of samples during which the machine did something else too: taken again or, after too many tries, kept."""
-    again, kept = _count(record, "retaken"), _count(record, "disturbed")
-    return (again + kept) / max(1, _count(record, "samples") + again)
-
-
-def _count(record: Mapping[str, Any], name: str) -> float:
-    """A number of a run record; 0 where it has none of that name."""
-    value = record.get(name)
-    return value if isinstance(value, (int, float)) else 0
