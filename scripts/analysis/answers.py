@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
-from .contracts import MEMORIES, Contract
+from .contracts import INTO, MEMORIES, Contract
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
-# Kinds of need: alias, copy and into in either direction, and what has benchmarks of its own
-PLAIN, GRAD, LISTS, CAST = "plain", "requires grad", "lists", "cast"
+# Kinds of need: alias, copy and into in either direction, what has benchmarks of its own, and what crosses a link
+PLAIN, GRAD, LISTS, CAST, MOVE = "plain", "requires grad", "lists", "cast", "move"
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,22 @@ class Choice:
     def nbytes(self) -> int:
         return self.cell.nbytes
 
+    @property
+    def conditional(self) -> list[Cell]:
+        """The routes that are faster on a condition, which whoever waits for the bytes heeds, and that none of these
+        beats; in catalogue order."""
+        fast = [cell for cell in self.hazardous if cell.contract.non_blocking]
+        return sorted(unbeaten(fast), key=lambda cell: cell.order)
+
+    @property
+    def unsafe(self) -> list[Cell]:
+        """What is faster, and waiting does not make it right to take."""
+        return [cell for cell in self.hazardous if not cell.contract.non_blocking]
+
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring sizes at which the same route is chosen."""
+    """Neighbouring sizes at which the same route is chosen, and the same one is faster on a condition."""
 
     choices: tuple[Choice, ...]
 
@@ -72,16 +84,34 @@ class Segment:
         cells = sorted((choice.cell for choice in self.calm), key=lambda cell: cell.seconds)
         return cells[len(cells) // 2]
 
+    @property
+    def conditional(self) -> Cell | None:
+        """The route that is faster on a condition at all sizes, or else at the largest; its cell there."""
+        each = [{cell.route for cell in choice.hazardous} for choice in self.choices]
+        found = self.choices[-1].conditional
+        common = [cell for cell in found if all(cell.route in routes for routes in each)]
+        return next(iter(common or found), None)
+
 
 @dataclass(frozen=True)
 class Need:
-    """What somebody wants. dtypes, goal: of a cast, the sources' dtypes that share an answer, and the result's."""
+    """What somebody wants.
+
+    dtypes, goal  of a cast: the sources' dtypes that share an answer, and the result's
+    host, array   of what crosses a link: which memory is at the host's end, and whether as an array or a tensor
+    """
 
     kind: str
     direction: str
     memory: str
     dtypes: tuple[str, ...] = ()
     goal: str = ""
+    host: str = ""
+    array: bool = False
+
+    @property
+    def into(self) -> bool:
+        return self.memory == INTO
 
 
 @dataclass(frozen=True)
@@ -107,7 +137,8 @@ def choices_of(segments: Iterable[Segment]) -> list[Choice]:
 
 
 def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
-    """The fewest segments of sizes that have a good route in common, from small sizes to large.
+    """The fewest segments of sizes that have a good route in common, from small sizes to large; cut where the route
+    that is faster on a condition changes.
 
     At a size at which the machine was never calm while a route was measured, nothing is decided about that route: its
     neighbours' choice may stand there, but it is not chosen for that size alone if another was measured in calm.
@@ -122,12 +153,27 @@ def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
             groups[-1] = (groups[-1][0] + [nbytes], groups[-1][1] & good)
         else:
             groups.append(([nbytes], good))
-    segments = []
+    segments: list[Segment] = []
     for sizes, routes in groups:
         good_cells = [cell for nbytes in sizes for cell in by_size[nbytes] if cell.route in routes]
         first = min(good_cells, key=lambda cell: (not cell.calm, cell.order))
-        segments.append(Segment(tuple(_choice(by_size[nbytes], first.route) for nbytes in sizes)))
+        segments += _cut([_choice(by_size[nbytes], first.route) for nbytes in sizes])
     return tuple(segments)
+
+
+def _cut(choices: Iterable[Choice]) -> list[Segment]:
+    """Choices of one route, cut where no route is faster on a condition at both sizes, though one is at either."""
+    parts: list[list[Choice]] = []
+    best: list[set[str]] = []
+    for choice in choices:
+        good = {cell.route for cell in choice.conditional}
+        if parts and (best[-1] & good or not (best[-1] | good)):
+            parts[-1].append(choice)
+            best[-1] &= good
+        else:
+            parts.append([choice])
+            best.append(good)
+    return [Segment(tuple(part)) for part in parts]
 
 
 def preferred(cells: Sequence[Cell]) -> list[Cell]:

@@ -13,7 +13,8 @@ NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
 MEMCPY = "limits.Memcpy.timeit_copy"
-BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
+BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
+USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 
 
 @dataclass(frozen=True)
@@ -129,20 +130,51 @@ def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
     return found
 
 
+def usual_size(cells: Iterable[Cell], of: str = "route", up_to: int = USUAL) -> int:
+    """The size at which most values of a parameter were measured; of equals the largest ``up_to``, or just above it."""
+    values: dict[int, set[str]] = {}
+    for cell in cells:
+        values.setdefault(cell.nbytes, set()).add(getattr(cell, of))
+    return max(values, key=lambda n: (len(values[n]), n <= up_to, n if n <= up_to else -n), default=0)
+
+
+def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
+    """Whether at this size it is the bytes that take the time, and not the call. seconds: of one way, by size."""
+    return nbytes in seconds and seconds[nbytes] >= BY_BYTES * min(seconds.values())
+
+
 @dataclass(frozen=True)
 class Limit:
-    """memcpy on this machine, in the same run."""
+    """What moving bytes takes at best on this machine, in the same run: memcpy, or a pinned copy over the link.
 
-    seconds: Mapping[int, float]  # nbytes -> seconds
+    cells   size -> the cell that is the limit
+    moved   bytes that move for each byte of the size: twice as many where they move both ways
+    steady  the largest bandwidth is the limit at all sizes, as of a link; memory's depends on the caches
+    """
+
+    cells: Mapping[int, Cell] = field(default_factory=dict)
+    moved: int = 1
+    steady: bool = False
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        return {nbytes: cell.seconds for nbytes, cell in self.cells.items()}
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Most bytes a second of all sizes measured; None where none was."""
+        return max((self.moved * n / seconds for n, seconds in self.seconds.items()), default=None)
 
     def decides(self, nbytes: int) -> bool:
-        """Whether at this size it is the bytes that take the time, and not the call."""
-        return nbytes in self.seconds and self.seconds[nbytes] >= BY_BYTES * min(self.seconds.values())
+        return bytes_decide(self.seconds, nbytes)
 
-    def efficiency(self, cell: Cell) -> float:
-        """memcpy's seconds ÷ the route's: 1 is the limit."""
-        return self.seconds[cell.nbytes] / cell.seconds
+    def share(self, cell: Cell) -> float | None:
+        """The limit's seconds for so many bytes ÷ the cell's: 1 is the limit. None where it was not measured."""
+        if self.steady:
+            return cell.nbytes / cell.seconds / self.bandwidth if self.bandwidth else None
+        return self.seconds[cell.nbytes] / cell.seconds if cell.nbytes in self.cells else None
 
 
 def limit_of(cells: Iterable[Cell]) -> Limit:
-    return Limit({cell.nbytes: cell.seconds for cell in cells if cell.benchmark == MEMCPY})
+    """The limit of what copies in memory."""
+    return Limit({cell.nbytes: cell for cell in cells if cell.benchmark == MEMCPY})

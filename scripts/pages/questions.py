@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from analysis.answers import Segment, choose, decisions
-from analysis.cells import DEVICE_TO_HOST, TORCH_TO_NUMPY, Cell, conversions, from_lists, method, requires_grad
+from analysis.cells import (
+    DEVICE_TO_HOST,
+    TORCH_TO_NUMPY,
+    Cell,
+    conversions,
+    from_lists,
+    method,
+    requires_grad,
+    usual_size,
+)
 from analysis.choice import decided
 from analysis.contracts import ALIAS, GRAD, NONE, Contract
 from analysis.results import Results
@@ -19,7 +28,6 @@ from analysis.transfers import (
     PINNED,
     REGISTERED,
     Transfers,
-    usual_size,
 )
 
 from . import show

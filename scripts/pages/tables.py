@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 from analysis.answers import Answer, Choice
-from analysis.cells import DIRECTIONS, Cell, Limit, alike, conversions, direction_of
+from analysis.cells import DIRECTIONS, Cell, Limit, alike, conversions, direction_of, usual_size
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
 from analysis.results import PARAMETERS, Results
@@ -26,6 +26,7 @@ TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
     "Machine and method)."
 )
+IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | Line | list[Line]  # a list: lines below each other
@@ -147,9 +148,9 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
 def _decision(choice: Choice, limit: Limit) -> list[Line]:
     cell = choice.cell
     lines: list[Line] = [(Code(cell.route),), (show.time(cell),)]
-    if cell.memory != ALIAS and limit.decides(cell.nbytes):
-        moved = show.bandwidth(cell.nbytes / cell.seconds)
-        lines.append((f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy",))
+    share = limit.share(cell) if cell.memory != ALIAS and limit.decides(cell.nbytes) else None
+    if share:
+        lines.append((f"{show.bandwidth(cell.nbytes / cell.seconds)}, {show.percent(share)} of memcpy",))
     if choice.ties:
         lines.append(("tie: ", *show.codes([tie.route for tie in choice.ties])))
     if choice.others:
@@ -172,14 +173,6 @@ def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) 
     return Table(table.title, table.columns, (*table.rows, row), table.notes)
 
 
-def usual_size(cells: Sequence[Cell], column: str) -> int:
-    """The size at which most values of a parameter were measured; the largest up to 1 MiB among equals."""
-    values: dict[int, set[Any]] = {}
-    for cell in cells:
-        values.setdefault(cell.nbytes, set()).add(getattr(cell, column))
-    return max(values, key=lambda n: (len(values[n]), n <= 2**20, n if n <= 2**20 else -n), default=0)
-
-
 def _groups(cells: Iterable[Cell], family: str) -> list[list[Cell]]:
     """The cells of a family, a list a benchmark."""
     own = [cell for cell in cells if cell.family == family]
@@ -190,7 +183,7 @@ def dtypes(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     """Cost by dtype, at the size that was measured with the most dtypes; nothing where that is one dtype."""
     tables = []
     for own in _groups(cells, "conversion"):
-        nbytes = usual_size(own, "dtype")
+        nbytes = usual_size(own, "dtype", IN_CACHE)
         shown = [cell for cell in own if cell.nbytes == nbytes]
         if len({cell.dtype for cell in shown}) > 1:
             title = (f"{own[0].direction}, {show.size(nbytes)}, by the source's dtype",)
@@ -209,7 +202,7 @@ def casting(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     tables = []
     for own in _groups(cells, "casting"):
         if len({cell.dtype for cell in own}) > 1:
-            nbytes = usual_size(own, "dtype")
+            nbytes = usual_size(own, "dtype", IN_CACHE)
             title = (f"{own[0].direction}, {show.size(nbytes)} of the source, by the source's dtype",)
             tables.append(pivot(title, [cell for cell in own if cell.nbytes == nbytes], "dtype", missing))
         else:
@@ -222,7 +215,7 @@ def layout(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     """Routes by layout at the size with the most layouts; a layout that was not measured there shows its own size."""
     tables = []
     for own in _groups(cells, "layout"):
-        nbytes = usual_size(own, "layout")
+        nbytes = usual_size(own, "layout", IN_CACHE)
         here = {cell.layout for cell in own if cell.nbytes == nbytes}
         sizes = {cell.layout: nbytes if cell.layout in here else cell.nbytes for cell in own}
         shown = [cell for cell in own if cell.nbytes == sizes[cell.layout]]
