@@ -19,8 +19,9 @@ Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measur
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 NUMPY_TO_TORCH = "numpy→torch"
 TORCH_TO_NUMPY = "torch→numpy"
@@ -50,6 +51,9 @@ SCALAR = "scalar"
 DEVICE_TREES = "device trees"
 MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
 
+Names = tuple[str, ...]
+Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
+
 # What a route does with an awkward source, beside the name of an exception. What loses something that its user may miss
 # says what; what reads one thing for another is plain wrong.
 WORKS = "works"
@@ -63,7 +67,7 @@ WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
 
 
-def _each(outcomes):
+def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Source -> what happens, from what happens -> sources."""
     return {source: does for does, sources in outcomes.items() for source in sources}
 
@@ -135,11 +139,11 @@ class Route:
     memory: str
     casts_to: str = ""
     view: bool = False
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    refuses: Mapping[str, str] = field(default_factory=dict)
-    copies: tuple[str, ...] = ()
-    families: tuple[str, ...] = (CONVERSION,)
-    host_memory: tuple[str, ...] = ()
+    inputs: Outcomes = field(default_factory=dict)
+    refuses: Outcomes = field(default_factory=dict)
+    copies: Names = ()
+    families: Names = (CONVERSION,)
+    host_memory: Names = ()
     non_blocking: bool = False
     array: bool = False
     needs: str = ""
@@ -147,7 +151,7 @@ class Route:
     hazard: str = ""
     caution: str = ""
 
-    def result_dtype(self, dtype):
+    def result_dtype(self, dtype: str) -> str:
         """Name of the result's dtype for a source of ``dtype``."""
         if self.casts_to == "python":
             wide = self.direction == TORCH_TO_NUMPY  # torch makes its default dtypes, NumPy keeps Python's precision
@@ -157,45 +161,47 @@ class Route:
             return kinds[kind]
         return self.casts_to or dtype
 
-    def memory_for(self, dtype, kind=""):
+    def memory_for(self, dtype: str, kind: str = "") -> str:
         """alias, copy or into for a source of ``dtype``; ``kind`` is its layout, or what is awkward about it."""
         shares = self.view or (self.result_dtype(dtype) == dtype and kind not in self.copies)
         return self.memory if shares or self.memory == INTO else COPY
 
-    def contract(self):
+    def contract(self) -> dict[str, Any]:
         """The promises as plain data, for asv's benchmarks.json."""
         return asdict(self)
 
 
-def _to_torch(expression, memory, inputs=FROM_NUMPY, **promises):
+def _to_torch(expression: str, memory: str, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
     return Route(expression, NUMPY_TO_TORCH, memory, inputs=inputs, **promises)
 
 
-def _to_numpy(expression, memory, inputs=NUMPY, refuses=NO_BFLOAT16, **promises):
-    return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, refuses=refuses, **promises)
+def _to_numpy(expression: str, memory: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
+    return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, **{"refuses": NO_BFLOAT16, **promises})
 
 
-def _cast(expression, memory=COPY, inputs=FROM_NUMPY, families=(CASTING,), **promises):
+def _cast(expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
     inputs = {**inputs, "complex": REAL_PART}
-    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, families=families, **promises)
+    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, **{"families": (CASTING,), **promises})
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
 
 
-def _to_device(expression, memory=COPY, host_memory=ANY_HOST, families=(TRANSFER,), **promises):
-    return Route(expression, HOST_TO_DEVICE, memory, families=families, host_memory=host_memory, **promises)
+def _to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
+    usual = {"host_memory": ANY_HOST, "families": (TRANSFER,)}
+    return Route(expression, HOST_TO_DEVICE, memory, **{**usual, **promises})
 
 
-def _early_to_device(expression, memory=COPY, hazard="", **promises):
-    return _to_device(expression, memory, non_blocking=True, hazard=hazard or _SOURCE_IN_FLIGHT, **promises)
+def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
+    return _to_device(expression, memory, non_blocking=True, **{"hazard": _SOURCE_IN_FLIGHT, **promises})
 
 
-def _to_host(expression, memory=COPY, host_memory=(PAGEABLE,), families=(TRANSFER,), **promises):
-    return Route(expression, DEVICE_TO_HOST, memory, families=families, host_memory=host_memory, **promises)
+def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
+    usual = {"host_memory": (PAGEABLE,), "families": (TRANSFER,)}
+    return Route(expression, DEVICE_TO_HOST, memory, **{**usual, **promises})
 
 
-def _to_array(expression, inputs=NUMPY, **promises):
+def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
     return _to_host(expression, inputs=inputs, array=True, **promises)
 
 
@@ -517,12 +523,12 @@ ROUTES = (
 )
 
 
-def select(family, direction=None):
+def select(family: str, direction: str | None = None) -> list[Route]:
     """The routes of a family, in catalogue order."""
     return [route for route in ROUTES if family in route.families and direction in (None, route.direction)]
 
 
-def find(expression, direction):
+def find(expression: str, direction: str) -> Route:
     """The route of that expression and direction; KeyError if the catalogue has none."""
     for route in ROUTES:
         if (route.expression, route.direction) == (expression, direction):

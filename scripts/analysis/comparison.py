@@ -407,7 +407,8 @@ def _paired(logs: tuple[Floats, Floats], interleaved: bool) -> Bools:
         return np.zeros(len(logs[0]), dtype=bool)
     width = min(side.shape[1] for side in logs)
     one, other = (np.isfinite(side[:, :width]) for side in logs)
-    return ((one & other).sum(axis=1) >= MIN_PROCESSES) | (one == other).all(axis=1)
+    enough: Bools = ((one & other).sum(axis=1) >= MIN_PROCESSES) | (one == other).all(axis=1)
+    return enough
 
 
 def _in_pairs(logs: tuple[Floats, Floats], paired: Bools) -> tuple[Floats, Floats]:
