@@ -19,8 +19,9 @@ Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measur
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 NUMPY_TO_TORCH = "numpy→torch"
 TORCH_TO_NUMPY = "torch→numpy"
@@ -50,6 +51,9 @@ SCALAR = "scalar"
 DEVICE_TREES = "device trees"
 MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
 
+Names = tuple[str, ...]
+Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
+
 # What a route does with an awkward source, beside the name of an exception. What loses something that its user may miss
 # says what; what reads one thing for another is plain wrong.
 WORKS = "works"
@@ -63,7 +67,7 @@ WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
 
 
-def _each(outcomes):
+def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Source -> what happens, from what happens -> sources."""
     return {source: does for does, sources in outcomes.items() for source in sources}
 
@@ -122,6 +126,8 @@ class Route:
     copies        sources.LAYOUTS and awkward sources that it copies though its memory is alias
     families      the benchmarks that time it
     host_memory   transfers: states of the host memory at the far end that it can take
+    non_blocking  transfers: the call may return before the bytes have arrived
+    array         transfers: what is at the host's end is a NumPy array, else a tensor
     needs         release it appeared in, such as "torch>=1.11"
     per_element   makes a Python object of every element: seconds where others take milliseconds
     hazard        one sentence that tables and advice show; a route with one is recommended to nobody
@@ -133,22 +139,19 @@ class Route:
     memory: str
     casts_to: str = ""
     view: bool = False
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    refuses: Mapping[str, str] = field(default_factory=dict)
-    copies: tuple[str, ...] = ()
-    families: tuple[str, ...] = (CONVERSION,)
-    host_memory: tuple[str, ...] = ()
+    inputs: Outcomes = field(default_factory=dict)
+    refuses: Outcomes = field(default_factory=dict)
+    copies: Names = ()
+    families: Names = (CONVERSION,)
+    host_memory: Names = ()
+    non_blocking: bool = False
+    array: bool = False
     needs: str = ""
     per_element: bool = False
     hazard: str = ""
     caution: str = ""
 
-    @property
-    def non_blocking(self):
-        """Whether the call may return before the bytes have arrived."""
-        return "non_blocking=True" in self.expression or "copy_in_chunks" in self.expression
-
-    def result_dtype(self, dtype):
+    def result_dtype(self, dtype: str) -> str:
         """Name of the result's dtype for a source of ``dtype``."""
         if self.casts_to == "python":
             wide = self.direction == TORCH_TO_NUMPY  # torch makes its default dtypes, NumPy keeps Python's precision
@@ -158,38 +161,48 @@ class Route:
             return kinds[kind]
         return self.casts_to or dtype
 
-    def memory_for(self, dtype, kind=""):
+    def memory_for(self, dtype: str, kind: str = "") -> str:
         """alias, copy or into for a source of ``dtype``; ``kind`` is its layout, or what is awkward about it."""
         shares = self.view or (self.result_dtype(dtype) == dtype and kind not in self.copies)
         return self.memory if shares or self.memory == INTO else COPY
 
-    def contract(self):
+    def contract(self) -> dict[str, Any]:
         """The promises as plain data, for asv's benchmarks.json."""
         return asdict(self)
 
 
-def _to_torch(expression, memory, inputs=FROM_NUMPY, **promises):
+def _to_torch(expression: str, memory: str, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
     return Route(expression, NUMPY_TO_TORCH, memory, inputs=inputs, **promises)
 
 
-def _to_numpy(expression, memory, inputs=NUMPY, refuses=NO_BFLOAT16, **promises):
-    return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, refuses=refuses, **promises)
+def _to_numpy(expression: str, memory: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
+    return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, **{"refuses": NO_BFLOAT16, **promises})
 
 
-def _cast(expression, memory=COPY, inputs=FROM_NUMPY, families=(CASTING,), **promises):
+def _cast(expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
     inputs = {**inputs, "complex": REAL_PART}
-    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, families=families, **promises)
+    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, **{"families": (CASTING,), **promises})
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
 
 
-def _to_device(expression, memory=COPY, host_memory=ANY_HOST, families=(TRANSFER,), **promises):
-    return Route(expression, HOST_TO_DEVICE, memory, families=families, host_memory=host_memory, **promises)
+def _to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
+    usual = {"host_memory": ANY_HOST, "families": (TRANSFER,)}
+    return Route(expression, HOST_TO_DEVICE, memory, **{**usual, **promises})
 
 
-def _to_host(expression, memory=COPY, host_memory=(PAGEABLE,), families=(TRANSFER,), **promises):
-    return Route(expression, DEVICE_TO_HOST, memory, families=families, host_memory=host_memory, **promises)
+def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
+    return _to_device(expression, memory, non_blocking=True, **{"hazard": _SOURCE_IN_FLIGHT, **promises})
+
+
+def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
+    usual = {"host_memory": (PAGEABLE,), "families": (TRANSFER,)}
+    return Route(expression, DEVICE_TO_HOST, memory, **{**usual, **promises})
+
+
+def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
+    return _to_host(expression, inputs=inputs, array=True, **promises)
 
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -436,26 +449,28 @@ ROUTES = (
     Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
     # Host to device
     _to_device("t.to(device)"),
-    _to_device("t.to(device, non_blocking=True)", families=(TRANSFER, SUSTAINED), hazard=_SOURCE_IN_FLIGHT),
+    _early_to_device("t.to(device, non_blocking=True)", families=(TRANSFER, SUSTAINED)),
     _to_device("t.cuda()", needs="cuda"),
     _to_device("d.copy_(t)", INTO),
-    _to_device("d.copy_(t, non_blocking=True)", INTO, families=(TRANSFER, SUSTAINED), hazard=_SOURCE_IN_FLIGHT),
-    _to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
-    _to_device("s.copy_(t); d.copy_(s, non_blocking=True)", INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL),
-    _to_device(
+    _early_to_device("d.copy_(t, non_blocking=True)", INTO, families=(TRANSFER, SUSTAINED)),
+    _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
+    _early_to_device(
+        "s.copy_(t); d.copy_(s, non_blocking=True)", INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL
+    ),
+    _early_to_device(
         "copy_in_chunks(d, t, stages)",
         INTO,
         host_memory=(PAGEABLE,),
         needs="streams",
         hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
     ),
-    _to_device("torch.from_numpy(a).to(device)"),
-    _to_device("torch.from_numpy(a).to(device, non_blocking=True)", hazard=_SOURCE_IN_FLIGHT),
-    _to_device("torch.tensor(a, device=device)"),
-    _to_device("torch.as_tensor(a, device=device)"),
-    _to_device("torch.asarray(a, device=device)"),
+    _to_device("torch.from_numpy(a).to(device)", array=True),
+    _early_to_device("torch.from_numpy(a).to(device, non_blocking=True)", array=True),
+    _to_device("torch.tensor(a, device=device)", array=True),
+    _to_device("torch.as_tensor(a, device=device)", array=True),
+    _to_device("torch.asarray(a, device=device)", array=True),
     _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING,)),
-    _to_device(
+    _early_to_device(
         "t.to(device, torch.float32, non_blocking=True)",
         casts_to="float32",
         families=(TRANSFER_CASTING,),
@@ -464,15 +479,19 @@ ROUTES = (
     _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING,)),
     # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
-    _to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,), hazard=_SOURCE_IN_FLIGHT),
+    _early_to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
     _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
-    _to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
+    _early_to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
     # Device to host
     _to_host("t.cpu()"),
     _to_host("t.to('cpu')"),
     _to_host(
-        "t.to('cpu', non_blocking=True)", host_memory=(PINNED,), families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY
+        "t.to('cpu', non_blocking=True)",
+        host_memory=(PINNED,),
+        families=(TRANSFER, SUSTAINED),
+        non_blocking=True,
+        hazard=_READ_TOO_EARLY,
     ),
     _to_host("h.copy_(t)", INTO, host_memory=(PAGEABLE, PINNED)),
     _to_host(
@@ -480,36 +499,36 @@ ROUTES = (
         INTO,
         host_memory=(PAGEABLE, PINNED),
         families=(TRANSFER, SUSTAINED),
+        non_blocking=True,
         hazard=_READ_TOO_EARLY,
     ),
-    _to_host("t.cpu().numpy()", inputs=NUMPY),
-    _to_host("t.to('cpu').numpy()", inputs=NUMPY),
-    _to_host("t.detach().cpu().numpy()", inputs=DETACHED),
-    _to_host("t.cpu().detach().numpy()", inputs=DETACHED),
-    _to_host("t.detach().to('cpu').numpy()", inputs=DETACHED),
-    _to_host("t.cpu().data.numpy()", inputs=DETACHED, hazard=_LEGACY_DATA),
-    _to_host("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
-    _to_host("t.cpu().numpy().copy()", inputs=NUMPY, hazard="t.cpu() is a copy already: this makes a second one"),
-    _to_host("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),
+    _to_array("t.cpu().numpy()"),
+    _to_array("t.to('cpu').numpy()"),
+    _to_array("t.detach().cpu().numpy()", DETACHED),
+    _to_array("t.cpu().detach().numpy()", DETACHED),
+    _to_array("t.detach().to('cpu').numpy()", DETACHED),
+    _to_array("t.cpu().data.numpy()", DETACHED, hazard=_LEGACY_DATA),
+    _to_array("t.numpy(force=True)", DETACHED, needs="torch>=1.13"),
+    _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
+    _to_array("t.cpu().detach().numpy().copy()", DETACHED, hazard="t.cpu() is a copy already"),
     _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
     _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=(PAGEABLE, PINNED), families=(DEVICE_TREES,)),
-    _to_device(
+    _early_to_device(
         "map_tree(lambda x: x.to(device, non_blocking=True), tree)",
         host_memory=(PAGEABLE, PINNED),
         families=(DEVICE_TREES,),
-        hazard=_SOURCE_IN_FLIGHT,
     ),
 )
 
 
-def select(family, direction=None):
+def select(family: str, direction: str | None = None) -> list[Route]:
     """The routes of a family, in catalogue order."""
     return [route for route in ROUTES if family in route.families and direction in (None, route.direction)]
 
 
-def find(expression, direction):
+def find(expression: str, direction: str) -> Route:
     """The route of that expression and direction; KeyError if the catalogue has none."""
     for route in ROUTES:
         if (route.expression, route.direction) == (expression, direction):

@@ -260,7 +260,7 @@ print(json.dumps({
     "nbytes": {cell: int(n) for cell, n in zip(table["cell"], table["nbytes"]) if n is not None and n == n},
     "calm": list(table["cell"][table["calm"]]) if "calm" in table else list(table["cell"]),
     "record": found.runs[-1],
-}))
+}, default=vars))
 """  # run in a copy of the code, since each version says itself what a cell's figure is
 
 

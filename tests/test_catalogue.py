@@ -12,6 +12,7 @@ from conftest import ROOT, environment
 torch = pytest.importorskip("torch")
 
 from analysis import contracts  # noqa: E402
+from records.kinds import made_of  # noqa: E402
 
 from benchmarks import routes, sources  # noqa: E402
 
@@ -39,6 +40,20 @@ def test_entry_is_well_formed(route):
     assert all(re.fullmatch(r"[a-z]+(>=\d+(\.\d+)*)?", need) for need in route.needs.split())
     assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
     assert json.loads(json.dumps(route.contract())) is not None
+
+
+@EVERY
+def test_what_does_not_wait_is_declared(route):
+    """Its contract says so, and reports do not read it out of the expression: an entry must not forget it."""
+    says = "non_blocking=True" in route.expression or "copy_in_chunks" in route.expression
+    assert route.non_blocking == says
+
+
+@pytest.mark.parametrize("direction", [routes.HOST_TO_DEVICE, routes.DEVICE_TO_HOST])
+def test_arrays_at_the_hosts_end_are_declared(direction):
+    for route in routes.select(routes.TRANSFER, direction):
+        ends = r"\ba\b" if direction == routes.HOST_TO_DEVICE else r"\.numpy\("
+        assert route.array == bool(re.search(ends, route.expression)), route.expression
 
 
 @EVERY
@@ -103,27 +118,43 @@ def test_copies_are_of_sources_that_the_contract_knows(route):
     assert not route.copies or route.memory == routes.ALIAS
 
 
+def read(promise):
+    """A contract as reports see it, after JSON."""
+    return made_of(contracts.Contract, json.loads(json.dumps(promise)))
+
+
 @EVERY
 def test_reports_read_the_promise_as_the_catalogue_means_it(route):
-    """Scripts see the contract alone, after JSON; whatever they decide by it is what the route decides."""
-    promise = json.loads(json.dumps(route.contract()))
+    """Scripts see the contract alone; whatever they decide by it is what the route decides."""
+    promise = read(route.contract())
     for dtype in sorted({*sources.NUMPY_DTYPES, *sources.TORCH_DTYPES, "bfloat16"}):
         for layout in ("", *sources.LAYOUTS):
-            assert contracts.memory_for(promise, dtype, layout) == route.memory_for(dtype, layout), (dtype, layout)
+            assert promise.memory_for(dtype, layout) == route.memory_for(dtype, layout), (dtype, layout)
         if route.casts_to != "python":
-            assert contracts.keeps_dtype(promise, dtype) == (route.result_dtype(dtype) == dtype), dtype
+            assert promise.keeps_dtype(dtype) == (route.result_dtype(dtype) == dtype), dtype
 
 
 def test_a_contract_made_before_copies_were_told_has_none():
     promise = routes.find("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH).contract()
     assert "strided" in promise.pop("copies")
-    assert contracts.memory_for(promise, "float32", "strided") == routes.ALIAS
+    assert read(promise).memory_for("float32", "strided") == routes.ALIAS
 
 
 def test_a_contract_made_before_views_were_told_is_no_view():
     promise = routes.find("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY).contract()
     assert promise.pop("view") is True
-    assert contracts.memory_for(promise, "bfloat16") == routes.COPY
+    assert read(promise).memory_for("bfloat16") == routes.COPY
+
+
+def test_a_contract_made_before_it_told_who_waits_waits_and_moves_tensors():
+    promise = routes.find("torch.from_numpy(a).to(device, non_blocking=True)", routes.HOST_TO_DEVICE).contract()
+    assert promise.pop("non_blocking") is True and promise.pop("array") is True
+    found = read(promise)
+    assert (found.non_blocking, found.array) == (False, False)
+
+
+def test_what_a_later_catalogue_tells_is_left_alone():
+    assert read({**routes.ROUTES[0].contract(), "novel": 1}).expression == routes.ROUTES[0].expression
 
 
 # Parameters ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 import resultfiles
 from analysis import answers, choice, statistics
 from analysis.cells import Cell, cells_of
+from analysis.contracts import NONE
 from analysis.results import load, summarize
 from noise import processes
 from pages import families, show, spreadsheet, tables
@@ -305,7 +306,7 @@ def simulated(rng, slowdown, sd, count):
 
 def made_up(route, size, evidence):
     seconds = float(np.exp(evidence.mean))
-    figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": {}}
+    figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": NONE}
     parameters = {"route": str(route), "nbytes": size}
     return Cell("", "", parameters, {}, **figures, order=route, evidence=evidence)
 

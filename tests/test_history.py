@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import noise
 import numpy as np
@@ -14,6 +15,7 @@ from analysis.results import load
 from pages import show
 from pages.history import page as history_page
 from pages.history import words as history_words
+from records.runs import UNKNOWN
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from toolchains import ledger
 
@@ -380,11 +382,10 @@ def test_what_never_was_calm_is_no_release_s_doing(tmp_path):
     assert not made.breaks
     (series,) = (series for series in made.series if series.names["route"] == ROUTES[7])
     assert len(series.releases) == len(SERIES) - 1 and SERIES[6].version not in {r.version for r in series.releases}
-    records = [
-        {"samples": 10, "calm": share, "disturbed_cells": {"a": 1} if share < 0.5 else {}} for share in (0.4, 0.9)
-    ]
+    sampled = replace(UNKNOWN, samples=10)
+    records = [replace(sampled, calm=0.4, disturbed_cells={"a": 1}), replace(sampled, calm=0.9)]
     told = (
         "20 samples; the machine ran at full speed 40 % to 90 % of the time of a visit; 1 figures that never were calm"
     )
     assert history_page._samples(records).startswith(told)
-    assert history_page._samples([{"samples": 10, "disturbed": 3}]).endswith("limit was reached, and are kept.")
+    assert history_page._samples([replace(sampled, disturbed=3)]).endswith("limit was reached, and are kept.")

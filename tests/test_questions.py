@@ -33,7 +33,7 @@ ON_CPU = {
     }.items()
 }
 FROM_DEVICE = {
-    name: contract(name, "copy", TO_HOST, inputs=one["inputs"], hazard=LEGACY if "data" in name else "")
+    name: contract(name, "copy", TO_HOST, inputs=one["inputs"], array=True, hazard=LEGACY if "data" in name else "")
     for name, one in ON_CPU.items()
 }
 

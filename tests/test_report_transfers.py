@@ -11,14 +11,13 @@ import report
 import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
 from analysis import hockney, transfers
+from analysis.answers import choose
 from analysis.cells import cells_of
 from analysis.results import load
 from pages import show, tables
 from pages.transfers import advice as transfer_advice
 from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
-
-from benchmarks import routes
 
 HOST, DEVICE = "host→device", "device→host"
 
@@ -154,11 +153,6 @@ def test_a_device_without_pinned_memory(tmp_path):
     assert "From a pageable host tensor" in markdown and "From a pinned host tensor" not in markdown
 
 
-def test_what_is_non_blocking_is_what_the_catalogue_calls_so():
-    for route in routes.ROUTES:
-        assert transfers.non_blocking(route.expression) == route.non_blocking
-
-
 # Tables and figures
 
 
@@ -184,7 +178,7 @@ def test_the_decision_table_covers_both_ways_and_every_memory(found):
 
 def test_bands_have_one_route_each_and_cover_every_size(found):
     for cells in transfers.needs(found.of("completion")).values():
-        segments = transfers.bands(cells)
+        segments = choose(transfers.comparable(cells))
         sizes = [choice.nbytes for segment in segments for choice in segment.choices]
         counts = {n: len([cell for cell in cells if cell.nbytes == n]) for n in {cell.nbytes for cell in cells}}
         assert sizes == sorted(n for n, count in counts.items() if count == max(counts.values()))
@@ -198,7 +192,7 @@ def test_a_size_at_which_the_fastest_was_not_measured_is_no_band(tmp_path):
     cells = read(tmp_path, benches).of("completion", HOST, "pageable")
     own = next(cells for need, cells in transfers.needs(cells).items() if need.into)
     assert 4 * KIB in {cell.nbytes for cell in own}
-    assert 4 * KIB not in {choice.nbytes for segment in transfers.bands(own) for choice in segment.choices}
+    assert 4 * KIB not in {choice.nbytes for segment in choose(transfers.comparable(own)) for choice in segment.choices}
 
 
 def test_figures_name_their_clock(built):
@@ -287,8 +281,8 @@ def test_one_time_costs_by_the_gib(found):
 
 
 def test_limits_take_the_best_size_and_both_ways_move_twice(found):
-    assert found.link.bandwidth(HOST) == pytest.approx(LINK, rel=0.01)
-    assert found.link.bandwidth(transfers.BOTH) == pytest.approx(1.8 * LINK, rel=0.01)
+    assert found.link.limit(HOST).bandwidth == pytest.approx(LINK, rel=0.01)
+    assert found.link.limit(transfers.BOTH).bandwidth == pytest.approx(1.8 * LINK, rel=0.01)
     assert found.link.capacity == pytest.approx(63.0e9, rel=0.001)
     assert transfer_advice.impossible(found) == []
 

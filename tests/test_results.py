@@ -100,7 +100,7 @@ def test_summary_is_the_median_with_the_range_and_spread_of_processes(tmp_path):
 
 
 def test_contracts_come_with_the_results(results):
-    assert load(results).contracts["numpy→torch", "torch.tensor(a)"]["memory"] == "copy"
+    assert load(results).contracts["numpy→torch", "torch.tensor(a)"].memory == "copy"
 
 
 def test_one_machine_of_two(tmp_path, benches):
@@ -171,7 +171,8 @@ def test_machine_file_is_not_needed(results):
 
 
 @pytest.mark.parametrize(
-    "name, value", [("inputs", {"read-only": None}), ("hazard", 1), ("memory", None), ("refuses", []), ("copies", [1])]
+    "name, value",
+    [("inputs", {"read-only": None}), ("hazard", 1), ("memory", None), ("refuses", []), ("copies", [1]), ("array", 1)],
 )
 def test_a_contract_of_another_kind_is_one_clear_line(tmp_path, name, value):
     promise = {**contract("torch.tensor(a)", "copy"), name: value}

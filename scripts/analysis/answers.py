@@ -10,17 +10,16 @@ what counts is not to be beaten by any, rather than to be tied with the one that
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .cells import CASTING, Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
-from .contracts import MEMORIES, keeps_dtype
+from .contracts import INTO, MEMORIES, Contract
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
-# Kinds of need: alias, copy and into in either direction, and what has benchmarks of its own
-PLAIN, GRAD, LISTS, CAST = "plain", "requires grad", "lists", "cast"
+# Kinds of need: alias, copy and into in either direction, what has benchmarks of its own, and what crosses a link
+PLAIN, GRAD, LISTS, CAST, MOVE = "plain", "requires grad", "lists", "cast", "move"
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,22 @@ class Choice:
     def nbytes(self) -> int:
         return self.cell.nbytes
 
+    @property
+    def conditional(self) -> list[Cell]:
+        """The routes that are faster on a condition, which whoever waits for the bytes heeds, and that none of these
+        beats; in catalogue order."""
+        fast = [cell for cell in self.hazardous if cell.contract.non_blocking]
+        return sorted(unbeaten(fast), key=lambda cell: cell.order)
+
+    @property
+    def unsafe(self) -> list[Cell]:
+        """What is faster, and waiting does not make it right to take."""
+        return [cell for cell in self.hazardous if not cell.contract.non_blocking]
+
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring sizes at which the same route is chosen."""
+    """Neighbouring sizes at which the same route is chosen, and the same one is faster on a condition."""
 
     choices: tuple[Choice, ...]
 
@@ -49,7 +60,7 @@ class Segment:
         return self.choices[0].cell.route
 
     @property
-    def contract(self) -> Mapping[str, Any]:
+    def contract(self) -> Contract:
         return self.choices[0].cell.contract
 
     @property
@@ -73,16 +84,34 @@ class Segment:
         cells = sorted((choice.cell for choice in self.calm), key=lambda cell: cell.seconds)
         return cells[len(cells) // 2]
 
+    @property
+    def conditional(self) -> Cell | None:
+        """The route that is faster on a condition at all sizes, or else at the largest; its cell there."""
+        each = [{cell.route for cell in choice.hazardous} for choice in self.choices]
+        found = self.choices[-1].conditional
+        common = [cell for cell in found if all(cell.route in routes for routes in each)]
+        return next(iter(common or found), None)
+
 
 @dataclass(frozen=True)
 class Need:
-    """What somebody wants. dtypes, goal: of a cast, the sources' dtypes that share an answer, and the result's."""
+    """What somebody wants.
+
+    dtypes, goal  of a cast: the sources' dtypes that share an answer, and the result's
+    host, array   of what crosses a link: which memory is at the host's end, and whether as an array or a tensor
+    """
 
     kind: str
     direction: str
     memory: str
     dtypes: tuple[str, ...] = ()
     goal: str = ""
+    host: str = ""
+    array: bool = False
+
+    @property
+    def into(self) -> bool:
+        return self.memory == INTO
 
 
 @dataclass(frozen=True)
@@ -108,7 +137,8 @@ def choices_of(segments: Iterable[Segment]) -> list[Choice]:
 
 
 def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
-    """The fewest segments of sizes that have a good route in common, from small sizes to large.
+    """The fewest segments of sizes that have a good route in common, from small sizes to large; cut where the route
+    that is faster on a condition changes.
 
     At a size at which the machine was never calm while a route was measured, nothing is decided about that route: its
     neighbours' choice may stand there, but it is not chosen for that size alone if another was measured in calm.
@@ -123,12 +153,27 @@ def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
             groups[-1] = (groups[-1][0] + [nbytes], groups[-1][1] & good)
         else:
             groups.append(([nbytes], good))
-    segments = []
+    segments: list[Segment] = []
     for sizes, routes in groups:
         good_cells = [cell for nbytes in sizes for cell in by_size[nbytes] if cell.route in routes]
         first = min(good_cells, key=lambda cell: (not cell.calm, cell.order))
-        segments.append(Segment(tuple(_choice(by_size[nbytes], first.route) for nbytes in sizes)))
+        segments += _cut([_choice(by_size[nbytes], first.route) for nbytes in sizes])
     return tuple(segments)
+
+
+def _cut(choices: Iterable[Choice]) -> list[Segment]:
+    """Choices of one route, cut where no route is faster on a condition at both sizes, though one is at either."""
+    parts: list[list[Choice]] = []
+    best: list[set[str]] = []
+    for choice in choices:
+        good = {cell.route for cell in choice.conditional}
+        if parts and (best[-1] & good or not (best[-1] | good)):
+            parts[-1].append(choice)
+            best[-1] &= good
+        else:
+            parts.append([choice])
+            best.append(good)
+    return [Segment(tuple(part)) for part in parts]
 
 
 def preferred(cells: Sequence[Cell]) -> list[Cell]:
@@ -240,7 +285,7 @@ def decisions(cells: Sequence[Cell]) -> list[Answer]:
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
             same = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
-            candidates = [cell for cell in same if keeps_dtype(cell.contract, cell.dtype)]
+            candidates = [cell for cell in same if cell.contract.keeps_dtype(cell.dtype)]
             if candidates:
                 found.append(Answer(Need(PLAIN, direction, memory), choose(candidates), tuple(same)))
     return found
@@ -263,7 +308,7 @@ def _casts(cells: Sequence[Cell]) -> Iterator[Answer]:
     alike: dict[tuple[tuple[str, ...], str], dict[str, tuple[Segment, ...]]] = {}
     for dtype in dict.fromkeys(cell.dtype for cell in cells):
         segments = choose([cell for cell in cells if cell.dtype == dtype])
-        key = tuple(segment.route for segment in segments), segments[0].contract.get("casts_to", "")
+        key = tuple(segment.route for segment in segments), segments[0].contract.casts_to
         alike.setdefault(key, {})[dtype] = segments
     for (_, goal), each in alike.items():
         dtype, segments = next(iter(each.items()))

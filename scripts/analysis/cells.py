@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .choice import Evidence, evidence_of
-from .contracts import ALIAS, memory_for, of_cell, safe
+from .contracts import ALIAS, Contract, of_cell
 from .results import Results, parameters_of, summarize
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
@@ -15,7 +15,8 @@ DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
 # What reports do with a benchmark's figures beside showing them, as its class declares it (benchmarks/families.py)
 CONVERSION, GRAD, LISTS, CASTING = "conversion", "requires grad", "lists", "casting"  # what advice is about
 MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
-BY_BYTES = 2.0  # memcpy takes this many times what a call of it takes: the bytes decide, a bandwidth has a meaning
+BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
+USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Cell:
     cv: float
     processes: int
     order: int
-    contract: Mapping[str, Any] = field(hash=False, compare=False)
+    contract: Contract = field(hash=False, compare=False)
     evidence: Evidence = field(hash=False, compare=False)
     calm: bool = True
 
@@ -73,17 +74,16 @@ class Cell:
 
     @property
     def direction(self) -> str:
-        own = self.text("direction") or self.declared.get("direction", "")
-        return str(self.contract.get("direction", "") or own)
+        return self.contract.direction or self.text("direction") or str(self.declared.get("direction", ""))
 
     @property
     def memory(self) -> str:
         """alias, copy or into, for this cell's dtype and layout."""
-        return memory_for(self.contract, self.dtype, self.text("layout"))
+        return self.contract.memory_for(self.dtype, self.text("layout"))
 
     @property
     def safe(self) -> bool:
-        return safe(self.contract)
+        return self.contract.safe
 
 
 def cells_of(results: Results) -> list[Cell]:
@@ -151,20 +151,61 @@ def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
     return found
 
 
+class Placed(Protocol):
+    """What has parameters, a cell or what a table says of one."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+def usual_size(cells: Iterable[Placed], of: str = "route", up_to: int = USUAL) -> int:
+    """The size at which most values of a parameter were measured; of equals the largest ``up_to``, or just above it."""
+    values: dict[int, set[Any]] = {}
+    for cell in cells:
+        values.setdefault(cell.nbytes, set()).add(cell.parameters.get(of))
+    return max(values, key=lambda n: (len(values[n]), n <= up_to, n if n <= up_to else -n), default=0)
+
+
+def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
+    """Whether at this size it is the bytes that take the time, and not the call. seconds: of one way, by size."""
+    return nbytes in seconds and seconds[nbytes] >= BY_BYTES * min(seconds.values())
+
+
 @dataclass(frozen=True)
 class Limit:
-    """memcpy on this machine, in the same run."""
+    """What moving bytes takes at best on this machine, in the same run: memcpy, or a pinned copy over the link.
 
-    seconds: Mapping[int, float]  # nbytes -> seconds
+    cells   size -> the cell that is the limit
+    moved   bytes that move for each byte of the size: twice as many where they move both ways
+    steady  the largest bandwidth is the limit at all sizes, as of a link; memory's depends on the caches
+    """
+
+    cells: Mapping[int, Cell] = field(default_factory=dict)
+    moved: int = 1
+    steady: bool = False
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        return {nbytes: cell.seconds for nbytes, cell in self.cells.items()}
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Most bytes a second of all sizes measured; None where none was."""
+        return max((self.moved * n / seconds for n, seconds in self.seconds.items()), default=None)
 
     def decides(self, nbytes: int) -> bool:
-        """Whether at this size it is the bytes that take the time, and not the call."""
-        return nbytes in self.seconds and self.seconds[nbytes] >= BY_BYTES * min(self.seconds.values())
+        return bytes_decide(self.seconds, nbytes)
 
-    def efficiency(self, cell: Cell) -> float:
-        """memcpy's seconds ÷ the route's: 1 is the limit."""
-        return self.seconds[cell.nbytes] / cell.seconds
+    def share(self, cell: Cell) -> float | None:
+        """The limit's seconds for so many bytes ÷ the cell's: 1 is the limit. None where it was not measured."""
+        if self.steady:
+            return cell.nbytes / cell.seconds / self.bandwidth if self.bandwidth else None
+        return self.seconds[cell.nbytes] / cell.seconds if cell.nbytes in self.cells else None
 
 
 def limit_of(cells: Iterable[Cell]) -> Limit:
-    return Limit({cell.nbytes: cell.seconds for cell in cells if cell.role == MEMCPY})
+    """The limit of what copies in memory."""
+    return Limit({cell.nbytes: cell for cell in cells if cell.role == MEMCPY})

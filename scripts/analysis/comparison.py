@@ -144,8 +144,7 @@ def describe(results: Results) -> dict[str, Any]:
         if len(table):
             first = table.iloc[0]
             break
-    record = results.runs[-1] if results.runs else {}
-    conditions = record.get("conditions") or {}
+    record, conditions = results.last, results.last.conditions
     return {
         "machine": str(first["machine"]),
         "toolchain": str(first["toolchain"]),
@@ -154,15 +153,15 @@ def describe(results: Results) -> dict[str, Any]:
         "python": str(first["python"]),
         "commit": str(first["commit"]),
         "file": str(first["file"]),
-        "started": str(record.get("started", "")),
-        "command": str(record.get("command", "")),
-        "rounds": record.get("rounds"),
-        "asv_runner": record.get("asv_runner"),
-        "launch": record.get("launch"),
-        "cpu": conditions.get("cpu"),
-        "cores": conditions.get("cores_allowed"),
-        "system": conditions.get("system"),
-        "interleaved": record.get("interleaved"),
+        "started": record.started,
+        "command": record.command,
+        "rounds": record.rounds or None,
+        "asv_runner": record.asv_runner or None,
+        "launch": record.launch or None,
+        "cpu": conditions.cpu or None,
+        "cores": conditions.cores_allowed,
+        "system": conditions.system or None,
+        "interleaved": record.interleaved or None,
     }
 
 
@@ -410,7 +409,8 @@ def _paired(logs: tuple[Floats, Floats], interleaved: bool) -> Bools:
         return np.zeros(len(logs[0]), dtype=bool)
     width = min(side.shape[1] for side in logs)
     one, other = (np.isfinite(side[:, :width]) for side in logs)
-    return ((one & other).sum(axis=1) >= MIN_PROCESSES) | (one == other).all(axis=1)
+    enough: Bools = ((one & other).sum(axis=1) >= MIN_PROCESSES) | (one == other).all(axis=1)
+    return enough
 
 
 def _in_pairs(logs: tuple[Floats, Floats], paired: Bools) -> tuple[Floats, Floats]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from records.runs import Record, visits_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
@@ -21,7 +22,7 @@ from . import statistics
 from .cells import SEMANTICS
 from .comparison import FASTER, SLOWER, Settings, controls_of, families, judge
 from .contracts import of_cell
-from .results import Results, load_files, parameters_of, read_runs, rounds_of, visits_of
+from .results import Results, load_files, parameters_of, read_runs
 from .semantics import dtype_of
 from .statistics import MIN_PROCESSES, Estimate, Floats
 
@@ -274,7 +275,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
 
 def _measured(results: Results) -> Iterator[tuple[str, Release]]:
     """Every release that has figures, of both histories, and the Python it ran on."""
-    started = {record["file"]: str(record.get("started", "")) for record in reversed(results.runs)}
+    started = {record.file: record.started for record in reversed(results.runs)}
     columns = ["file", "commit", "torch", "numpy", "python"]
     for row in results.processes.drop_duplicates("file")[columns].to_dict("records"):
         toolchain = ledger.find(row["commit"])
@@ -307,9 +308,9 @@ def _failed(results: Results, package: str) -> dict[str, str]:
     measured = set(results.processes["file"])
     tags = {toolchain.tag: toolchain.version for toolchain in ledger.history(package)}
     return {
-        tags[record["toolchain"]["tag"]]: str(record["failed"])
+        tags[record.toolchain.tag]: record.failed
         for record in results.runs
-        if record.get("failed") and record["toolchain"]["tag"] in tags and record["file"] not in measured
+        if record.failed and record.toolchain.tag in tags and record.file not in measured
     }
 
 
@@ -337,8 +338,8 @@ def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator
     # what never was calm is the machine's doing, no release's
     rows = rows[rows["cell"].isin(table.index) & rows["calm"].ne(False)]
     rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
-    records = visits_of([record for record in results.runs if record["file"] == release.file])
-    sizes = list(map(rounds_of, records))
+    records = visits_of([record for record in results.runs if record.file == release.file])
+    sizes = [record.rounds for record in records]
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
     logs = np.full((len(table), width), np.nan)
     logs[table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)] = np.log(rows["seconds"])
@@ -349,11 +350,11 @@ def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator
         yield _Visit(release, logs[:, end - size : end], _middle(record))
 
 
-def _middle(record: Mapping[str, Any]) -> float:
+def _middle(record: Record) -> float:
     """When half of a run was done, in seconds since the epoch."""
     try:
-        return datetime.fromisoformat(str(record["started"])).timestamp() + float(record.get("seconds", 0.0)) / 2
-    except (KeyError, ValueError):
+        return datetime.fromisoformat(record.started).timestamp() + record.seconds / 2
+    except ValueError:
         return math.nan
 
 
@@ -393,9 +394,9 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     known = {commit[:8] for commit in ledger.commits()}
     for path in sorted((results / machine).glob("*.jsonl")):
         for record in read_runs(path) if path.name[:8] in known else []:
-            made = record["toolchain"]
-            if not record.get("failed"):
-                twice.setdefault((made.get("torch", ""), made.get("numpy", "")), []).append(path.with_suffix(".json"))
+            if not record.failed:
+                made = record.toolchain
+                twice.setdefault((made.torch, made.numpy), []).append(path.with_suffix(".json"))
     files = {path for paths in twice.values() if len(paths) > 1 for path in paths}
     if not files:
         return {}
@@ -585,7 +586,7 @@ def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appe
         rows = table[table["file"].isin(measured) & table["method"].str.startswith("timeit_") & table["route"].notna()]
         for row in rows.to_dict("records"):
             contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
-            about[row["cell"]] = (contract.get("direction", ""), row["route"], str(row["dtype"] or ""))
+            about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
             if "status" in row:
                 absent[row["file"], row["cell"]] = _general(row["reason"] or row["status"], str(row["dtype"]))
             else:

@@ -14,7 +14,11 @@ import numpy as np
 import pandas as pd
 from cli import UserError, harmless
 from records import calm
+from records.kinds import made_of
+from records.runs import UNKNOWN, Record, Toolchain, record_of, visits_of
 from toolchains import installed, ledger
+
+from .contracts import Contract
 
 ASV_RESULT_VERSION = 2
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
@@ -31,24 +35,9 @@ TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
 COUNTING = ("value", "unit")
 MISSING = ("status", "reason")
 COLUMNS = frozenset((*NAMES, "version", *TIMING, *COUNTING, *MISSING))  # what no parameter can be called
-# What is read of a benchmark, a contract and a run record, with its kind; "a.b" is b in a
+# What is read of a benchmark and a result file, with its kind; "a.b" is b in a
 BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
-CONTRACT = {
-    **dict.fromkeys(("direction", "expression", "memory", "casts_to", "needs", "hazard", "caution"), str),
-    **dict.fromkeys(("inputs", "refuses"), dict),
-    "view": bool,
-    "copies": list,
-}
-RECORD = {
-    **dict.fromkeys(
-        ("toolchain", "settings", "conditions", "conditions.caches", "skipped", "failures", "disturbed_cells"), dict
-    ),
-    **dict.fromkeys(("toolchain.tag", "toolchain.torch", "toolchain.numpy", "command", "started"), str),
-    "floors": dict,
-    "calm": (int, float, type(None)),
-    **dict.fromkeys(("samples", "retaken", "disturbed", "seconds", "conditions.memory_bytes"), (int, float)),
-}
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ class Results:
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
-    benchmarks asv's own description of every benchmark
+    benchmarks asv's own description of every benchmark, with its contracts by route
     parameters the columns that are parameters
     unknown    (file, benchmark) -> figures of a benchmark that benchmarks.json does not describe (any more)
     """
@@ -74,8 +63,8 @@ class Results:
     processes: pd.DataFrame
     values: pd.DataFrame
     missing: pd.DataFrame
-    runs: list[dict[str, Any]]
-    contracts: Mapping[tuple[str, str], dict[str, Any]]
+    runs: list[Record]
+    contracts: Mapping[tuple[str, str], Contract]
     benchmarks: Mapping[str, dict[str, Any]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     parameters: Sequence[str] = PARAMETERS
@@ -84,6 +73,11 @@ class Results:
         """The rows of a table that are of benchmarks with a role."""
         own = [name for name, declared in self.benchmarks.items() if declared.get("role") == role]
         return table[table["benchmark"].isin(own)]
+
+    @property
+    def last(self) -> Record:
+        """The record of the last run; UNKNOWN where there is none."""
+        return self.runs[-1] if self.runs else UNKNOWN
 
 
 def read_json(path: Path) -> Any:
@@ -141,8 +135,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     benchmarks = read_json(results / "benchmarks.json")
     if not isinstance(benchmarks, dict):
         raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
-    benchmarks = {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
-    contracts = _contracts(benchmarks)
+    benchmarks = {name: _promising(found) for name, found in benchmarks.items() if isinstance(found, dict)}
     for name, benchmark in benchmarks.items():
         params, names = benchmark.get("params", []), benchmark.get("param_names", [])
         if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
@@ -150,7 +143,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         taken = [parameter for parameter in names if parameter in COLUMNS]
         if taken:
             raise UserError(f"{name} has a parameter called {taken[0]}, as a column of every table is: rename it")
-    runs: list[dict[str, Any]] = []
+    runs: list[Record] = []
     tables = Tables(benchmarks)
     unknown: dict[tuple[str, str], int] = {}
     for path in paths:
@@ -167,36 +160,33 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         values=tables.counted.frame(parameters),
         missing=tables.missing.frame(parameters),
         parameters=parameters,
-        runs=sorted(runs, key=lambda record: str(record.get("started"))),
-        contracts=contracts,
+        runs=sorted(runs, key=lambda record: record.started),
+        contracts={
+            (contract.direction, route): contract
+            for benchmark in benchmarks.values()
+            for route, contract in benchmark["contracts"].items()
+        },
         benchmarks=benchmarks,
         unknown=unknown,
     )
 
 
-def check(found: Mapping[str, Any], kinds: Mapping[str, Any], required: Sequence[str] = ()) -> None:
-    """TypeError where something that is there is not of its kind, KeyError where something required is not there."""
+def check(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """TypeError where something is not of its kind, KeyError where it is not there."""
     for name, kind in kinds.items():
         outer, _, inner = name.rpartition(".")
-        holder = found.get(outer, {}) if outer else found
-        if inner not in holder:
-            if name in required:
-                raise KeyError(name)
-        elif not isinstance(holder[inner], kind) or holder[inner] in (math.inf, -math.inf):
-            raise TypeError(f"{name} is {holder[inner]!r}")
+        value = found[outer][inner] if outer else found[inner]
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r}")
 
 
-def read_runs(path: Path) -> list[dict[str, Any]]:
+def read_runs(path: Path) -> list[Record]:
     """The run records beside a result file, oldest first; none where asv was run by hand."""
     if not only_file(path):
         return []
     try:
-        records = [harmless(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-        for record in records:
-            check(record, RECORD, ("toolchain", "toolchain.tag", "skipped"))
-            if not all(isinstance(count, int) and count >= 0 for count in record.get("disturbed_cells", {}).values()):
-                raise TypeError("disturbed_cells holds more than counts")
-        return [{**record, "file": path.stem} for record in records]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [record_of(harmless(json.loads(line)), path.stem) for line in lines]
     except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
@@ -223,18 +213,11 @@ def watched_in(path: Path) -> Watched:
         raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
 
 
-def _contracts(benchmarks: Mapping[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    contracts = {}
+def _promising(benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """A benchmark as benchmarks.json describes it, with its contracts read."""
     try:
-        for benchmark in benchmarks.values():
-            for route, contract in benchmark.get("contracts", {}).items():
-                check(contract, CONTRACT, ("direction", "expression", "memory"))
-                words = [*contract.get("inputs", {}).values(), *contract.get("refuses", {}).values()]
-                words += contract.get("copies", [])
-                if not all(isinstance(word, str) for word in words):
-                    raise TypeError(words)
-                contracts[contract["direction"], route] = contract
-        return contracts
+        contracts = {route: made_of(Contract, found) for route, found in benchmark.get("contracts", {}).items()}
+        return {**benchmark, "contracts": contracts}
     except BROKEN:
         raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
 
@@ -251,7 +234,7 @@ class Grid:
 
 def _grid(benchmark: Mapping[str, Any], params: Sequence[Sequence[str]]) -> Grid:
     """The cells of a benchmark as a result file lists its parameters; benchmarks.json may list others by now."""
-    check(benchmark, BENCHMARK, list(BENCHMARK))
+    check(benchmark, BENCHMARK)
     name, names, taken = benchmark["name"], benchmark["param_names"], benchmark.get("samples_per_process", [])
     if len(params) != len(names):
         raise ValueError(f"{name} has {len(params)} parameters")
@@ -321,7 +304,7 @@ class Tables:
 
 def _load_file(
     path: Path,
-    records: list[dict[str, Any]],
+    records: Sequence[Record],
     watched: Watched,
     tables: Tables,
     unknown: dict[tuple[str, str], int],
@@ -331,24 +314,24 @@ def _load_file(
     try:
         if file["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {file['version']}, this reads {ASV_RESULT_VERSION}: asv update")
-        check(file, FILE, list(FILE))
-        made = records[-1]["toolchain"] if records else _of_history(file["commit_hash"])
+        check(file, FILE)
+        made = records[-1].toolchain if records else _of_history(file["commit_hash"])
         common = {
             "machine": file["params"]["machine"],
             "file": path.stem,
             "commit": file["commit_hash"],
-            "toolchain": made.get("tag", file["commit_hash"][:8]),
-            "torch": made.get("torch", ""),
-            "numpy": made.get("numpy", ""),
+            "toolchain": made.tag,
+            "torch": made.torch,
+            "numpy": made.numpy,
             "python": file["python"],
         }
         if toolchain is not None and common["toolchain"] != toolchain and not common["commit"].startswith(toolchain):
             return
-        rounds = sum(map(rounds_of, visits_of(records)))
+        rounds = sum(record.rounds for record in visits_of(records))
         reasons = {
             cell: why
             for record in records
-            for why, cells in [*record["skipped"].items(), *(record.get("failures") or {}).items()]
+            for why, cells in [*record.skipped.items(), *record.failures.items()]
             for cell in cells
         }
         columns = file["result_columns"]
@@ -367,21 +350,10 @@ def _load_file(
         ) from None
 
 
-def visits_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
-    first = max((place for place, record in enumerate(records) if "drift" not in record), default=0)
-    return list(records[first:])
-
-
-def rounds_of(record: Mapping[str, Any]) -> int:
-    """How many processes a run took of a cell; 0 where its record does not say."""
-    return int(record.get("rounds") or 0)
-
-
-def _of_history(commit: str) -> dict[str, str]:
-    """What a run record would say of a commit that asv was run for by hand; nothing of one outside the histories."""
+def _of_history(commit: str) -> Toolchain:
+    """What a run record would say of a commit that asv was run for by hand; its hash alone outside the histories."""
     found = ledger.find(commit)
-    return {"tag": found.tag, "torch": found.torch, "numpy": found.numpy} if found else {}
+    return Toolchain(found.tag, found.torch, found.numpy) if found else Toolchain(commit[:8])
 
 
 def _load_benchmark(
@@ -393,7 +365,7 @@ def _load_benchmark(
     reasons: Mapping[str, str],
     tables: Tables,
 ) -> None:
-    check(row, {"version": str}, ["version"])
+    check(row, {"version": str})
     name, version = benchmark["name"], row["version"]
     family, group, method = (name.split(".") + ["", ""])[:3]
     labels = {**common, "benchmark": name, "family": family, "group": group, "method": method, "version": version}

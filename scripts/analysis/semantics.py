@@ -1,14 +1,13 @@
 """What routes were measured to do, and where their contracts promise something else."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from .cells import SEMANTICS, TORCH_TO_NUMPY
-from .contracts import ALIAS, COPY, INTO, memory_for, takes_grad
+from .contracts import ALIAS, COPY, GRAD, INTO, Contract
 from .results import Results
 
-MEMORY, DTYPE, GRAD = "memory", "dtype", "grad"  # what is measured of a route
+MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # what is measured of a route
 
 
 def dtype_of(unit: str, value: float) -> str:
@@ -21,8 +20,8 @@ def dtype_of(unit: str, value: float) -> str:
 class Broken:
     """A promise of a contract that the measurement contradicts.
 
-    what      MEMORY, DTYPE or GRAD
-    dtype     of the source; "" where it is about GRAD
+    what      MEMORY, DTYPE or TAKEN
+    dtype     of the source; "" where it is about TAKEN
     measured  whether memory is shared; the result's dtype; whether what requires grad is taken
     promised  as the contract has it
     """
@@ -55,34 +54,34 @@ class Semantics:
             elif row["method"] == "track_taken":
                 self.grad[row["route"]] = bool(row["value"])
 
-    def memory(self, contract: Mapping[str, Any]) -> dict[str, str]:
+    def memory(self, contract: Contract) -> dict[str, str]:
         """alias, copy or into as measured, by dtype."""
-        seen = self.alias.get((contract["direction"], contract["expression"]), {})
-        fresh = INTO if contract["memory"] == INTO and not any(seen.values()) else COPY
+        seen = self.alias.get((contract.direction, contract.expression), {})
+        fresh = INTO if contract.memory == INTO and not any(seen.values()) else COPY
         return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
 
-    def result(self, contract: Mapping[str, Any]) -> dict[str, str]:
+    def result(self, contract: Contract) -> dict[str, str]:
         """The result's dtype as measured, by the source's."""
-        return self.dtype.get((contract["direction"], contract["expression"]), {})
+        return self.dtype.get((contract.direction, contract.expression), {})
 
-    def taken(self, contract: Mapping[str, Any]) -> bool | None:
+    def taken(self, contract: Contract) -> bool | None:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
-        return self.grad.get(contract["expression"]) if contract["direction"] == TORCH_TO_NUMPY else None
+        return self.grad.get(contract.expression) if contract.direction == TORCH_TO_NUMPY else None
 
-    def broken(self, contracts: Iterable[Mapping[str, Any]]) -> list[Broken]:
+    def broken(self, contracts: Iterable[Contract]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
         found: list[Broken] = []
         for contract in contracts:
-            key = contract["direction"], contract["expression"]
+            key = contract.direction, contract.expression
             for dtype, shares in self.alias.get(key, {}).items():
-                promised = memory_for(contract, dtype)
+                promised = contract.memory_for(dtype)
                 if shares != (promised == ALIAS):
                     found.append(Broken(key[1], MEMORY, dtype, shares, promised))
             for dtype, result in self.dtype.get(key, {}).items():
-                casts_to = contract.get("casts_to", "")
-                if casts_to != "python" and result != (casts_to or dtype):
-                    found.append(Broken(key[1], DTYPE, dtype, result, casts_to or dtype))
-            taken, promise = self.taken(contract), contract.get("inputs", {}).get("requires grad")
-            if taken is not None and promise and taken != takes_grad(contract):
-                found.append(Broken(key[1], GRAD, "", taken, promise))
+                promised = contract.casts_to or dtype
+                if promised not in ("python", result):
+                    found.append(Broken(key[1], DTYPE, dtype, result, promised))
+            taken, promise = self.taken(contract), contract.inputs.get(GRAD)
+            if taken is not None and promise and taken != contract.takes_grad:
+                found.append(Broken(key[1], TAKEN, "", taken, promise))
         return found

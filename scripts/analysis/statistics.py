@@ -330,11 +330,13 @@ def _excess(effect: Floats, squared_error: Floats) -> float:
 
 def student_tail(t: Floats, df: Floats) -> Floats:
     """P(T > t) of Student's t."""
-    return np.where(np.isinf(df), special.ndtr(-t), special.stdtr(df, -t))
+    tail: Floats = np.where(np.isinf(df), special.ndtr(-t), special.stdtr(df, -t))
+    return tail
 
 
 def student_quantile(p: float, df: Floats) -> Floats:
-    return np.where(np.isinf(df), special.ndtri(p), special.stdtrit(df, p))
+    quantile: Floats = np.where(np.isinf(df), special.ndtri(p), special.stdtrit(df, p))
+    return quantile
 
 
 def p_different(estimated: Estimate, margin: float) -> Floats:
@@ -407,7 +409,8 @@ def history_noise(values: Floats, errors: Floats) -> Floats:
         return np.asarray(errors, dtype=float)
     differences = np.diff(values)
     robust = MAD_TO_SD * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
-    return np.maximum(np.nan_to_num(errors), robust)
+    found: Floats = np.maximum(np.nan_to_num(errors), robust)
+    return found
 
 
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty: float) -> float:

@@ -7,16 +7,13 @@ the hazard does. So each answer names the fastest route without a condition and,
 route and its condition beside it.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from .answers import Choice, Segment, choose
-from .cells import BY_BYTES, DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method, usual_dtype
-from .choice import unbeaten
-from .contracts import INTO
+from .answers import MOVE, Choice, Need, choose
+from .cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, Limit, bytes_decide, method, usual_dtype, usual_size
 from .results import Results
 
 # The roles of benchmarks that an accelerator takes part in, as their classes declare them
@@ -29,57 +26,22 @@ OVERLAP, STEP, LOADER, CONTEXT, PINNING = "overlap", "training step", "loader", 
 BOTH = "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
 COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"
-USUAL = 64 * 2**20  # bytes that answers are about, where they were measured
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise
 
 
 @dataclass(frozen=True)
-class Need:
-    """What somebody wants: which way, which memory at the host's end, NumPy or torch there, fresh or existing."""
-
-    direction: str
-    host: str
-    array: bool
-    into: bool
-
-
-def non_blocking(route: str) -> bool:
-    """Whether the call may return before the bytes have arrived, as the catalogue has it (Route.non_blocking)."""
-    return "non_blocking=True" in route or "copy_in_chunks" in route
-
-
-def gives_array(route: str) -> bool:
-    """Whether what arrives at the host is a NumPy array."""
-    return "numpy(" in route
-
-
-def need(cell: Cell) -> Need:
-    to_device = cell.direction == HOST_TO_DEVICE
-    array = bool(re.search(r"\ba\b", cell.route)) if to_device else gives_array(cell.route)
-    return Need(cell.direction, cell.host, array, cell.memory == INTO)
-
-
-@dataclass(frozen=True)
 class Link:
-    """What the link allows. limits: direction -> size -> cell of the pinned copy by the device's clock."""
+    """What the link allows. limits: direction -> the pinned copy by the device's clock."""
 
-    limits: Mapping[str, Mapping[int, Cell]]
+    limits: Mapping[str, Limit]
     hardware: Mapping[str, float]
     floor: Cell | None
 
-    def bandwidth(self, direction: str) -> float | None:
-        """Most bytes a second of all sizes measured; both ways at once moves twice the bytes. None: not measured."""
-        moved = 2 if direction == BOTH else 1
-        return max(
-            (moved * cell.nbytes / cell.seconds for cell in self.limits.get(direction, {}).values()), default=None
-        )
-
-    def share(self, cell: Cell) -> float | None:
-        """Bytes a second of a transfer ÷ the limit of its direction."""
-        top = self.bandwidth(cell.direction)
-        return cell.nbytes / cell.seconds / top if top else None
+    def limit(self, direction: str) -> Limit:
+        """The limit of a direction; one that knows nothing where it was not measured."""
+        return self.limits.get(direction, Limit())
 
     @property
     def capacity(self) -> float | None:
@@ -97,7 +59,7 @@ class Transfers:
     main: tuple[Cell, ...]
     link: Link
     missing: tuple[Mapping[str, Any], ...] = ()
-    _least: Mapping[tuple[str, str, str], tuple[float, int]] = field(default_factory=dict)
+    _seconds: Mapping[tuple[str, str, str], Mapping[int, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.cells or self.link.hardware)
@@ -117,8 +79,8 @@ class Transfers:
 
     def by_bytes(self, cell: Cell) -> bool:
         """Whether the bytes take the time of this cell, and not the call: only then has a bandwidth a meaning."""
-        least, sizes = self._least.get((cell.benchmark, cell.route, cell.host), (0.0, 1))
-        return sizes == 1 or cell.seconds >= BY_BYTES * least
+        seconds = self._seconds.get((cell.benchmark, cell.route, cell.host), {})
+        return len(seconds) < 2 or bytes_decide(seconds, cell.nbytes)
 
     def why_not(self, **wanted: str) -> str:
         """Why cells like these have no figure, where all of them give one reason; "" otherwise."""
@@ -134,37 +96,29 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     plain = [cell for cell in own if cell.role == TRANSFER and cell.direction in ways]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
-    limits: dict[str, dict[int, Cell]] = {}
+    measured: dict[str, dict[int, Cell]] = {}
     for cell in own:
         if cell.role == LINK:
-            limits.setdefault(cell.direction, {})[cell.nbytes] = cell
+            measured.setdefault(cell.direction, {})[cell.nbytes] = cell
+    limits = {way: Limit(by_size, moved=2 if way == BOTH else 1, steady=True) for way, by_size in measured.items()}
     counted = results.of_role(results.values, HARDWARE)
     hardware = dict(zip(counted["quantity"], counted["value"])) if len(counted) else {}
     floor = next((cell for cell in own if cell.role == SYNCHRONIZE), None)
-    times: dict[tuple[str, str, str], list[float]] = {}
-    for cell in plain:
-        if cell.dtype == usual:
-            times.setdefault((cell.benchmark, cell.route, cell.host), []).append(cell.seconds)
-    least = {key: (min(found), len(found)) for key, found in times.items()}
+    seconds: dict[tuple[str, str, str], dict[int, float]] = {}
+    for cell in main:
+        seconds.setdefault((cell.benchmark, cell.route, cell.host), {})[cell.nbytes] = cell.seconds
     roles = {name: one.get("role", "") for name, one in results.benchmarks.items() if one.get("needs_device")}
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
-    return Transfers(own, main, Link(limits, hardware, floor), tuple(missing), least)
-
-
-def usual_size(cells: Iterable[Cell]) -> int:
-    """The size at which the most routes were measured; of equals USUAL, or what is nearest below it."""
-    routes: dict[int, set[str]] = {}
-    for cell in cells:
-        routes.setdefault(cell.nbytes, set()).add(cell.route)
-    return max(routes, key=lambda n: (len(routes[n]), n <= USUAL, n if n <= USUAL else -n), default=0)
+    return Transfers(own, main, Link(limits, hardware, floor), tuple(missing), seconds)
 
 
 def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     """The cells of each need: host to device before back, pageable memory first."""
     found: dict[Need, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(need(cell), []).append(cell)
+        need = Need(MOVE, cell.direction, cell.memory, host=cell.host, array=cell.contract.array)
+        found.setdefault(need, []).append(cell)
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 
     def order(key: Need) -> tuple[int, bool, int, bool]:
@@ -174,12 +128,6 @@ def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     return {key: found[key] for key in sorted(found, key=order)}
 
 
-def conditional(choice: Choice) -> list[Cell]:
-    """The routes with a condition that are faster than the chosen one and beaten by none, in catalogue order."""
-    fast = [cell for cell in choice.hazardous if non_blocking(cell.route)]
-    return sorted(unbeaten(fast), key=lambda cell: cell.order) if fast else []
-
-
 def comparable(cells: Sequence[Cell]) -> list[Cell]:
     """The cells at the sizes with the most routes: where some were not measured, the fastest may be among these."""
     routes = Counter(cell.nbytes for cell in cells)
@@ -187,52 +135,8 @@ def comparable(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if routes[cell.nbytes] == most]
 
 
-def bands(cells: Sequence[Cell]) -> list[Segment]:
-    """Neighbouring sizes with one route, cut where the route that is faster under a condition changes."""
-    found: list[Segment] = []
-    for segment in choose(comparable(cells)):
-        parts: list[list[Choice]] = []
-        best: list[set[str]] = []
-        for choice in segment.choices:
-            good = {cell.route for cell in conditional(choice)}
-            if parts and (best[-1] & good or not (best[-1] | good)):
-                parts[-1].append(choice)
-                best[-1] &= good
-            else:
-                parts.append([choice])
-                best.append(good)
-        found += [replace(segment, choices=tuple(part)) for part in parts]
-    return found
-
-
-def faster(segment: Segment) -> Cell | None:
-    """The route that is faster under a condition over a whole band, at the band's largest size."""
-    each = [{cell.route for cell in choice.hazardous} for choice in segment.choices]
-    found = conditional(segment.choices[-1])
-    common = [cell for cell in found if all(cell.route in routes for routes in each)]
-    return next(iter(common or found), None)
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """What to take for a need at one size: the chosen route, and those that are faster under a condition or unsafe."""
-
-    need: Need
-    choice: Choice
-
-    @property
-    def faster(self) -> Cell | None:
-        """The fastest that has a condition, where one is faster than the chosen one."""
-        return next(iter(conditional(self.choice)), None)
-
-    @property
-    def unsafe(self) -> list[Cell]:
-        """What is faster, and waiting does not make it right to take."""
-        return [cell for cell in self.choice.hazardous if not non_blocking(cell.route)]
-
-
-def recommendations(found: Transfers) -> list[list[Recommendation]]:
-    """By completion time, at the usual size: a list for each way and end at the host, fresh and existing."""
+def recommendations(found: Transfers) -> list[dict[Need, Choice]]:
+    """By completion time, at the usual size: what to take for each need, fresh and existing of one end together."""
     ends: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
     for key, cells in needs(found.of(COMPLETION)).items():
         if not key.array or key.host == PAGEABLE:
@@ -241,7 +145,7 @@ def recommendations(found: Transfers) -> list[list[Recommendation]]:
     for by_need in ends.values():
         nbytes = usual_size(cell for cells in by_need.values() for cell in cells)
         here = {key: [cell for cell in cells if cell.nbytes == nbytes] for key, cells in by_need.items()}
-        made.append([Recommendation(key, choose(cells)[0].choices[0]) for key, cells in here.items() if cells])
+        made.append({key: choose(cells)[0].choices[0] for key, cells in here.items() if cells})
     return made
 
 
@@ -260,17 +164,21 @@ class TooFast:
 def beyond_capacity(found: Transfers) -> TooFast | None:
     """What reads more than the link carries: something did not wait."""
     capacity = found.link.capacity
-    limits = [cell for by_size in found.link.limits.values() for cell in by_size.values()]
     if capacity is None:
         return None
-    fast = [cell for cell in (*_waited(found), *limits) if _rate(cell) > capacity * _ways(cell)]
-    worst = max(fast, key=lambda cell: _rate(cell) / _ways(cell), default=None)
-    return TooFast(len(fast), worst, _rate(worst)) if worst else None
+    moved = [(cell, 1) for cell in _waited(found)]
+    moved += [(cell, limit.moved) for limit in found.link.limits.values() for cell in limit.cells.values()]
+    rates = [(cell, ways, cell.nbytes / cell.seconds) for cell, ways in moved]
+    fast = [each for each in rates if each[2] > capacity]
+    if not fast:
+        return None
+    worst, ways, rate = max(fast, key=lambda each: each[2])
+    return TooFast(len(fast), worst, ways * rate)
 
 
 def beyond_limit(found: Transfers) -> TooFast | None:
     """What reads more than the measured limit of the link."""
-    shares = [(cell, found.link.share(cell) or 0.0) for cell in _waited(found)]
+    shares = [(cell, found.link.limit(cell.direction).share(cell) or 0.0) for cell in _waited(found)]
     fast = [(cell, share) for cell, share in shares if share > BEYOND]
     return TooFast(len(fast), *max(fast, key=lambda pair: pair[1])) if fast else None
 
@@ -278,14 +186,6 @@ def beyond_limit(found: Transfers) -> TooFast | None:
 def _waited(found: Transfers) -> list[Cell]:
     """What ends with a synchronize."""
     return [cell for cell in found.main if method(cell) in (COMPLETION, SUSTAINED)]
-
-
-def _ways(cell: Cell) -> int:
-    return 2 if cell.direction == BOTH else 1
-
-
-def _rate(cell: Cell) -> float:
-    return _ways(cell) * cell.nbytes / cell.seconds
 
 
 # Overlap

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from records import calm
+from records.runs import plain, record_of
 from toolchains import ledger
 
 from .engine import LAUNCH, RESULTS
@@ -29,7 +30,7 @@ def new_record(
     python: str | None,
     rounds: int,
 ) -> dict[str, Any]:
-    """A run record: what is measured, with what, where, by which command; the rest is filled in round by round.
+    """A run record as it is kept while it runs: plain data, filled in round by round, with the fields of runs.Record.
 
     ``python`` has the toolchain; None where nothing has, because it could not be installed.
     """
@@ -54,14 +55,7 @@ def new_record(
 
 
 def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the sampling log says of a run: how calm the machine was, what never was, what was skipped and why.
-
-    calm       share of the time at full speed, as far as it was watched; None where nothing was timed
-    floors     kind of pulse -> ns at full speed
-    samples    that were wanted, and retaken: those taken beyond
-    disturbed  samples kept though they were not calm; disturbed_cells: cell -> how many
-    skipped, failures  reason -> the cells that have no figure for it
-    """
+    """What the sampling log says of a run, as fields of its record: how calm it was, what was skipped and why."""
     timed = calm.timed(lines)
     absent: dict[str, dict[str, list[str]]] = {"skipped": {}, "failed": {}}
     for line in lines:
@@ -125,7 +119,7 @@ def file_record(record: dict[str, Any], commit: str, state: State, append: bool 
         if silent:
             record["failures"] = {**record.get("failures", {}), SILENT: silent}
     records = path.read_text(encoding="utf-8") if path.is_file() else ""
-    fresh.write_text(records + json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
+    fresh.write_text(records + json.dumps(plain(record_of(record)), sort_keys=True) + "\n", encoding="utf-8")
     state.complete()
     state.publish(RESULTS)
     return path

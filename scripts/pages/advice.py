@@ -1,8 +1,7 @@
 """What is advised, in words: a title, a line a recommendation, notes on what it rests on."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.answers import (
     CAST,
@@ -21,7 +20,7 @@ from analysis.answers import (
     ties,
 )
 from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Cell
-from analysis.contracts import ALIAS, COPY, INTO, awkward, needs
+from analysis.contracts import ALIAS, COPY, INTO, Contract
 
 from . import show
 from .show import Code, Line
@@ -135,19 +134,19 @@ def _promises(segments: Sequence[Segment]) -> Iterator[Line]:
     """What the chosen routes need, their hazards, and the inputs they do not simply take."""
     contracts = {segment.route: segment.contract for segment in segments}
     for route, contract in contracts.items():
-        if needs(contract):
+        if contract.needs:
             yield (Code(route), f" {needs_words(contract)}.")
-        for said in filter(None, map(contract.get, ("hazard", "caution"))):
+        for said in filter(None, (contract.hazard, contract.caution)):
             yield (Code(route), f": {said}.")
-        words = [f"{does} ({', '.join(sources)})" for does, sources in awkward(contract).items()]
+        words = [f"{does} ({', '.join(sources)})" for does, sources in contract.awkward.items()]
         if words:
             which = (" of ", Code(route)) if len(contracts) > 1 else ()
             yield ("Awkward sources", *which, f": {'; '.join(words)}.")
 
 
-def needs_words(contract: Mapping[str, Any]) -> str:
+def needs_words(contract: Contract) -> str:
     """What a route needs in words; "" where it needs nothing."""
-    return f"needs {show.join(needs(contract))}" if needs(contract) else ""
+    return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
 
 
 def _ties(segments: Sequence[Segment]) -> Iterator[Line]:
@@ -174,7 +173,7 @@ def _hazardous(segments: Sequence[Segment]) -> Iterator[Line]:
 
 def why_unsafe(cell: Cell) -> str:
     """Why a route is not recommended."""
-    return cell.contract.get("hazard") or "it gets some inputs wrong without an exception"
+    return cell.contract.hazard or "it gets some inputs wrong without an exception"
 
 
 def _slowest(answer: Answer) -> Iterator[Line]:
@@ -182,6 +181,6 @@ def _slowest(answer: Answer) -> Iterator[Line]:
     found = slowest(answer.segments, answer.rivals)
     if found:
         cell, factor = found
-        hazard = f": {cell.contract['hazard']}." if cell.contract.get("hazard") else "."
+        hazard = f": {cell.contract.hazard}." if cell.contract.hazard else "."
         at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
         yield ("Slowest: ", Code(cell.route), f", {at}, {show.ratio(factor)} the time", hazard)

@@ -51,7 +51,7 @@ def of_file(results: Results, file: str) -> Results:
     tables = {name: getattr(results, name) for name in ("processes", "values", "missing")}
     kept: dict[str, Any] = {name: table[table["file"] == file] for name, table in tables.items()}
     kept["unknown"] = {key: figures for key, figures in results.unknown.items() if key[0] == file}
-    return replace(results, runs=[record for record in results.runs if record["file"] == file], **kept)
+    return replace(results, runs=[record for record in results.runs if record.file == file], **kept)
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
@@ -60,10 +60,10 @@ def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, 
     found: dict[str, str] = {}
     for table in (results.processes, results.values, results.missing):
         found.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
-    whole = [record for record in results.runs if record["file"] in found and not record.get("failed")]
+    whole = [record for record in results.runs if record.file in found and not record.failed]
     # a history's last run is its first toolchain again: the page is about what was measured for its own sake
-    chosen = [record for record in whole if record.get("profile") != "tracking"] or whole
-    recorded = list(dict.fromkeys(record["file"] for record in reversed(chosen))) or list(found)[::-1]
+    chosen = [record for record in whole if record.profile != "tracking"] or whole
+    recorded = list(dict.fromkeys(record.file for record in reversed(chosen))) or list(found)[::-1]
     others = [toolchain for name, toolchain in found.items() if name != recorded[0] and name not in elsewhere]
     before = of_file(results, recorded[1]) if len(recorded) > 1 else None
     return of_file(results, recorded[0]), before, others

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, usual_dtype
+from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, usual_dtype, usual_size
 from analysis.results import Results, parameters_of
 
 from . import show, tables
@@ -154,7 +154,7 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
     columns = dict(zip(names, declared["params"])).get(across, [])
     made = []
     for combination, own in groups.items():
-        nbytes = tables.usual_size(own, across) if sized else 0
+        nbytes = usual_size(own, across, tables.IN_CACHE) if sized else 0
         here = {mark.parameters.get(across) for mark in own if mark.parameters.get("nbytes") == nbytes}
         sizes = {v: nbytes if v in here else n for v, n in ((m.parameters.get(across), m.nbytes) for m in own)}
         shown = [mark for mark in own if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]

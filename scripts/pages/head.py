@@ -4,7 +4,6 @@ import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
@@ -12,6 +11,7 @@ from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, transfers_of
+from records.runs import UNKNOWN, Record
 
 from pages.transfers import advice as transfer_advice
 
@@ -62,17 +62,15 @@ class Page:
 def facts_of(results: Results) -> tuple[str, ...]:
     """Toolchain, processor, date and size of the evidence, for the head of the page."""
     facts = []
-    record = results.runs[-1] if results.runs else {}
-    if record:
-        at, on = record.get("settings") or {}, record.get("conditions") or {}
-        made = record.get("toolchain") or {}
-        torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
-        facts += [f"torch {torch}", f"numpy {numpy}", f"Python {at['python']}" if at.get("python") else ""]
-        facts.append(f"{on['cpu']}, {on['cores_allowed']} cores" if on.get("cpu") and on.get("cores_allowed") else "")
+    if results.runs:
+        record = results.last
+        at, on, made = record.settings, record.conditions, record.toolchain
+        facts += [f"torch {at.torch or made.torch}", f"numpy {at.numpy or made.numpy}"]
+        facts.append(f"Python {at.python}" if at.python else "")
+        facts.append(f"{on.cpu}, {on.cores_allowed} cores" if on.cpu and on.cores_allowed else "")
         facts.append(tables.device_of(at))
-        if isinstance(record.get("calm"), (int, float)):
-            facts.append(f"at full speed {show.percent(record['calm'])} of the time")
-        facts += [str(record.get("started", ""))[:10], f"profile {record['profile']}" if record.get("profile") else ""]
+        facts.append("" if record.calm is None else f"at full speed {show.percent(record.calm)} of the time")
+        facts += [record.started[:10], f"profile {record.profile}" if record.profile else ""]
     else:
         python = [*results.processes["python"], *results.values["python"], *results.missing["python"]][0]
         facts += [f"Python {python}", "no run record: asv was run by hand, so toolchain and date are unknown"]
@@ -86,7 +84,7 @@ def facts_of(results: Results) -> tuple[str, ...]:
 
 def busy_machine(results: Results) -> str:
     """How busy the machine was and what that means for the figures; "" where it was calm, or nobody watched."""
-    share = results.runs[-1].get("calm") if results.runs else None
+    share = results.last.calm
     timed = results.processes
     never = timed[timed["calm"].eq(False)]["cell"].nunique()
     if share is None or (share >= CALM and not never):
@@ -102,15 +100,15 @@ def busy_machine(results: Results) -> str:
     )
 
 
-def runs_shown(results: Results) -> list[tuple[dict[str, Any], int, int]]:
-    """The runs that timed cells are of: record (empty where it is not known which run), cells, and processes of the
+def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
+    """The runs that timed cells are of: record (UNKNOWN where it is not known which run), cells, and processes of the
     cell that has most. The latest comes first; a cell with processes of several runs counts as the latest one's."""
     timed = results.processes
     if timed.empty:
         return []
-    records = {str(record.get("started", "")): record for record in results.runs}
+    records = {record.started: record for record in results.runs}
     cells = timed.groupby("cell", sort=False).agg(run=("run", "max"), processes=("process", "size"))
-    found = [(records.get(run, {}), len(own), int(own["processes"].max())) for run, own in cells.groupby("run")]
+    found = [(records.get(run, UNKNOWN), len(own), int(own["processes"].max())) for run, own in cells.groupby("run")]
     return found[::-1]
 
 
@@ -120,8 +118,8 @@ def of_runs(results: Results) -> list[Line]:
     shown = runs_shown(results)
     total = sum(count for _, count, _ in shown)
     for record, count, _ in shown[1:] if len(shown) > 1 else []:
-        when = f"the run of {str(record['started'])[:16].replace('T', ' ')}" if record else "an earlier run"
-        command = (": ", Code(record["command"])) if record.get("command") else ()
+        when = f"the run of {record.started[:16].replace('T', ' ')}" if record.started else "an earlier run"
+        command = (": ", Code(record.command)) if record.command else ()
         found.append((f"{count} of {total} timed cells are of {when}", *command, "."))
     for _, count, processes in shown:
         if processes < MIN_PROCESSES:
@@ -175,7 +173,6 @@ def page_of(
     made = answers(cells)
     moved = transfers_of(results, cells)
     about_transfers = transfer_advice.advice(moved)
-    record = results.runs[-1] if results.runs else {}
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
     return Page(
         machine=machine,
@@ -188,7 +185,7 @@ def page_of(
         warnings=warnings_of(results, others, moved),
         sections=sections_of(results, before, cells, made, moved),
         links=tuple(links),
-        command=record.get("command", "asv run --record-samples"),
+        command=results.last.command or "asv run --record-samples",
         rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
         csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
         columns=columns_of(results),

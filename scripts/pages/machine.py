@@ -1,6 +1,6 @@
 """The sections of a machine's page: what is said about conversions on its processor, and in which order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from analysis import choice, comparison
 from analysis.answers import PLAIN, Answer
@@ -102,7 +102,7 @@ def sections_of(
         Section(
             "questions",
             "What users ask",
-            tables=(questions.Questions(results, cells, moved).table(questions.device_reason(results.runs)),),
+            tables=(questions.Questions(results, cells, moved).table(results.last.settings.no_device),),
         ),
         _method(results, cells, missing),
     ]
@@ -123,15 +123,13 @@ def comparison_section(base: Results | None, new: Results) -> Section:
 
 
 def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
-    record = results.runs[-1] if results.runs else {}
-    parts = [tables.runs(results.runs), tables.environment(record) if record else None]
+    parts = [tables.runs(results.runs), tables.environment(results.last) if results.runs else None]
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
-    disturbed = record.get("disturbed_cells") or {}
     lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
     least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
     after: list[Line] = []
-    if record:
-        after.append((f"Disturbed samples that were kept: {_named(disturbed)}.",))
+    if results.runs:
+        after.append((f"Disturbed samples that were kept: {_named(results.last.disturbed_cells)}.",))
     counts = results.missing["status"].value_counts()
     after += [
         (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
@@ -175,7 +173,7 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
 
 
-def _named(cells: dict[str, int], most: int = 12) -> str:
+def _named(cells: Mapping[str, int], most: int = 12) -> str:
     """Cells and their counts in words; the largest counts where they are many."""
     if not cells:
         return "none"

@@ -3,24 +3,25 @@
 Every sentence is made from data: where a run lacks the figures for a question, the question says so.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from analysis.answers import Segment, choose, decisions
 from analysis.cells import (
     CASTING,
     CONVERSION,
     DEVICE_TO_HOST,
-    GRAD,
     TORCH_TO_NUMPY,
     Cell,
     conversions,
     from_lists,
     method,
     requires_grad,
+    usual_size,
 )
+from analysis.cells import GRAD as REQUIRES_GRAD
 from analysis.choice import decided
-from analysis.contracts import ALIAS, keeps_dtype, memory_for, safe, takes_grad
+from analysis.contracts import ALIAS, GRAD, NONE, Contract
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.transfers import (
@@ -32,8 +33,6 @@ from analysis.transfers import (
     PINNING,
     REGISTERED,
     Transfers,
-    gives_array,
-    usual_size,
 )
 
 from . import show
@@ -64,7 +63,8 @@ INTO_HOST, INTO_HOST_EARLY, FRESH_HOST = "h.copy_(t)", "h.copy_(t, non_blocking=
 PIN_FIRST = "t.pin_memory().to(device, non_blocking=True)"
 PLAIN = "t.numpy()"  # what people write first, and what the errors are about
 
-Wanted = Callable[[Mapping[str, Any]], bool]  # what a contract is to promise
+Wanted = Callable[[Contract], bool]  # what a contract is to promise
+array, takes_grad = attrgetter("array"), attrgetter("takes_grad")
 
 
 class Questions:
@@ -101,11 +101,11 @@ class Questions:
 
     def answer_2(self) -> Iterator[Line]:
         lists = from_lists(self.cells)
-        slow = [cell for cell in lists if cell.contract.get("per_element")]
+        slow = [cell for cell in lists if cell.contract.per_element]
         if slow:
             worst = max(slow, key=lambda cell: cell.nbytes)
-            rest = [c for c in lists if c.nbytes == worst.nbytes and not c.contract.get("per_element")]
-            yield (*_timed(worst), f": it {worst.contract['hazard']}." if worst.contract.get("hazard") else ".")
+            rest = [c for c in lists if c.nbytes == worst.nbytes and not c.contract.per_element]
+            yield (*_timed(worst), f": it {worst.contract.hazard}." if worst.contract.hazard else ".")
             if rest:
                 yield (*_compared(choose(rest)[0].choices[0].cell, worst), ".")
 
@@ -122,8 +122,9 @@ class Questions:
                 yield (*_compared(cell, fresh), f"{into}{_condition(cell)}.")
 
     def answer_4(self) -> Iterator[Line]:
-        how = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), {}).get("inputs", {}).get("requires grad")
-        if how and not takes_grad(self.results.contracts[TORCH_TO_NUMPY, PLAIN]):
+        plain = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), NONE)
+        how = plain.inputs.get(GRAD)
+        if how and not plain.takes_grad:
             yield (Code(PLAIN), f" refuses a tensor that requires grad ({how}).")
         grad = [cell for cell in requires_grad(self.cells) if cell.safe]
         if grad:
@@ -136,7 +137,7 @@ class Questions:
 
     def _from_device(self) -> Iterator[Line]:
         """From a device to an array: the plain route, then one that detaches, too. A figure only of a device's cell."""
-        moved = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if gives_array(c.route) and c.safe]
+        moved = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
         wanted: dict[str, Wanted] = {"From a device": array, "From a device, where it requires grad": takes_grad}
         named: list[str] = []
         for what, wants in wanted.items():
@@ -171,13 +172,13 @@ class Questions:
 
     def answer_6(self) -> Iterator[Line]:
         own = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
-        refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), {}).get("refuses", {}).get("bfloat16")
+        refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), NONE).refuses.get("bfloat16")
         if own and refusing:
             yield (Code(PLAIN), f" of bfloat16: {refusing}.")
         nbytes = usual_size(own)
         for cell in sorted((cell for cell in own if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
-            hazard = f": {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
-            gives = f", gives {cell.contract['casts_to']}" if cell.contract.get("casts_to") else ""
+            hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
+            gives = f", gives {cell.contract.casts_to}" if cell.contract.casts_to else ""
             yield (*_timed(cell), f"{gives}{hazard}.")
 
     def answer_7(self) -> Iterator[Line]:
@@ -193,7 +194,7 @@ class Questions:
                 yield ("From memory that is pinned already ", *_compared(pinned, plain), f"{takes}.")
         pinning = self.found.find(COMPLETION, PIN_FIRST, PAGEABLE, n)
         if pinning is not None:
-            why = pinning.contract.get("hazard", "")
+            why = pinning.contract.hazard
             yield ("Pinning at every call: ", *_compared(pinning, plain), f": it {why}." if why else ".")
 
     def answer_8(self) -> Iterator[Line]:
@@ -209,12 +210,12 @@ class Questions:
             part = " of that" if queued and queued.seconds < early.seconds else ""
             held = f", and the call holds its caller for {show.time(queued)}{part}" if queued else ""
             yield (f"{words}{against}{held}.",)
-            if host == PINNED and early.contract.get("hazard"):
-                yield (f"Its condition: {early.contract['hazard']}.",)
+            if host == PINNED and early.contract.hazard:
+                yield (f"Its condition: {early.contract.hazard}.",)
 
     def answer_9(self) -> Iterator[Line]:
         for cell in self.found.of(COMPLETION, DEVICE_TO_HOST, PINNED):
-            hazard = cell.contract.get("hazard")
+            hazard = cell.contract.hazard
             if hazard and cell.route == INTO_HOST_EARLY:
                 done = self.found.find(COMPLETION, cell.route, PINNED) or cell
                 queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
@@ -260,22 +261,22 @@ class Questions:
             yield (f"The first {show.size(cell.nbytes)} of pinned memory take {took}.",)
 
     def answer_12(self) -> Iterator[Line]:
-        record = self.results.runs[-1] if self.results.runs else {}
-        at, made = record.get("settings") or {}, record.get("toolchain") or {}
-        torch, numpy = at.get("torch") or made.get("torch"), at.get("numpy") or made.get("numpy")
-        timed = [cell for cell in self.cells if cell.role in (CONVERSION, GRAD)]
+        at, made = self.results.last.settings, self.results.last.toolchain
+        torch, numpy = at.torch or made.torch, at.numpy or made.numpy
+        roles = (CONVERSION, REQUIRES_GRAD)
+        timed = [cell for cell in self.cells if cell.role in roles]
         if timed and torch and numpy:
-            missing = [self.results.of_role(self.results.missing, role) for role in (CONVERSION, GRAD)]
+            missing = [self.results.of_role(self.results.missing, role) for role in roles]
             failed = sum((table["status"] == "failed").sum() for table in missing)
             counts = "1 conversion was timed" if len(timed) == 1 else f"{len(timed):,} conversions were timed"
             counts += f", {failed:,} failed" if failed else ""
-            if str(numpy).startswith("1."):
+            if numpy.startswith("1."):
                 yield (f"This run has numpy {numpy}: it tells nothing of NumPy 2.",)
             else:
                 yield (f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}.",)
         for (direction, route), contract in self.results.contracts.items():
-            if "NumPy 2" in contract.get("hazard", ""):
-                yield (Code(route), f": {contract['hazard']}{self._seconds_of(direction, route)}.")
+            if "NumPy 2" in contract.hazard:
+                yield (Code(route), f": {contract.hazard}{self._seconds_of(direction, route)}.")
 
     # Pieces
 
@@ -283,14 +284,14 @@ class Questions:
         cell = segment.choices[-1].cell
         measured = measured_memory(self.semantics, cell.contract)
         does = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
-        hazard = f"; {cell.contract['hazard']}" if cell.contract.get("hazard") else ""
+        hazard = f"; {cell.contract.hazard}" if cell.contract.hazard else ""
         parts = (Code(cell.route), f" {does}, {show.time(cell)} at {show.size(cell.nbytes)}{hazard}")
         return (f"{direction}: ", *parts, ".")
 
     def _promising(self, direction: str, *wanted: Wanted) -> str:
         """The catalogue's first safe route whose contract is wanted; "" where there is none."""
         promises = ((key, self.results.contracts[key]) for key in catalogue(self.results) if key[0] == direction)
-        return next((route for (_, route), one in promises if all(holds(one) for holds in (safe, *wanted))), "")
+        return next((route for (_, route), one in promises if one.safe and all(holds(one) for holds in wanted)), "")
 
     def _told(self, cell: Cell) -> str:
         return f"{told(cell, self.found)} at {show.size(cell.nbytes)}"
@@ -305,19 +306,14 @@ class Questions:
         return ""
 
 
-def array(contract: Mapping[str, Any]) -> bool:
-    """Whether a route gives a NumPy array."""
-    return gives_array(contract["expression"])
-
-
-def shares(contract: Mapping[str, Any]) -> bool:
+def shares(contract: Contract) -> bool:
     """Whether a route promises to share memory and to keep every dtype."""
-    return keeps_dtype(contract, "") and memory_for(contract, "") == ALIAS
+    return contract.keeps_dtype("") and contract.memory_for("") == ALIAS
 
 
 def _condition(cell: Cell) -> str:
     """The hazard of a route that is shown as faster: whoever takes it has to heed that."""
-    return f" (its condition: {cell.contract['hazard']})" if cell.contract.get("hazard") else ""
+    return f" (its condition: {cell.contract.hazard})" if cell.contract.hazard else ""
 
 
 def _timed(cell: Cell) -> Line:
@@ -333,11 +329,3 @@ def _compared(cell: Cell, other: Cell) -> Line:
     if cell.seconds <= other.seconds:
         return (Code(cell.route), f" is {show.ratio(other.seconds / cell.seconds)} as fast")
     return (Code(cell.route), f" takes {show.ratio(cell.seconds / other.seconds)} the time")
-
-
-def device_reason(records: Iterable[dict]) -> str:
-    """Why the last run had no accelerator, by its record; "" where it does not say."""
-    found = ""
-    for record in records:
-        found = (record.get("settings") or {}).get("no_device") or ""
-    return found

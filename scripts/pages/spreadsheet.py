@@ -77,7 +77,7 @@ def _about(results: Results) -> list[dict[str, str]]:
     versions = dict(zip(every["benchmark"], every["version"]))
     for name, version in versions.items():
         contracts = results.benchmarks[name].get("contracts", {}).values()
-        directions = " and ".join(dict.fromkeys(contract["direction"] for contract in contracts))
+        directions = " and ".join(dict.fromkeys(contract.direction for contract in contracts))
         note = f"{directions}; version {version}" if directions else f"version {version}"
         rows.append({"kind": "benchmark", "benchmark": name, "note": note})
     return rows

@@ -8,9 +8,10 @@ from typing import Any
 from analysis.answers import Answer, Choice
 from analysis.cells import DIRECTIONS, HARNESS, Cell, Limit
 from analysis.choice import MARGIN, decided
-from analysis.contracts import ALIAS, COPY, memory_for, outcomes
+from analysis.contracts import ALIAS, COPY, Contract
 from analysis.results import Results, parameters_of
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
+from records.runs import Record, Settings
 
 from . import advice, show
 from .show import Code, Line
@@ -23,6 +24,7 @@ TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
     "Machine and method)."
 )
+IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | Line | list[Line]  # a list: lines below each other
@@ -173,9 +175,9 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
 def _decision(choice: Choice, limit: Limit) -> list[Line]:
     cell = choice.cell
     lines: list[Line] = [(Code(cell.route),), (show.time(cell),)]
-    if cell.memory != ALIAS and limit.decides(cell.nbytes):
-        moved = show.bandwidth(cell.nbytes / cell.seconds)
-        lines.append((f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy",))
+    share = limit.share(cell) if cell.memory != ALIAS and limit.decides(cell.nbytes) else None
+    if share:
+        lines.append((f"{show.bandwidth(cell.nbytes / cell.seconds)}, {show.percent(share)} of memcpy",))
     if choice.ties:
         lines.append(("tie: ", *show.codes([tie.route for tie in choice.ties])))
     if choice.others:
@@ -198,20 +200,12 @@ def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) 
     return Table(table.title, table.columns, (*table.rows, row), table.notes)
 
 
-def usual_size(marks: Sequence[Mark] | Sequence[Cell], column: str) -> int:
-    """The size at which most values of a parameter were measured; the largest up to 1 MiB among equals."""
-    values: dict[int, set[Any]] = {}
-    for mark in marks:
-        values.setdefault(mark.nbytes, set()).add(mark.parameters.get(column))
-    return max(values, key=lambda n: (len(values[n]), n <= 2**20, n if n <= 2**20 else -n), default=0)
-
-
-def measured_memory(semantics: Semantics, contract: Mapping[str, Any]) -> str:
+def measured_memory(semantics: Semantics, contract: Contract) -> str:
     """alias, copy or into, by dtype where they differ; "" where it was not measured."""
     return _by_dtype(semantics.memory(contract))
 
 
-def _measured_dtype(semantics: Semantics, contract: Mapping[str, Any]) -> str:
+def _measured_dtype(semantics: Semantics, contract: Contract) -> str:
     """Kept, one for all, or by source dtype."""
     seen = semantics.result(contract)
     if seen and all(source == result for source, result in seen.items()):
@@ -219,7 +213,7 @@ def _measured_dtype(semantics: Semantics, contract: Mapping[str, Any]) -> str:
     return _by_dtype(seen)
 
 
-def broken(semantics: Semantics, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
+def broken(semantics: Semantics, contracts: Iterable[Contract]) -> list[Line]:
     """A sentence for each promise of a contract that the measurement contradicts."""
     return [_broken(one) for one in semantics.broken(contracts)]
 
@@ -250,20 +244,11 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
         graded = any(semantics.taken(promise) is not None for promise in promises)
         rows: list[tuple[Entry, ...]] = []
         for promise in promises:
-            casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise["casts_to"], promise["casts_to"])
-            refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.get("refuses", {}).items())
-            notes = [
-                word
-                for word in (
-                    advice.needs_words(promise),
-                    refuses,
-                    promise.get("hazard", ""),
-                    promise.get("caution", ""),
-                )
-                if word
-            ]
-            route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
-            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in outcomes(promise).items()]
+            casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise.casts_to, promise.casts_to)
+            refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.refuses.items())
+            notes = filter(None, (advice.needs_words(promise), refuses, promise.hazard, promise.caution))
+            route: list[Line] = [(Code(promise.expression),), *((note,) for note in notes)]
+            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in promise.outcomes.items()]
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)
             rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
@@ -274,14 +259,13 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
     return tables
 
 
-def _memory(contract: Mapping[str, Any]) -> str:
+def _memory(contract: Contract) -> str:
     """alias, copy or into; of a route that shares memory of some sources only, of which."""
-    casts_to = contract["casts_to"]
-    if contract.get("copies"):
-        return f"{contract['memory']}; {COPY} of {', '.join(contract['copies'])}"
-    if casts_to and memory_for(contract, casts_to) == ALIAS != memory_for(contract, ""):
-        return f"{ALIAS} of {casts_to}, else {COPY}"
-    return str(contract["memory"])
+    if contract.copies:
+        return f"{contract.memory}; {COPY} of {', '.join(contract.copies)}"
+    if contract.casts_to and contract.memory_for(contract.casts_to) == ALIAS != contract.memory_for(""):
+        return f"{ALIAS} of {contract.casts_to}, else {COPY}"
+    return contract.memory
 
 
 def catalogue(results: Results) -> list[tuple[str, str]]:
@@ -302,7 +286,7 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
         if "route" in benchmark.get("param_names", []):
             spellings = benchmark["params"][benchmark["param_names"].index("route")]
             for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
-                found[promises[route]["direction"], route] = None
+                found[promises[route].direction, route] = None
     directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in found)]
     return sorted(found, key=lambda key: directions.index(key[0]))
 
@@ -347,78 +331,62 @@ def absent(missing: Missing) -> Table:
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 
 
-def environment(record: Mapping[str, Any]) -> Table:
+def environment(record: Record) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
-    at, on = record.get("settings") or {}, record.get("conditions") or {}
-    caches = ", ".join(f"{level} {size}" for level, size in on.get("caches", {}).items())
-    cores = f"{on['cores_allowed']} of {on['cores']} allowed" if "cores" in on and "cores_allowed" in on else ""
-    load = on.get("load_average")
+    at, on = record.settings, record.conditions
+    caches = ", ".join(f"{level} {size}" for level, size in on.caches.items())
+    cores = f"{on.cores_allowed} of {on.cores} allowed" if on.cores and on.cores_allowed else ""
     rows: list[tuple[str, Any]] = [
-        ("torch", f"{at.get('torch', '')}{_in_brackets('git', str(at.get('git') or '')[:12])}"),
-        ("numpy", at.get("numpy")),
-        ("Python", at.get("python")),
-        ("CUDA, HIP", ", ".join(str(at[name]) for name in ("cuda", "hip") if at.get(name)) or "none"),
+        ("torch", f"{at.torch}{_in_brackets('git', at.git[:12])}"),
+        ("numpy", at.numpy),
+        ("Python", at.python),
+        ("CUDA, HIP", ", ".join(filter(None, (at.cuda, at.hip))) or "none"),
         ("device", device_of(at)),
-        ("threads of torch", at.get("torch_threads")),
-        ("CPU", on.get("cpu")),
+        ("threads of torch", at.torch_threads),
+        ("CPU", on.cpu),
         ("cores", cores),
         ("caches", caches),
-        ("memory", show.size(on["memory_bytes"]) if on.get("memory_bytes") else ""),
-        ("system", on.get("system")),
-        ("C library", on.get("libc")),
-        ("frequency governor", on.get("governor") or "not visible"),
-        ("transparent huge pages", on.get("transparent_hugepages") or "not visible"),
-        ("load average at the start", f"{load:.2f}" if isinstance(load, (int, float)) else ""),
-        ("asv, asv_runner", " and ".join(str(record[k]) for k in ("asv", "asv_runner") if record.get(k))),
-        ("launch method", record.get("launch")),
+        ("memory", show.size(on.memory_bytes) if on.memory_bytes else ""),
+        ("system", on.system),
+        ("C library", on.libc),
+        ("frequency governor", on.governor or "not visible"),
+        ("transparent huge pages", on.transparent_hugepages or "not visible"),
+        ("load average at the start", "" if on.load_average is None else f"{on.load_average:.2f}"),
+        ("asv, asv_runner", " and ".join(filter(None, (record.asv, record.asv_runner)))),
+        ("launch method", record.launch),
     ]
     shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
     return Table(("Machine and toolchain, as they were when the run started",), ("what", "value"), shown, numeric=False)
 
 
-def device_of(settings: Mapping[str, Any]) -> str:
+def device_of(settings: Settings) -> str:
     """The accelerator of a run in words; "" where there was none."""
-    device, name = settings.get("device"), settings.get("device_name")
-    return f"{name} ({device})" if device and name else str(device or "")
+    device, name = settings.device, settings.device_name
+    return f"{name} ({device})" if device and name else device
 
 
 def _in_brackets(name: str, value: str) -> str:
     return f" ({name} {value})" if value else ""
 
 
-def runs(records: Sequence[Mapping[str, Any]]) -> Table:
+def runs(records: Sequence[Record]) -> Table:
     """One row a run: when, how, how calm the machine was, and how much of it was disturbed."""
     rows = []
     for record in records:
-        profile = str(record.get("profile", ""))
-        if record.get("only"):
-            profile += f", only {record['only']}"
-        command: Line = (Code(str(record.get("command", ""))),)
-        share, seconds = disturbed(record), _count(record, "seconds")
-        again, kept = _count(record, "retaken"), _count(record, "disturbed")
+        only = f", only {record.only}" if record.only else ""
+        command: Line = (Code(record.command),)
+        disturbed = f"{show.percent(record.share_disturbed, 2)} ({record.retaken} taken again, {record.disturbed} kept)"
         rows.append(
             (
-                str(record.get("started", "")),
+                record.started,
                 command,
-                profile,
-                str(record.get("rounds", "")),
-                f"{_count(record, 'samples'):,}",
-                "" if record.get("calm") is None else show.percent(record["calm"]),
-                f"{show.percent(share, 2)} ({again} taken again, {kept} kept)",
-                f"{seconds:.0f} s",
+                f"{record.profile}{only}",
+                f"{record.rounds}",
+                f"{record.samples:,}",
+                "" if record.calm is None else show.percent(record.calm),
+                disturbed,
+                f"{record.seconds:.0f} s",
             )
         )
     columns = ("started", "command", "profile", "processes a cell", "samples", "at full speed", "disturbed", "took")
     return Table(("Runs whose figures are on this page",), columns, tuple(rows), numeric=False)
-
-
-def disturbed(record: Mapping[str, Any]) -> float:
-    """Share of samples during which the machine did something else too: taken again or, after too many tries, kept."""
-    again, kept = _count(record, "retaken"), _count(record, "disturbed")
-    return (again + kept) / max(1, _count(record, "samples") + again)
-
-
-def _count(record: Mapping[str, Any], name: str) -> float:
-    """A number of a run record; 0 where it has none of that name."""
-    value = record.get(name)
-    return value if isinstance(value, (int, float)) else 0

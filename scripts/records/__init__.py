@@ -1,1 +1,1 @@
-"""What runs write down and reports read: samples with their pulses."""
+"""What runs write down and reports read: records of runs, and samples with their pulses."""

@@ -5,16 +5,16 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 from analysis.comparison import INCONCLUSIVE
-from analysis.contracts import memory_for, of_cell
+from analysis.contracts import of_cell
 from analysis.history import History, Series, history_of, packages
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
+from records.runs import Record
 
 from pages import show
 from pages.figures import MEMCPY_LABEL, Figure, slug
@@ -97,14 +97,14 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> History
     )
 
 
-def _records(results: Results, histories: Sequence[History]) -> list[dict[str, Any]]:
+def _records(results: Results, histories: Sequence[History]) -> list[Record]:
     files = {release.file for history in histories for release in history.releases}
-    return [record for record in results.runs if record["file"] in files]
+    return [record for record in results.runs if record.file in files]
 
 
 def _command(results: Results, histories: Sequence[History]) -> str:
     """The command that measured the releases; the commonest where there were several."""
-    commands = [record["command"] for record in _records(results, histories) if record.get("command")]
+    commands = [record.command for record in _records(results, histories) if record.command]
     return max(dict.fromkeys(commands), key=commands.count) if commands else "python scripts/track.py"
 
 
@@ -116,10 +116,10 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
     facts.append(f"Python {histories[0].python}")
     records = _records(results, histories)
     if records:
-        conditions = records[-1].get("conditions") or {}
-        if conditions.get("cpu"):
-            facts.append(f"{conditions['cpu']}, {conditions.get('cores_allowed')} cores")
-        days = sorted({str(record["started"])[:10] for record in records if record.get("started")})
+        conditions = records[-1].conditions
+        if conditions.cpu:
+            facts.append(f"{conditions.cpu}, {conditions.cores_allowed} cores")
+        days = sorted({record.started[:10] for record in records if record.started})
         facts.append(f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else "")
     facts.append(f"{sum(len(history.series) for history in histories)} series")
     return tuple(filter(None, facts))
@@ -234,7 +234,7 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
             continue
         contract = of_cell(results.benchmarks, series.names["benchmark"], series.names["route"])
-        memory = memory_for(contract, series.names["dtype"] or "")
+        memory = contract.memory_for(series.names["dtype"] or "")
         own = grouped.setdefault((words.direction(series), memory), {})
         own.setdefault(str(series.names["route"]), []).append(series)
     for (direction, memory), routes in grouped.items():
@@ -315,17 +315,17 @@ def _example(histories: Sequence[History]) -> str:
 # --- the data --------------------------------------------------------------------------------------------------------
 
 
-def _samples(records: Sequence[Mapping[str, Any]]) -> str:
+def _samples(records: Sequence[Record]) -> str:
     """How many samples there are, and how calm the machine was."""
-    words = f"{sum(record.get('samples', 0) for record in records):,} samples; "
-    shares = [record["calm"] for record in records if record.get("calm") is not None]
-    unwatched = [record for record in records if record.get("calm") is None]
+    words = f"{sum(record.samples for record in records):,} samples; "
+    shares = [record.calm for record in records if record.calm is not None]
+    unwatched = [record for record in records if record.calm is None]
     if shares:
-        never = sum(len(record.get("disturbed_cells") or {}) for record in records if record not in unwatched)
+        never = sum(len(record.disturbed_cells) for record in records if record.calm is not None)
         words += f"the machine ran at full speed {show.percent(min(shares))} to {show.percent(max(shares))} of the time"
         words += f" of a visit; {never} figures that never were calm are left out"
     if unwatched:
-        disturbed = sum(record.get("disturbed", 0) for record in unwatched)
+        disturbed = sum(record.disturbed for record in unwatched)
         words += "; " * bool(shares) + f"{disturbed} were still disturbed when their limit was reached, and are kept"
     return f"{words}."
 

@@ -1,15 +1,12 @@
 """What is advised about transfers, in words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
-from analysis.answers import Choice, choices_of, choose
+from analysis.answers import Choice, Need, choices_of, choose
 from analysis.cells import HOST_TO_DEVICE, Cell
-from analysis.contracts import needs
 from analysis.transfers import (
     PAGEABLE,
     SCALAR,
-    Need,
-    Recommendation,
     TooFast,
     Transfers,
     beyond_capacity,
@@ -34,33 +31,33 @@ def advice(found: Transfers) -> list[Advice]:
     return made
 
 
-def _box(each: Sequence[Recommendation], found: Transfers) -> Advice:
-    """Recommendations that differ in whether the result is fresh alone."""
-    need, nbytes = each[0].need, each[0].choice.nbytes
-    end = f"{end_of(need)} of {show.size(nbytes)}"
+def _box(each: Mapping[Need, Choice], found: Transfers) -> Advice:
+    """What to take for needs that differ in whether the result is fresh alone."""
+    need, choice = next(iter(each.items()))
+    end = f"{end_of(need)} of {show.size(choice.nbytes)}"
     title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
     lines: list[Line] = []
     notes: list[Line] = []
-    for one in each:
-        chosen, fast = one.choice.cell, one.faster
-        fresh = f"{result_of(one.need)}, " if len(each) > 1 else ""
-        how = "on a condition: " if chosen.contract.get("hazard") else "no condition: "
+    for need, choice in each.items():
+        chosen, fast = choice.cell, next(iter(choice.conditional), None)
+        fresh = f"{result_of(need)}, " if len(each) > 1 else ""
+        how = "on a condition: " if chosen.contract.hazard else "no condition: "
         lines.append((fresh + how, Code(chosen.route), f", {told(chosen, found)}"))
-        notes += [*busy([one.choice]), *_conditions(chosen), *_beside(one.choice)]
+        notes += [*busy([choice]), *_conditions(chosen), *_beside(choice)]
         if fast is not None:
             lines.append((f"{fresh}faster, on a condition: ", Code(fast.route), f", {told(fast, found)}"))
             gain = f"{show.ratio(chosen.seconds / fast.seconds)} as fast as "
             notes += [(Code(fast.route), f" is {gain}", Code(chosen.route), "."), *_conditions(fast)]
-        notes += [(Code(c.route), f" is faster, {show.time(c)}, but: {why_unsafe(c)}.") for c in one.unsafe]
-    if not found.link.bandwidth(need.direction):
+        notes += [(Code(c.route), f" is faster, {show.time(c)}, but: {why_unsafe(c)}.") for c in choice.unsafe]
+    if not found.link.limit(need.direction).bandwidth:
         notes.append(("No share of the link's limit: the limit was not measured in this run.",))
     return Advice(title, tuple(lines), tuple(dict.fromkeys(notes)))
 
 
 def _conditions(cell: Cell) -> Iterator[Line]:
-    if cell.contract.get("hazard"):
-        yield (Code(cell.route), f": {cell.contract['hazard']}.")
-    if needs(cell.contract):
+    if cell.contract.hazard:
+        yield (Code(cell.route), f": {cell.contract.hazard}.")
+    if cell.contract.needs:
         yield (Code(cell.route), f" {needs_words(cell.contract)}.")
 
 
@@ -126,7 +123,7 @@ def told(cell: Cell, found: Transfers) -> str:
     """Time, and decimal GB/s and share of the limit where these have a meaning and are known."""
     words = [show.time(cell)]
     if found.by_bytes(cell):
-        share = found.link.share(cell)
+        share = found.link.limit(cell.direction).share(cell)
         words.append(show.bandwidth(cell.nbytes / cell.seconds))
         words += [f"{show.percent(share)} of the limit"] if share else []
     return ", ".join(words)

@@ -92,7 +92,7 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
 
 
 def _limit_words(found: Transfers) -> str:
-    if not any(found.link.bandwidth(direction) for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
+    if not any(found.link.limit(direction).bandwidth for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
         why = found.why_not(role=transfers.LINK)
         return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}. "
     return (
@@ -122,7 +122,7 @@ def _evidence(found: Transfers) -> Iterator[Line]:
 def _curves(found: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
     """For each direction and host memory: completion and enqueue time, then completion's and sustained's GB/s."""
     for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
-        limit = found.link.bandwidth(direction)
+        limit = found.link.limit(direction).bandwidth
         for host in HOSTS:
             for clock in (COMPLETION, ENQUEUE):
                 cells = found.of(clock, direction, host)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from analysis import transfers
-from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method
+from analysis.answers import choose
+from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method, usual_size
 from analysis.hockney import GOOD, LEAST, Fit, fit
 from analysis.transfers import (
     BOTH,
@@ -12,17 +13,15 @@ from analysis.transfers import (
     SUSTAINED,
     Hidden,
     Transfers,
-    bands,
-    faster,
+    comparable,
     hidden,
     needs,
-    non_blocking,
 )
 
 from pages import show
 from pages.advice import capital
 from pages.show import Code, Line
-from pages.tables import Entry, Missing, Table, compared, named, pivot, usual_size
+from pages.tables import IN_CACHE, Entry, Missing, Table, compared, named, pivot
 
 from .advice import result_of, told, way_of
 
@@ -35,12 +34,12 @@ def decision(found: Transfers) -> list[Table]:
     for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
         rows: list[tuple[Entry, ...]] = []
         for need, cells in needs(found.of(COMPLETION, direction)).items():
-            for segment in bands(cells):
+            for segment in choose(comparable(cells)):
                 choice = segment.choices[-1]
                 sizes = [show.size(c.nbytes) for c in (segment.choices[0], choice)]
                 lines: list[Line] = [(Code(choice.cell.route),)]
-                if choice.cell.contract.get("hazard"):
-                    lines.append((choice.cell.contract["hazard"],))
+                if choice.cell.contract.hazard:
+                    lines.append((choice.cell.contract.hazard,))
                 if choice.ties:
                     lines.append(("tie: ", *named([tie.route for tie in choice.ties])))
                 rows.append(
@@ -51,7 +50,7 @@ def decision(found: Transfers) -> list[Table]:
                         show.time(choice.cell),
                         *_speed(choice.cell, found),
                         _next(choice.others[0], choice.cell) if choice.others else "",
-                        _condition(faster(segment), choice.cell, found),
+                        _condition(segment.conditional, choice.cell, found),
                     )
                 )
         take = "fastest, without a condition unless said"
@@ -64,7 +63,7 @@ def decision(found: Transfers) -> list[Table]:
 def _speed(cell: Cell, found: Transfers) -> tuple[str, str]:
     if not found.by_bytes(cell):
         return "", ""
-    share = found.link.share(cell)
+    share = found.link.limit(cell.direction).share(cell)
     return show.significant(cell.nbytes / cell.seconds / 1e9, 2), show.percent(share) if share else ""
 
 
@@ -76,16 +75,16 @@ def _condition(cell: Cell | None, chosen: Cell, found: Transfers) -> Entry:
     if cell is None:
         return ""
     gain = f"{show.ratio(chosen.seconds / cell.seconds)} as fast"
-    return [(Code(cell.route),), (f"{told(cell, found)}: {gain}",), (cell.contract["hazard"],)]
+    return [(Code(cell.route),), (f"{told(cell, found)}: {gain}",), (cell.contract.hazard,)]
 
 
 def clocks(found: Transfers) -> list[Table]:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
-    every = [cell for cell in found.main if non_blocking(cell.route)]
+    every = [cell for cell in found.main if cell.contract.non_blocking]
     held = [cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED)]
     if not held:
         return []
-    nbytes = transfers.usual_size(held)
+    nbytes = usual_size(held)
     here = {(c.direction, c.host, c.route, method(c)): c for c in every if c.nbytes == nbytes}
     rows: list[tuple[Entry, ...]] = []
     for direction, host, route in dict.fromkeys(key[:3] for key in here):
@@ -111,7 +110,7 @@ def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Tab
     """The figures behind a panel of GB/s against size."""
 
     def speed(cell: Cell) -> Entry:
-        share = found.link.share(cell)
+        share = found.link.limit(cell.direction).share(cell)
         lines: list[Line] = [(f"{show.bandwidth(cell.nbytes / cell.seconds)}",)]
         return [*lines, (show.percent(share),)] if share else lines
 
@@ -157,7 +156,7 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
         if cell.role == transfers.TRANSFER and cell.dtype and method(cell) == COMPLETION:
             groups.setdefault((cell.benchmark, cell.host), []).append(cell)
     for (_, host), own in groups.items():
-        nbytes = usual_size(own, "dtype")
+        nbytes = usual_size(own, "dtype", IN_CACHE)
         here = [cell for cell in own if cell.nbytes == nbytes]
         several = {c.route for c in here if len({d.dtype for d in here if d.route == c.route}) > 1}
         shown = [cell for cell in here if cell.route in several]
@@ -272,14 +271,13 @@ def link(found: Transfers) -> list[Table]:
         rows.append(("carried each way, after encoding", show.bandwidth(capacity)))
     tables = [Table(("Read under load with nvidia-ml-py",), ("what", "value"), tuple(rows), numeric=False)]
     limits = found.link.limits
-    sizes = sorted({n for by_size in limits.values() for n in by_size})
+    sizes = sorted({n for limit in limits.values() for n in limit.cells})
     rows = []
-    for direction, by_size in limits.items():
-        moved = 2 if direction == BOTH else 1
+    for direction, limit in limits.items():
         entries: list[Entry] = []
         for n in sizes:
-            cell = by_size.get(n)
-            entries.append(_limit(cell, moved, capacity) if cell else "n/a")
+            cell = limit.cells.get(n)
+            entries.append(_limit(cell, limit.moved, capacity) if cell else "n/a")
         rows.append((direction, *entries))
     notes: tuple[Line, ...] = ()
     if BOTH in limits:

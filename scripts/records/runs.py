@@ -1,0 +1,130 @@
+"""The record of a run: what was measured, with what, where, by which command, and how calm the machine was.
+
+A line of JSON each, in a file beside asv's results. Runs write it, reports read it; this is the one place that says
+what is in it. Fields that a record of another version lacks have their defaults: nothing is known of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .kinds import made_of
+
+SOMETIMES = ("failed", "drift", "interleaved")  # what most runs have not, and do not mention
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What was to be measured: its tag in the ledger and the releases."""
+
+    tag: str
+    torch: str = ""
+    numpy: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was really imported, in which build and with how many threads; the device, or why there is none."""
+
+    torch: str = ""
+    numpy: str = ""
+    python: str = ""
+    cuda: str = ""
+    hip: str = ""
+    git: str = ""  # torch's commit
+    torch_threads: int | None = None
+    device: str = ""
+    device_name: str = ""
+    no_device: str = ""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What of the machine bears on timing, as it was when the run started."""
+
+    cpu: str = ""
+    cores: int | None = None
+    cores_allowed: int | None = None
+    caches: Mapping[str, str] = field(default_factory=dict)  # level -> size, as the system says it
+    memory_bytes: float = 0
+    system: str = ""
+    libc: str = ""
+    governor: str = ""
+    transparent_hugepages: str = ""
+    load_average: float | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run.
+
+    skipped, failures  reason -> the cells that have no figure for it
+    only, planned      which cells were asked for, a pattern; how many processes of each
+    rounds, seconds    processes taken of each cell; how long that took, of which ``waited`` for calm, and ``patience``
+                       is how long it might have
+    calm               share of the time at full speed, as far as it was watched; None where nothing was
+    floors             kind of pulse -> ns at full speed
+    samples, retaken   samples that were wanted; those taken beyond
+    disturbed          samples kept though they were not calm; disturbed_cells: cell -> how many
+    failed             why the toolchain could not be measured at all
+    drift              of a toolchain that a history measured again: how its cells moved, see tracking.drift
+    interleaved        of a side of a comparison: id of the collection, stage, side
+    file               stem of the file that it is in; where it is not yet in one, ""
+    """
+
+    toolchain: Toolchain
+    skipped: Mapping[str, tuple[str, ...]]
+    failures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    profile: str = ""
+    only: str = ""
+    planned: int = 0
+    command: str = ""
+    machine: str = ""
+    settings: Settings = Settings()
+    conditions: Conditions = Conditions()
+    asv: str = ""
+    asv_runner: str = ""
+    launch: str = ""
+    started: str = ""
+    rounds: int = 0
+    seconds: float = 0.0
+    patience: float = 0.0
+    waited: float = 0.0
+    calm: float | None = None
+    floors: Mapping[str, float] = field(default_factory=dict)
+    samples: int = 0
+    retaken: int = 0
+    disturbed: int = 0
+    disturbed_cells: Mapping[str, int] = field(default_factory=dict)
+    failed: str = ""
+    drift: Mapping[str, float] = field(default_factory=dict)
+    interleaved: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+
+    @property
+    def share_disturbed(self) -> float:
+        """Share of samples during which the machine did something else: taken again or, after too many tries, kept."""
+        return (self.retaken + self.disturbed) / max(1, self.samples + self.retaken)
+
+
+UNKNOWN = Record(Toolchain(""), {})  # where asv was run by hand
+
+
+def record_of(found: Any, file: str = "") -> Record:
+    """The record that a line of JSON holds; TypeError or ValueError where it holds something else."""
+    record = made_of(Record, {**found, "file": file})
+    if not all(count >= 0 for count in record.disturbed_cells.values()):
+        raise ValueError("disturbed_cells holds more than counts")
+    return record
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """What a line of JSON holds of a record."""
+    found = {name: value for name, value in asdict(record).items() if value or name not in SOMETIMES}
+    del found["file"]
+    return found
+
+
+def visits_of(records: Sequence[Record]) -> Sequence[Record]:
+    """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
+    return records[max((place for place, record in enumerate(records) if not record.drift), default=0) :]
