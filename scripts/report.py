@@ -33,29 +33,27 @@ from measuring.profiles import check_chosen
 from pages import show, tables
 from pages.advice import Advice, advice
 from pages.history import page as history_page
-from pages.history.page import HistoryPage
+from pages.history.page import Box, HistoryPage
 from pages.machine import sections_of
 from pages.page import Section, write
-from pages.show import Code, Line
+from pages.show import code
 from pages.spreadsheet import columns_of, csv_of
 from pages.transfers import advice as transfer_advice
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 HISTORY = "history"  # beside the directories of machines
 CALM = 0.9  # share of the time at full speed from which a machine is called calm
-LEGEND: tuple[Line, ...] = (
-    (
-        "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
-        "pinned copy into memory that exists, measured in the same run and direction. A condition is a hazard that "
-        "completion heeds by waiting; “no condition” has none. ",
-        *(Code("a"), " is a NumPy array, "),
-        *(Code("t"), " the tensor to move, "),
-        *(Code("device"), " the accelerator, "),
-        *(Code("d"), " an existing tensor on it, "),
-        *(Code("h"), " an existing host tensor, "),
-        *(Code("s"), " a persistent pinned staging tensor, "),
-        *(Code("stages"), " two pinned chunks and a side stream."),
-    ),
+LEGEND = (
+    "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
+    "pinned copy into memory that exists, measured in the same run and direction. A condition is a hazard that "
+    "completion heeds by waiting; “no condition” has none. "
+    f"{code('a')} is a NumPy array, "
+    f"{code('t')} the tensor to move, "
+    f"{code('device')} the accelerator, "
+    f"{code('d')} an existing tensor on it, "
+    f"{code('h')} an existing host tensor, "
+    f"{code('s')} a persistent pinned staging tensor, "
+    f"{code('stages')} two pinned chunks and a side stream."
 )
 
 
@@ -69,8 +67,8 @@ class Page:
     answers: list[Advice]
     usual: str  # dtype of the sources that decisions are about
     transfers: list[Advice]
-    legend: tuple[Line, ...]  # what the answers about transfers mean
-    warnings: tuple[Line, ...]
+    legend: tuple[str, ...]  # what the answers about transfers mean
+    warnings: tuple[str, ...]
     sections: list[Section]
     links: tuple[tuple[str, str], ...]  # words, and the directory of another page
     command: str
@@ -157,51 +155,51 @@ def runs_shown(results: Results) -> list[tuple[dict[str, Any], int, int]]:
     return found[::-1]
 
 
-def of_runs(results: Results) -> list[Line]:
+def of_runs(results: Results) -> list[str]:
     """Which runs the cells are of where there are several, and which of those are a quick look."""
-    found: list[Line] = []
+    found: list[str] = []
     shown = runs_shown(results)
     total = sum(count for _, count, _ in shown)
     for record, count, _ in shown[1:] if len(shown) > 1 else []:
         when = f"the run of {str(record['started'])[:16].replace('T', ' ')}" if record else "an earlier run"
-        command = (": ", Code(record["command"])) if record.get("command") else ()
-        found.append((f"{count} of {total} timed cells are of {when}", *command, "."))
+        command = f": {code(record['command'])}" if record.get("command") else ""
+        found.append(f"{count} of {total} timed cells are of {when}{command}.")
     for _, count, processes in shown:
         if processes < MIN_PROCESSES:
             plural = "process" if processes == 1 else "processes"
             which = "" if len(shown) == 1 else f" in {count} of {total} cells"
             found.append(
-                (
-                    f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The "
-                    "ranges are those of the processes, not confidence intervals.",
-                )
+                f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The ranges "
+                "are those of the processes, not confidence intervals."
             )
     return found
 
 
-def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[Line, ...]:
+def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
-    found: list[Line] = transfer_advice.impossible(moved)
+    found: list[str] = transfer_advice.impossible(moved)
     failed = results.missing[results.missing["status"] == "failed"]
     if len(failed):
         names = list(dict.fromkeys(failed["benchmark"]))
         cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
-        found.append((f"{cells_failed}, in {show.join(names)}: listed under Machine and method.",))
+        found.append(f"{cells_failed}, in {show.join(names)}: listed under Machine and method.")
     found += of_runs(results)
     busy = busy_machine(results)
     if busy:
-        found.append((busy,))
+        found.append(busy)
     if others:
-        found.append((f"The latest run is shown. There are results of {show.join(others)}, too.",))
+        found.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
     if results.unknown:
         unknown = sorted({name for _, name in results.unknown})
         count = sum(results.unknown.values())
         plural = "figure is" if count == 1 else "figures are"
-        parts = ("not shown, of benchmarks that benchmarks.json does not describe any more: ", *tables.named(unknown))
-        found.append((f"{count} {plural} ", *parts, "."))
+        found.append(
+            f"{count} {plural} not shown, of benchmarks that benchmarks.json does not describe any more: "
+            f"{tables.named(unknown)}."
+        )
     broken = Semantics(results).broken(results.contracts.values())
     if broken:
-        found.append((f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.",))
+        found.append(f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.")
     return tuple(found)
 
 
@@ -227,7 +225,7 @@ def page_of(
         answers=[advice(answer) for answer in made],
         usual=usual_dtype(conversions(cells)),
         transfers=about_transfers,
-        legend=LEGEND if about_transfers else (),
+        legend=(LEGEND,) if about_transfers else (),
         warnings=warnings_of(results, others, moved),
         sections=sections_of(results, before, cells, made, moved),
         links=tuple(links),
@@ -263,11 +261,14 @@ def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
     for answer in boxes:
         yield [("", "")]
         yield [(answer.title, "bold")]
-        for words in answer.lines:
-            yield [("  ", ""), *((part, "cyan" if isinstance(part, show.Code) else "") for part in words)]
-        for words in answer.notes:
-            yield [("  - ", "dim"), *((part, "cyan" if isinstance(part, show.Code) else "dim") for part in words)]
+        said = answer.lines if isinstance(answer, Box) else [take.sentence for take in answer.takes]
+        yield from ([("  ", ""), *_coloured(words, "")] for words in said)
+        yield from ([("  - ", "dim"), *_coloured(words, "dim")] for words in answer.notes)
     yield [("", "")]
+
+
+def _coloured(sentence: str, style: str) -> list[tuple[str, str]]:
+    return [(text, "cyan" if is_code else style) for text, is_code in show.spans(sentence)]
 
 
 def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | HistoryPage, Path]]:

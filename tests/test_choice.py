@@ -48,7 +48,7 @@ def answered(tmp_path, times, promises=None, busy=()):
 
 def text(answer):
     said = advice(answer)
-    return "\n".join(show.to_plain(line) for line in (*said.lines, *said.notes))
+    return "\n".join(show.to_plain(line) for line in (*(take.sentence for take in said.takes), *said.notes))
 
 
 def routes_of(answer):
@@ -158,7 +158,7 @@ def test_a_busy_machine_invents_neither_winner_nor_crossover(tmp_path):
     pairs = {n: (later, sooner) if k % 2 else (sooner, later) for k, n in enumerate(SIZES[:4])}
     times = {(route, n): list(rng.permutation(pairs[n][k])) for k, route in enumerate((FIRST, SECOND)) for n in pairs}
     found = answered(tmp_path, times)
-    assert set(routes_of(found).values()) == {FIRST} and len(advice(found).lines) == 1
+    assert set(routes_of(found).values()) == {FIRST} and len(advice(found).takes) == 1
     assert "rossover" not in text(found) and "Slowest" not in text(found)
     assert f"Tie with `{SECOND}`" in text(found)
 
@@ -277,7 +277,7 @@ def test_cold_against_warm_is_decided_the_same_way(tmp_path):
     own = Bench("cold.NumpyToTorch.timeit_convert", params, cold, [contract(FIRST, "copy")])
     results = load(resultfiles.write(tmp_path, [warm, own]))
     (made,) = tables.cold(cells_of(results), tables.Missing(results.missing))
-    assert [entry[1][0].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00×", "tie"]
+    assert [entry[1].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00×", "tie"]
 
 
 # The same run twice --------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from . import advice, show
-from .show import Line
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
@@ -47,7 +46,7 @@ class Figure:
     file: str
     inline: str
     cells: tuple[Cell, ...]
-    caption: Line
+    caption: str
     limited: bool = False  # memcpy is drawn, too
 
 
@@ -195,7 +194,7 @@ def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) 
     lines(ax, series, top, LIMIT_LABEL)
 
 
-def bandwidths(name: str, title: str, caption: Line, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
+def bandwidths(name: str, title: str, caption: str, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
     """GB/s against size, where there are two sizes and more."""
     if len({cell.nbytes for cell in cells}) < 2:
         return []
@@ -224,7 +223,7 @@ def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
 
 
 def finish(
-    figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: Line, limited: bool = False
+    figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: str, limited: bool = False
 ) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
     buffer = io.StringIO()
@@ -279,7 +278,7 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             against = limit if memory in (COPY, INTO) and limit.seconds else None
             source, target = advice.ends(direction)
             what = f"{source} to {target}, {advice.MEMORY[memory]}"
-            title, caption = f"Time against size: {what}", (f"{advice.capital(what)} ({usual})",)
+            title, caption = f"Time against size: {what}", f"{advice.capital(what)} ({usual})"
             made += times_figure(slug("time", direction, memory), title, caption, own, against)
     return made
 
@@ -287,18 +286,18 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
 def batches(cells: Sequence[Cell]) -> list[Figure]:
     """Lists of arrays against their total size."""
     title = "Time against total size: a list of arrays to one tensor"
-    return times_figure("time-batches", title, (), from_lists(cells), None)
+    return times_figure("time-batches", title, title, from_lists(cells), None)
 
 
 def times_figure(
-    name: str, title: str, caption: Line, cells: Sequence[Cell], limit: Limit | None = None
+    name: str, title: str, caption: str, cells: Sequence[Cell], limit: Limit | None = None
 ) -> list[Figure]:
     if len({cell.nbytes for cell in cells}) < 2:
         return []
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *([MEMCPY_LABEL] if limit else [])])
         draw_times(ax, cells, limit)
-        return [finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
+        return [finish(figure, name, title, _told(cells, limit), cells, caption, bool(limit))]
 
 
 def others(cells: Sequence[Cell]) -> list[Figure]:
@@ -306,7 +305,7 @@ def others(cells: Sequence[Cell]) -> list[Figure]:
     return [
         figure
         for name, own in ((", ".join(names), own) for names, own in alike(cells).items())
-        for figure in times_figure(slug("time", name), f"Time against size: {name}", (name,), own, None)
+        for figure in times_figure(slug("time", name), f"Time against size: {name}", name, own, None)
     ]
 
 
@@ -323,5 +322,5 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             figure, ax = _panel(list(_series(own)))
             draw_efficiency(ax, own, limit)
             name = slug("efficiency", direction)
-            made.append(finish(figure, name, title, _told(own, limit), own, (f"{direction} ({own[0].dtype})",)))
+            made.append(finish(figure, name, title, _told(own, limit), own, f"{direction} ({own[0].dtype})"))
     return made

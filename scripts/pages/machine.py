@@ -19,13 +19,12 @@ from . import figures, questions, show, tables
 from .advice import capital
 from .figures import Figure
 from .page import Section
-from .show import Line
 from .tables import Table
 
 # Families with a place on the page
 FAMILIES = ("conversion", "casting", "layout", "batches", "cold", "threads", "limits", *transfers.FAMILIES)
-TRANSFERS_VERIFIED: Line = (
-    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
+TRANSFERS_VERIFIED: str = (
+    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent."
 )
 
 
@@ -51,12 +50,10 @@ def sections_of(
             "decision",
             "Decision table",
             (
-                (
-                    f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
-                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                    f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
-                    "fastest safe route that is slower, and by how much.",
-                ),
+                f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
+                "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
+                f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
+                "fastest safe route that is slower, and by how much.",
             ),
             tables=(tables.decision(decisions, limit),) if decisions else (),
         ),
@@ -64,7 +61,7 @@ def sections_of(
         Section(
             "size",
             "Time against size",
-            (("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),),
+            ("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),
             tuple(map(data, figures.times(cells, limit))),
             tuple(fitted),
             tuple(bent),
@@ -73,10 +70,8 @@ def sections_of(
             "efficiency",
             "Efficiency of copies",
             (
-                (
-                    "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
-                    "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
-                ),
+                "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
+                "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
             ),
             tuple(map(data, figures.efficiency(cells, limit))),
         ),
@@ -85,7 +80,7 @@ def sections_of(
         Section(
             "layout",
             "Layout of the source",
-            (("Strided: every second element. 5-d: (n, 2, 3, 4, 5). A route that shares memory keeps the strides.",),),
+            ("Strided: every second element. 5-d: (n, 2, 3, 4, 5). A route that shares memory keeps the strides.",),
             tables=tuple(tables.layout(cells, missing)),
         ),
         Section(
@@ -99,10 +94,8 @@ def sections_of(
             "cold",
             "Source not in the caches",
             (
-                (
-                    "The sources are rotated through more memory than the caches hold. Taking the next one is part of "
-                    "the time; the harness's floor under Machine and method says how much.",
-                ),
+                "The sources are rotated through more memory than the caches hold. Taking the next one is part of "
+                "the time; the harness's floor under Machine and method says how much.",
             ),
             tables=tuple(tables.cold(cells, missing)),
         ),
@@ -112,7 +105,7 @@ def sections_of(
             Section(
                 family,
                 capital(family),
-                (("The dtype with the most sizes; results.csv holds the others.",),),
+                ("The dtype with the most sizes; results.csv holds the others.",),
                 figures=tuple(map(data, figures.others(own))),
                 tables=tuple(tables.others(own, missing)),
             )
@@ -123,16 +116,12 @@ def sections_of(
             "contracts",
             "Contracts",
             (
-                (
-                    "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
-                    "writing to one side and looking at the other. What a route does with awkward sources is declared, "
-                    "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
-                    "one number for all its elements: a write to one shows in all.",
-                ),
-                (
-                    "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
-                    "is an old belief.",
-                ),
+                "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
+                "writing to one side and looking at the other. What a route does with awkward sources is declared, "
+                "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
+                "one number for all its elements: a write to one shows in all.",
+                "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
+                "is an old belief.",
                 *([TRANSFERS_VERIFIED] if moved.main else []),
                 *tables.broken(semantics, results.contracts.values()),
             ),
@@ -166,9 +155,7 @@ def comparison_section(base: Results | None, new: Results) -> Section:
     compared = comparison.compare(base, new)
     intro, drawn, after = comparison_figure.section(compared)
     counts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
-    return Section(
-        "comparison", title, intro, drawn, (tables.Table(("Verdicts",), ("verdict", "cells"), counts),), after
-    )
+    return Section("comparison", title, intro, drawn, (tables.Table("Verdicts", ("verdict", "cells"), counts),), after)
 
 
 def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
@@ -178,48 +165,36 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     disturbed = record.get("disturbed_cells") or {}
     lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
     least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
-    after: list[Line] = []
+    after: list[str] = []
     if record:
-        after.append((f"Disturbed samples that were kept: {_named(disturbed)}.",))
+        after.append(f"Disturbed samples that were kept: {_named(disturbed)}.")
     counts = results.missing["status"].value_counts()
     after += [
-        (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
-        (
-            f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
-            f"its samples after warming up to steady state. Its seconds are {show.FIGURE}: what the machine does when "
-            "left alone.",
-        ),
-        (
-            "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
-            "process. With few processes that range is not a confidence interval.",
-        ),
-        (
-            "Which of two routes is faster is decided by the statistics of a comparison, on the processes of this run: "
-            f"a moderated t test that one takes more than {show.percent(choice.MARGIN)} longer than the other (p ≤ "
-            f"{choice.PROMISE:g}, variances moderated among cells of alike noise). A recommendation, a crossover and "
-            "what is called slower or faster rest on differences that are decided so; among routes that tie the "
-            "catalogue's first is named, so that the same run measured twice gives the same advice. With fewer than "
-            f"{MIN_PROCESSES} processes a cell only large differences are decided.",
-        ),
-        (
-            "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and where "
-            "256 KiB or more are copied one that moves bytes in the caches, from 16 MiB on in memory. A sample is "
-            "disturbed where a pulse beside it is far from the fastest level that the machine held (a tenth; a fifth "
-            "where it moves bytes), or where its process lacked a processor. It is taken again, within a budget. "
-            "Figures rest on what was not disturbed; what never was calm is marked, with the fastest of all its "
-            "samples: it takes that long at most. Runs with no share of full speed had no pulses: there a sample is "
-            "disturbed where its process lacked a processor.",
-        ),
-        (
-            "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
-            "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
-            "memory of the one before.",
-        ),
-        (
-            "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
-            "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
-            "bandwidth with neighbours that no record shows.",
-        ),
+        f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",
+        f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
+        f"its samples after warming up to steady state. Its seconds are {show.FIGURE}: what the machine does when "
+        "left alone.",
+        "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
+        "process. With few processes that range is not a confidence interval.",
+        "Which of two routes is faster is decided by the statistics of a comparison, on the processes of this run: "
+        f"a moderated t test that one takes more than {show.percent(choice.MARGIN)} longer than the other (p ≤ "
+        f"{choice.PROMISE:g}, variances moderated among cells of alike noise). A recommendation, a crossover and "
+        "what is called slower or faster rest on differences that are decided so; among routes that tie the "
+        "catalogue's first is named, so that the same run measured twice gives the same advice. With fewer than "
+        f"{MIN_PROCESSES} processes a cell only large differences are decided.",
+        "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and where "
+        "256 KiB or more are copied one that moves bytes in the caches, from 16 MiB on in memory. A sample is "
+        "disturbed where a pulse beside it is far from the fastest level that the machine held (a tenth; a fifth "
+        "where it moves bytes), or where its process lacked a processor. It is taken again, within a budget. "
+        "Figures rest on what was not disturbed; what never was calm is marked, with the fastest of all its "
+        "samples: it takes that long at most. Runs with no share of full speed had no pulses: there a sample is "
+        "disturbed where its process lacked a processor.",
+        "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
+        "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
+        "memory of the one before.",
+        "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
+        "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
+        "bandwidth with neighbours that no record shows.",
     ]
     return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
 

@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from . import show
 from .figures import Figure
-from .show import Line
 from .tables import Entry, Table
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -24,10 +23,10 @@ class Section:
 
     key: str
     title: str
-    intro: tuple[Line, ...] = ()
+    intro: tuple[str, ...] = ()
     figures: tuple[tuple[Figure, Table], ...] = ()
     tables: tuple[Table, ...] = ()
-    after: tuple[Line, ...] = ()
+    after: tuple[str, ...] = ()
     wide: bool = False  # its figures take the page's whole width
 
     def __bool__(self) -> bool:
@@ -73,8 +72,7 @@ def _templates(name: str) -> tuple[jinja2.Template, jinja2.Template]:
     text = jinja2.Environment(autoescape=False, **options)  # Markdown: every value passes the filter `line`
     for environment, convert in ((web, _html), (text, _markdown)):
         environment.filters["line"] = convert
-        environment.filters["size"] = show.size
-    text.filters["code"] = lambda words: _markdown((show.Code(words),))
+        environment.filters["code"] = lambda words, convert=convert: convert(show.code(words))
     return web.get_template(f"{name}.html.jinja"), text.get_template(f"{name}.md.jinja")
 
 

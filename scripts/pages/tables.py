@@ -14,48 +14,43 @@ from analysis.results import PARAMETERS, Results
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 
 from . import advice, show
-from .show import Code, Line
+from .show import code
 
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
 FLOOR = "limits.Floor.timeit_floor"
 UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
-BUSY_NOTE: Line = (f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all.",)
+BUSY_NOTE: str = f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all."
 TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
     "Machine and method)."
 )
 SHOWN = 6  # routes named at most where a reason holds for many
 
-Entry = str | Line | list[Line]  # a list: lines below each other
+Entry = str | list[str]  # a list: lines below each other
 
 
 @dataclass(frozen=True)
 class Table:
     """title says what the figures are; rows hold one entry a column; the first column names the row."""
 
-    title: Line
-    columns: tuple[str | Line, ...]
+    title: str
+    columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
-    notes: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
     numeric: bool = True  # every column but the first holds figures
 
     def __post_init__(self) -> None:
         """Say what the mark of a figure means where one is marked."""
-        if BUSY_NOTE not in self.notes and any(show.BUSY in part for part in _words(self.rows)):
+        entries = (
+            line for row in self.rows for entry in row for line in ([entry] if isinstance(entry, str) else entry)
+        )
+        marked = (show.BUSY in text for line in entries for text, is_code in show.spans(line) if not is_code)
+        if BUSY_NOTE not in self.notes and any(marked):
             object.__setattr__(self, "notes", (*self.notes, BUSY_NOTE))
 
     def __bool__(self) -> bool:
         return bool(self.rows)
-
-
-def _words(entries: Iterable[Any]) -> Iterable[str]:
-    """Every piece of text in rows of entries that is not code."""
-    for entry in entries:
-        if not isinstance(entry, str):
-            yield from _words(entry)
-        elif not isinstance(entry, Code):
-            yield entry
 
 
 def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
@@ -87,7 +82,7 @@ def _plain(value: Any) -> str:
 
 
 def pivot(
-    title: Line,
+    title: str,
     cells: Sequence[Cell],
     column: str,
     missing: Missing,
@@ -105,7 +100,7 @@ def pivot(
     rows = []
     for route in routes:
         like = next(cell for cell in cells if cell.route == route)
-        row: list[Entry] = [(Code(route),)]
+        row: list[Entry] = [code(route)]
         for value in across:
             cell = found.get((route, value))
             absent = None if cell else missing.entry(like, **{"memory" if column == "host" else column: value})
@@ -116,16 +111,16 @@ def pivot(
             else:
                 row.append(entry(cell) if cell else "")
         rows.append(tuple(row))
-    notes = tuple((f"{why} (", *named(routes), ").") for why, routes in reasons.items())
+    notes = tuple(f"{why} ({named(routes)})." for why, routes in reasons.items())
     return Table(title, ("route", *map(head, across)), tuple(rows), notes)
 
 
-def named(routes: Iterable[str]) -> Line:
+def named(routes: Iterable[str]) -> str:
     """Routes in words, each once; the first of them where they are many."""
     each = list(dict.fromkeys(routes))
     if len(each) <= SHOWN:
         return show.codes(each)
-    return (*(part for route in each[: SHOWN - 1] for part in (Code(route), ", ")), f"and {len(each) - SHOWN + 1} more")
+    return "".join(f"{code(route)}, " for route in each[: SHOWN - 1]) + f"and {len(each) - SHOWN + 1} more"
 
 
 def _in_order(cells: Iterable[Cell]) -> list[str]:
@@ -140,30 +135,30 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
     for answer in answers:
         choices = answer.choices
         rows.append((advice.title(answer.need), *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
-    return Table(("What to take at each size",), ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
+    return Table("What to take at each size", ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
 
 
-def _decision(choice: Choice, limit: Limit) -> list[Line]:
+def _decision(choice: Choice, limit: Limit) -> list[str]:
     cell = choice.cell
-    lines: list[Line] = [(Code(cell.route),), (show.time(cell),)]
+    lines: list[str] = [code(cell.route), show.time(cell)]
     if cell.memory != ALIAS and limit.decides(cell.nbytes):
         moved = show.bandwidth(cell.nbytes / cell.seconds)
-        lines.append((f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy",))
+        lines.append(f"{moved}, {show.percent(limit.efficiency(cell))} of memcpy")
     if choice.ties:
-        lines.append(("tie: ", *show.codes([tie.route for tie in choice.ties])))
+        lines.append(f"tie: {show.codes([tie.route for tie in choice.ties])}")
     if choice.others:
         next_best = choice.others[0]
-        lines.append(("next: ", Code(next_best.route), f" {show.ratio(next_best.seconds / cell.seconds)}"))
+        lines.append(f"next: {code(next_best.route)} {show.ratio(next_best.seconds / cell.seconds)}")
     return lines
 
 
 def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) -> Table:
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row."""
 
-    def both(cell: Cell) -> list[Line]:
-        return [(show.time(cell),), (show.interval(cell.low, cell.high),)]
+    def both(cell: Cell) -> list[str]:
+        return [show.time(cell), show.interval(cell.low, cell.high)]
 
-    table = pivot(("Median, and range over processes",), cells, "nbytes", missing, both, show.size)
+    table = pivot("Median, and range over processes", cells, "nbytes", missing, both, show.size)
     sizes = sorted({cell.nbytes for cell in cells})
     if limit is None or not limit.seconds:
         return table
@@ -192,7 +187,7 @@ def dtypes(cells: Sequence[Cell], missing: Missing) -> list[Table]:
         nbytes = usual_size(own, "dtype")
         shown = [cell for cell in own if cell.nbytes == nbytes]
         if len({cell.dtype for cell in shown}) > 1:
-            title = (f"{own[0].direction}, {show.size(nbytes)}, by the source's dtype",)
+            title = f"{own[0].direction}, {show.size(nbytes)}, by the source's dtype"
             tables.append(pivot(title, _regular(shown, own, "dtype"), "dtype", missing))
     return tables
 
@@ -209,10 +204,10 @@ def casting(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     for own in _groups(cells, "casting"):
         if len({cell.dtype for cell in own}) > 1:
             nbytes = usual_size(own, "dtype")
-            title = (f"{own[0].direction}, {show.size(nbytes)} of the source, by the source's dtype",)
+            title = f"{own[0].direction}, {show.size(nbytes)} of the source, by the source's dtype"
             tables.append(pivot(title, [cell for cell in own if cell.nbytes == nbytes], "dtype", missing))
         else:
-            title = (f"{own[0].direction}, from {own[0].dtype}, by size of the source",)
+            title = f"{own[0].direction}, from {own[0].dtype}, by size of the source"
             tables.append(pivot(title, own, "nbytes", missing, head=show.size))
     return tables
 
@@ -225,7 +220,7 @@ def layout(cells: Sequence[Cell], missing: Missing) -> list[Table]:
         here = {cell.layout for cell in own if cell.nbytes == nbytes}
         sizes = {cell.layout: nbytes if cell.layout in here else cell.nbytes for cell in own}
         shown = [cell for cell in own if cell.nbytes == sizes[cell.layout]]
-        title = (f"{own[0].direction}, float32, {show.size(nbytes)} of elements unless the column says otherwise",)
+        title = f"{own[0].direction}, float32, {show.size(nbytes)} of elements unless the column says otherwise"
         heads = {name: name if n == nbytes else f"{name} ({show.size(n)})" for name, n in sizes.items()}
         tables.append(pivot(title, shown, "layout", missing, head=heads.__getitem__))
     return tables
@@ -236,7 +231,7 @@ def batches(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     titles = {"ArraysToTensor": "A list of arrays into one tensor", "TreeToNumpy": "A nested container of tensors"}
     titles["TreeToTorch"] = "A nested container of arrays"
     return [
-        pivot((f"{titles.get(own[0].group, own[0].group)}, by total size",), own, "nbytes", missing, head=show.size)
+        pivot(f"{titles.get(own[0].group, own[0].group)}, by total size", own, "nbytes", missing, head=show.size)
         for own in _groups(cells, "batches")
     ]
 
@@ -244,7 +239,7 @@ def batches(cells: Sequence[Cell], missing: Missing) -> list[Table]:
 def requires_grad(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     """The routes that take a tensor that requires grad, by size."""
     own = [cell for cell in cells if cell.group.startswith("RequiresGrad")]
-    title = ("torch→numpy from a tensor that requires grad, by size",)
+    title = "torch→numpy from a tensor that requires grad, by size"
     return [pivot(title, own, "nbytes", missing, head=show.size)] if own else []
 
 
@@ -257,10 +252,10 @@ def cold(cells: Sequence[Cell], missing: Missing) -> list[Table]:
         if same is None:
             return show.time(cell)
         how = compared(cell, same, show.ratio(cell.seconds / same.seconds))
-        return [(show.time(cell),), (f"warm {show.time(same)}: {how}",)]
+        return [show.time(cell), f"warm {show.time(same)}: {how}"]
 
     return [
-        pivot((f"{own[0].direction}, source not in the caches, by size",), own, "nbytes", missing, against, show.size)
+        pivot(f"{own[0].direction}, source not in the caches, by size", own, "nbytes", missing, against, show.size)
         for own in _groups(cells, "cold")
     ]
 
@@ -276,10 +271,10 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
             if single is None:
                 return show.time(cell)
             gain = compared(cell, single, f"{show.ratio(single.seconds / cell.seconds)} as fast")
-            return [(show.time(cell),), (f"one thread {show.time(single)}: {gain}",)]
+            return [show.time(cell), f"one thread {show.time(single)}: {gain}"]
 
         every = [cell for cell in own if cell.threads != "one"]
-        title = (f"{own[0].direction}, torch on all cores against one thread, by size",)
+        title = f"{own[0].direction}, torch on all cores against one thread, by size"
         tables.append(pivot(title, every, "nbytes", missing, against, show.size))
     return [table for table in tables if table]
 
@@ -287,7 +282,7 @@ def threads(cells: Sequence[Cell], missing: Missing) -> list[Table]:
 def others(cells: Sequence[Cell], missing: Missing) -> list[Table]:
     """Families without a section of their own, where there is one size: with more, the figures have tables."""
     return [
-        pivot((f"{', '.join(names)}, by size",), own, "nbytes", missing, head=show.size)
+        pivot(f"{', '.join(names)}, by size", own, "nbytes", missing, head=show.size)
         for names, own in alike(cells).items()
         if len({cell.nbytes for cell in own}) == 1
     ]
@@ -304,23 +299,23 @@ def footprint(values: pd.DataFrame) -> list[Table]:
             found.setdefault((row["route"], int(row["nbytes"])), {})[row["method"]] = float(row["value"])
         sizes = sorted({nbytes for _, nbytes in found})
         body = tuple(
-            ((Code(route),), *(_footprint(found.get((route, n), {}), n) for n in sizes))
+            (code(route), *(_footprint(found.get((route, n), {}), n) for n in sizes))
             for route in dict.fromkeys(rows["route"])
         )
-        title = (f"{direction_of(group)}: bytes allocated by a call, as a multiple of the source's; pages faulted in",)
+        title = f"{direction_of(group)}: bytes allocated by a call, as a multiple of the source's; pages faulted in"
         tables.append(Table(title, ("route", *map(show.size, sizes)), body))
     return tables
 
 
 def _footprint(counted: Mapping[str, float], nbytes: int) -> Entry:
-    lines: list[Line] = []
+    lines: list[str] = []
     if "track_bytes" in counted:
         allocated = counted["track_bytes"]
         times = "nothing" if allocated == 0 else show.ratio(allocated / nbytes)
-        lines.append((times,))
+        lines.append(times)
     if "track_page_faults" in counted:
         pages = counted["track_page_faults"]
-        lines.append((f"{show.significant(pages, 2) if pages < 100 else f'{pages:,.0f}'} pages",))
+        lines.append(f"{show.significant(pages, 2) if pages < 100 else f'{pages:,.0f}'} pages")
     return lines
 
 
@@ -337,19 +332,19 @@ def _measured_dtype(semantics: Semantics, contract: Mapping[str, Any]) -> str:
     return _by_dtype(seen)
 
 
-def broken(semantics: Semantics, contracts: Iterable[Mapping[str, Any]]) -> list[Line]:
+def broken(semantics: Semantics, contracts: Iterable[Mapping[str, Any]]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
     return [_broken(one) for one in semantics.broken(contracts)]
 
 
-def _broken(one: Broken) -> Line:
+def _broken(one: Broken) -> str:
     if one.what == MEMORY:
         does = f"{'shares memory' if one.measured else 'does not share memory'} for {one.dtype}"
     elif one.what == DTYPE:
         does = f"gives {one.measured} for {one.dtype}"
     else:
         does = f"{'takes' if one.measured else 'refuses'} a tensor that requires grad"
-    return (Code(one.route), f" {does}; its contract says {one.promised}.")
+    return f"{code(one.route)} {does}; its contract says {one.promised}."
 
 
 def _by_dtype(words: Mapping[str, str]) -> str:
@@ -380,14 +375,14 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
                 )
                 if word
             ]
-            route: list[Line] = [(Code(promise["expression"]),), *((note,) for note in notes)]
-            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in outcomes(promise).items()]
+            route: list[str] = [code(promise["expression"]), *notes]
+            does: list[str] = [f"{does}: {', '.join(sources)}" for does, sources in outcomes(promise).items()]
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)
             rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
         columns = ("route", "memory", "measured", "result dtype", "measured", "awkward sources")
         more = ("grad taken, measured",) if graded else ()
-        title = (f"{direction}: what each route promises, what was measured, what it does with awkward sources",)
+        title = f"{direction}: what each route promises, what was measured, what it does with awkward sources"
         tables.append(Table(title, (*columns, *more), tuple(rows), numeric=False))
     return tables
 
@@ -440,17 +435,17 @@ def spread(cells: Sequence[Cell]) -> Table:
                 kind,
                 f"{len(own)}",
                 show.percent(statistics.median(cell.cv for cell in own), 1),
-                [(show.percent(worst.cv, 1),), (Code(worst.cell),)],
+                [show.percent(worst.cv, 1), code(worst.cell)],
             )
         )
     columns = ("memory", "cells", "median", "worst")
-    return Table(("Coefficient of variation between the processes of a cell",), columns, tuple(rows))
+    return Table("Coefficient of variation between the processes of a cell", columns, tuple(rows))
 
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
     rows = tuple((cell.statement, show.time(cell)) for cell in cells if cell.benchmark == FLOOR)
-    return Table(("The harness itself",), ("statement", "a call"), rows)
+    return Table("The harness itself", ("statement", "a call"), rows)
 
 
 def absent(missing: Missing) -> Table:
@@ -461,8 +456,8 @@ def absent(missing: Missing) -> Table:
     rows = []
     for (status, benchmark, reason), own in groups.items():
         routes = [row["route"] for row in own if _plain(row["route"])]
-        rows.append(((Code(benchmark),), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
-    title = ("Cells without a figure",)
+        rows.append((code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
+    title = "Cells without a figure"
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 
 
@@ -492,7 +487,7 @@ def environment(record: Mapping[str, Any]) -> Table:
         ("launch method", record.get("launch")),
     ]
     shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
-    return Table(("Machine and toolchain, as they were when the run started",), ("what", "value"), shown, numeric=False)
+    return Table("Machine and toolchain, as they were when the run started", ("what", "value"), shown, numeric=False)
 
 
 def device_of(settings: Mapping[str, Any]) -> str:
@@ -512,7 +507,7 @@ def runs(records: Sequence[Mapping[str, Any]]) -> Table:
         profile = str(record.get("profile", ""))
         if record.get("only"):
             profile += f", only {record['only']}"
-        command: Line = (Code(str(record.get("command", ""))),)
+        command: str = code(str(record.get("command", "")))
         share, seconds = disturbed(record), _count(record, "seconds")
         again, kept = _count(record, "retaken"), _count(record, "disturbed")
         rows.append(
@@ -528,7 +523,7 @@ def runs(records: Sequence[Mapping[str, Any]]) -> Table:
             )
         )
     columns = ("started", "command", "profile", "processes a cell", "samples", "at full speed", "disturbed", "took")
-    return Table(("Runs whose figures are on this page",), columns, tuple(rows), numeric=False)
+    return Table("Runs whose figures are on this page", columns, tuple(rows), numeric=False)
 
 
 def disturbed(record: Mapping[str, Any]) -> float:

@@ -19,7 +19,7 @@ from analysis.statistics import MIN_PROCESSES, SESSION_SD
 from pages import show
 from pages.figures import MEMCPY_LABEL, Figure, slug
 from pages.page import Section
-from pages.show import Code, Line
+from pages.show import code
 from pages.tables import Table, named
 
 from . import words
@@ -47,8 +47,8 @@ class Box:
     """A box in the head of the page."""
 
     title: str
-    lines: tuple[Line, ...]
-    notes: tuple[Line, ...]
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class HistoryPage:
 
     machine: str
     facts: tuple[str, ...]
-    warnings: tuple[Line, ...]
+    warnings: tuple[str, ...]
     boxes: tuple[Box, ...]
     sections: list[Section]
     links: tuple[tuple[str, str], ...]
@@ -125,39 +125,39 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
     return tuple(filter(None, facts))
 
 
-def _warnings(results: Results, histories: Sequence[History]) -> Iterator[Line]:
+def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
     for history in histories:
         for version, reason in history.failed.items():
-            yield (f"{history.package} {version} was not measured on Python {history.python}: {reason}.",)
+            yield f"{history.package} {version} was not measured on Python {history.python}: {reason}."
         for note in history.notes:
-            yield (f"{note}; they are not shown.",)
+            yield f"{note}; they are not shown."
     files = {release.file for history in histories for release in history.releases}
     counts = results.processes[results.processes["file"].isin(files)].groupby(["file", "cell"]).size()
     if len(counts) and counts.median() < MIN_PROCESSES:
         processes = f"{counts.median():.0f} process{'es' if counts.median() > 1 else ''}"
-        yield (f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict.",)
+        yield f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict."
     if not any(history.repeats for history in histories):
-        yield ("No toolchain was measured twice: how far the machine drifted is not known, and not corrected for.",)
+        yield "No toolchain was measured twice: how far the machine drifted is not known, and not corrected for."
 
 
 def _box(history: History, found: Sequence[Change]) -> Box:
     first, last = history.releases[0], history.releases[-1]
-    notes: list[Line] = []
+    notes: list[str] = []
     new = [one for one in history.appearances if one.gained]
     routes = [route for one in new if not one.dtypes for route in one.routes]
     if routes:
-        notes.append(("New since then: ", *named(routes), "."))
+        notes.append(f"New since then: {named(routes)}.")
     if history.looked_at[1] and not history.semantics:
         least, most = history.looked_at
         times = f"{most}" if least == most else f"{least} to {most}"
         notes.append(
-            (f"No release changed what a route means: memory, dtype of the result and grad ({times} facts a release).",)
+            f"No release changed what a route means: memory, dtype of the result and grad ({times} facts a release)."
         )
     elif history.semantics:
         one = history.semantics[0]
         more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
         notes.append(
-            (f"Means something else: {one.at.name}, ", Code(one.route), f", {one.what}: {one.old} → {one.new}{more}.")
+            f"Means something else: {one.at.name}, {code(one.route)}, {one.what}: {one.old} → {one.new}{more}."
         )
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
@@ -177,19 +177,14 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
         f"{package}-changes",
         f"{package}: what changed",
         (
-            (
-                "A change is a level that begins at a release and was confirmed by the test of a comparison: more "
-                f"than {100 * settings.min_effect:g} % either way, false discoveries bounded at "
-                f"{100 * settings.fdr:g} % over all {len(history.series)} series. A ratio compares levels: all "
-                f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed. "
-                "“or” names the releases at which it may as well have been (95 %).",
-            ),
+            "A change is a level that begins at a release and was confirmed by the test of a comparison: more "
+            f"than {100 * settings.min_effect:g} % either way, false discoveries bounded at "
+            f"{100 * settings.fdr:g} % over all {len(history.series)} series. A ratio compares levels: all "
+            f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed. "
+            "“or” names the releases at which it may as well have been (95 %).",
             *_own_check(history),
-            (
-                "A release stands for all patches since the release before it in the table; which patch it was, ",
-                Code(f"asv find {package}-A..{package}-B NAME"),
-                " tells.",
-            ),
+            f"A release stands for all patches since the release before it in the table; which patch it was, "
+            f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
         tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found)))),
     )
@@ -197,11 +192,9 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
         f"{package}-curves",
         f"{package}: cost against release date",
         (
-            (
-                "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
-                f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
-                "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one.",
-            ),
+            "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
+            f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
+            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one.",
         ),
         tuple(_figures(results, history)),
         wide=True,
@@ -210,12 +203,12 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
     yield Section(
         f"{package}-meaning",
         f"{package}: what means something else",
-        (("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),),
+        ("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),
         tables=tuple(filter(None, (words.meaning(history),))),
     )
 
 
-def _own_check(history: History) -> Iterator[Line]:
+def _own_check(history: History) -> Iterator[str]:
     """How often the method errs on this data."""
     if history.shuffled:
         mean, most = sum(history.shuffled) / len(history.shuffled), max(history.shuffled)
@@ -223,7 +216,7 @@ def _own_check(history: History) -> Iterator[Line]:
             "A/A: with the releases shuffled in what the levels leave, where nothing can have changed, the method "
             f"confirms {mean:.3g} breaks in {len(history.series)} series on average over {len(history.shuffled)} "
             f"shuffles, {most} at most. False ones come together, for a visit's cells share its machine, and are "
-            "small: be slow to believe a change below 1.1×.",
+            "small: be slow to believe a change below 1.1×."
         )
 
 
@@ -243,7 +236,7 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         about = f"Cost against release date of {history.package}: {title}"
         groups = [(route, sorted(own, key=lambda series: series.nbytes)) for route, own in routes.items()]
         every = [series for _, own in groups for series in own]
-        yield panels(history, name, about, (title,), groups), words.curves(every, history)
+        yield panels(history, name, about, title, groups), words.curves(every, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:
@@ -251,13 +244,13 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
     for history in histories:
         groups: dict[str, list[Series]] = {}
         for series in history.controls:
-            (name,) = words.route_of(series)
+            name = show.bare(words.route_of(series))
             if name != MEMCPY_LABEL or series.nbytes in (4096, 2**20, 2**24):
-                groups.setdefault(str(name), []).append(series)
+                groups.setdefault(name, []).append(series)
         if groups:
             about = f"What no release of {history.package} can change"
             name = slug("history", history.package, "controls")
-            made = panels(history, name, about, (about,), list(groups.items()))
+            made = panels(history, name, about, about, list(groups.items()))
             figures.append((made, words.curves([one for own in groups.values() for one in own], history)))
     twice = {(one.sooner.name, one.later.name): one for history in histories for one in history.repeats}
     sessions = list(dict.fromkeys(map(words.sessions, histories)))
@@ -266,42 +259,31 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         "method",
         "Machine and method",
         (
-            (
-                "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
-                "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
-                "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
-                "large that was, and the panels show what no release can change: memcpy, and the harness itself. Where "
-                "the two histories cross, one toolchain was measured for each.",
-            ),
+            "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
+            "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
+            "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
+            "large that was, and the panels show what no release can change: memcpy, and the harness itself. Where "
+            "the two histories cross, one toolchain was measured for each.",
         ),
         tuple(figures),
         (words.repeats(list(twice.values())),) if twice else (),
         (
-            (_samples(records),),
-            (
-                f"A point is the mean over processes of the log of each process's seconds: {show.FIGURE}. Its standard "
-                "deviation is the moderated error of its processes and what visits differ by beyond that, learnt from "
-                f"the toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
-                f"{100 * SESSION_SD / math.sqrt(2):.1f} %) and from what all cells of a visit share, or what "
-                "neighbouring releases differ by, if that is more. The interval of a small change is a little too "
-                "narrow: it was picked for its size.",
-            ),
-            (
-                "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
-                "one release (Jackson et al. 2005). Each break is tested by the functions of scripts/compare.py, with "
-                "as many degrees of freedom as releases less levels; false discoveries by Benjamini and Hochberg over "
-                "all series, those without a break included.",
-            ),
-            (
-                f"Intervals in the panels are ±{HALF} standard deviations. A verdict between any two releases: ",
-                Code(f"python scripts/compare.py {_example(histories)}"),
-                "; with --run they are measured side by side.",
-            ),
-            (
-                "Limitations: one machine, the package index's builds (on Linux those with CUDA, "
-                "here run on the CPU), one visit a release. What changed in a patch release between two that were "
-                "measured is put down to the later one.",
-            ),
+            _samples(records),
+            f"A point is the mean over processes of the log of each process's seconds: {show.FIGURE}. Its standard "
+            "deviation is the moderated error of its processes and what visits differ by beyond that, learnt from "
+            f"the toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
+            f"{100 * SESSION_SD / math.sqrt(2):.1f} %) and from what all cells of a visit share, or what "
+            "neighbouring releases differ by, if that is more. The interval of a small change is a little too "
+            "narrow: it was picked for its size.",
+            "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
+            "one release (Jackson et al. 2005). Each break is tested by the functions of scripts/compare.py, with "
+            "as many degrees of freedom as releases less levels; false discoveries by Benjamini and Hochberg over "
+            "all series, those without a break included.",
+            f"Intervals in the panels are ±{HALF} standard deviations. A verdict between any two releases: "
+            f"{code(f'python scripts/compare.py {_example(histories)}')}; with --run they are measured side by side.",
+            "Limitations: one machine, the package index's builds (on Linux those with CUDA, "
+            "here run on the CPU), one visit a release. What changed in a patch release between two that were "
+            "measured is put down to the later one.",
         ),
         wide=True,
     )
