@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from analysis import choice, comparison, transfers
 from analysis.answers import PLAIN, Answer
 from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
-from analysis.contracts import COPY, INTO
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 
 from pages.comparison import figure as comparison_figure
-from pages.transfers import tables as transfer_tables
 from pages.transfers.sections import transfer_sections
 
 from . import figures, questions, show, tables
@@ -43,7 +41,6 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(cells)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
-    fitted, bent = transfer_tables.fits(cell for cell in plain if cell.memory in (COPY, INTO))
     first, *more_transfers = transfer_sections(moved, missing)
     sections = [
         Section(
@@ -63,8 +60,6 @@ def sections_of(
             "Time against size",
             ("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),
             tuple(map(data, figures.times(cells, limit))),
-            tuple(fitted),
-            tuple(bent),
         ),
         Section(
             "efficiency",
