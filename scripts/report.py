@@ -9,12 +9,10 @@ reports/NAME/, and where releases of torch or numpy were measured (scripts/track
 reports/history/NAME/. The same results give the same bytes.
 """
 
-import hashlib
 import os
-import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,11 +29,10 @@ from analysis.transfers import Transfers, transfers_of
 from cli import Parser, line, put, run
 from measuring.profiles import check_chosen
 from pages import show, tables
-from pages.advice import Advice, advice
+from pages.advice import advice
 from pages.history import page as history_page
-from pages.history.page import Box, HistoryPage
 from pages.machine import sections_of
-from pages.page import Section, write
+from pages.page import Page, prose, write
 from pages.show import code
 from pages.spreadsheet import columns_of, csv_of
 from pages.transfers import advice as transfer_advice
@@ -43,38 +40,6 @@ from pages.transfers import advice as transfer_advice
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 HISTORY = "history"  # beside the directories of machines
 CALM = 0.9  # share of the time at full speed from which a machine is called calm
-LEGEND = (
-    "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
-    "pinned copy into memory that exists, measured in the same run and direction. A condition is a hazard that "
-    "completion heeds by waiting; “no condition” has none. "
-    f"{code('a')} is a NumPy array, "
-    f"{code('t')} the tensor to move, "
-    f"{code('device')} the accelerator, "
-    f"{code('d')} an existing tensor on it, "
-    f"{code('h')} an existing host tensor, "
-    f"{code('s')} a persistent pinned staging tensor, "
-    f"{code('stages')} two pinned chunks and a side stream."
-)
-
-
-@dataclass(frozen=True)
-class Page:
-    """All that the templates show."""
-
-    machine: str
-    toolchain: str
-    facts: tuple[str, ...]
-    answers: list[Advice]
-    usual: str  # dtype of the sources that decisions are about
-    transfers: list[Advice]
-    legend: tuple[str, ...]  # what the answers about transfers mean
-    warnings: tuple[str, ...]
-    sections: list[Section]
-    links: tuple[tuple[str, str], ...]  # words, and the directory of another page
-    command: str
-    rebuild: str
-    csv_sha256: str
-    columns: dict[str, str]
 
 
 def of_file(results: Results, file: str) -> Results:
@@ -219,24 +184,27 @@ def page_of(
     record = results.runs[-1] if results.runs else {}
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
     return Page(
+        title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
-        toolchain=every[0],
         facts=facts_of(results),
-        answers=[advice(answer) for answer in made],
-        usual=usual_dtype(conversions(cells)),
-        transfers=about_transfers,
-        legend=(LEGEND,) if about_transfers else (),
+        boxes=(*map(advice, made), *about_transfers),
+        legend=prose(
+            "machine_legend",
+            conversions=bool(made),
+            transfers=bool(about_transfers),
+            usual=usual_dtype(conversions(cells)),
+        ),
         warnings=warnings_of(results, others, moved),
         sections=sections_of(results, before, cells, made, moved),
         links=tuple(links),
         command=record.get("command", "asv run --record-samples"),
-        rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
-        csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+        csv=csv,
         columns=columns_of(results),
+        toolchain=every[0],
     )
 
 
-def tell(page: Page | HistoryPage, path: Path) -> None:
+def tell(page: Page, path: Path) -> None:
     """Print what a page's boxes say and where the page is; with colours where rich can be imported."""
     try:
         from rich.console import Console
@@ -252,18 +220,16 @@ def tell(page: Page | HistoryPage, path: Path) -> None:
     console.print(Text(line(str(path)), style="underline"))
 
 
-def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
+def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
     """Lines of the terminal, as (text, style of rich)."""
     yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
     for warning in page.warnings:
         yield [(show.to_plain(warning), "yellow")]
-    boxes = page.boxes if isinstance(page, HistoryPage) else [*page.answers, *page.transfers]
-    for answer in boxes:
+    for box in page.boxes:
         yield [("", "")]
-        yield [(answer.title, "bold")]
-        said = answer.lines if isinstance(answer, Box) else [take.sentence for take in answer.takes]
-        yield from ([("  ", ""), *_coloured(words, "")] for words in said)
-        yield from ([("  - ", "dim"), *_coloured(words, "dim")] for words in answer.notes)
+        yield [(box.title, "bold")]
+        yield from ([("  ", ""), *_coloured(words, "")] for words in box.said)
+        yield from ([("  - ", "dim"), *_coloured(words, "dim")] for words in box.notes)
     yield [("", "")]
 
 
@@ -271,7 +237,7 @@ def _coloured(sentence: str, style: str) -> list[tuple[str, str]]:
     return [(text, "cyan" if is_code else style) for text, is_code in show.spans(sentence)]
 
 
-def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | HistoryPage, Path]]:
+def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Path]]:
     """Build and write the page of one machine, and that of its histories where it has any."""
     everything = load(results, machine)
     histories = history_page.histories_of(everything)
@@ -279,11 +245,11 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | Hi
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)
-    yield page, write(output / machine, "page", page, csv)
+    yield page, write(output / machine, page)
     if histories:
         csv = history_page.csv_of(histories)
         own = history_page.page_of(everything, histories, csv)
-        yield own, write(output / HISTORY / machine, "history", own, csv)
+        yield own, write(output / HISTORY / machine, own)
 
 
 def index(output: Path) -> None:

@@ -48,7 +48,7 @@ def answered(tmp_path, times, promises=None, busy=()):
 
 def text(answer):
     said = advice(answer)
-    return "\n".join(show.to_plain(line) for line in (*(take.sentence for take in said.takes), *said.notes))
+    return "\n".join(show.to_plain(line) for line in (*said.said, *said.notes))
 
 
 def routes_of(answer):

@@ -42,7 +42,7 @@ def only(found):
 
 def text(answer):
     said = advice(answer)
-    return "\n".join(show.to_plain(line) for line in (*(take.sentence for take in said.takes), *said.notes))
+    return "\n".join(show.to_plain(line) for line in (*said.said, *said.notes))
 
 
 def build(results, output, *arguments):

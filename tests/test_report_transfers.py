@@ -31,7 +31,7 @@ def read(tmp_path, benches, **changes):
 
 def advice(found):
     return {
-        one.title: "\n".join(show.to_plain(line) for line in (*(take.sentence for take in one.takes), *one.notes))
+        one.title: "\n".join(show.to_plain(line) for line in (*one.said, *one.notes))
         for one in transfer_advice.advice(found)
     }
 

@@ -48,24 +48,29 @@ class Take(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Advice:
-    """What to do about one need, as pages and the terminal show it."""
+class Box:
+    """A box in the head of a page, shown by the terminal, too: what to take or what was found, and notes on that."""
 
     title: str
-    takes: tuple[Take, ...]
-    notes: tuple[str, ...]
+    takes: tuple[Take, ...] = ()
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        return (*(take.sentence for take in self.takes), *self.lines)
 
 
-def advice(answer: Answer) -> Advice:
+def advice(answer: Answer) -> Box:
     if len(answer.each) > 1:
         return _advice_by_dtype(answer)
     segments = answer.segments
     notes = [*busy(choices_of(segments)), *_crossovers(segments), *_promises(segments), *_ties(segments)]
     notes += [*_hazardous(segments), *_slowest(answer)]
-    return Advice(title(answer.need), tuple(takes(segments)), tuple(notes))
+    return Box(title(answer.need), tuple(takes(segments)), notes=tuple(notes))
 
 
-def _advice_by_dtype(answer: Answer) -> Advice:
+def _advice_by_dtype(answer: Answer) -> Box:
     """The times from all source dtypes, at the largest size of the first; no notes on one of them."""
     *before, final = takes(answer.segments)
     last = {dtype: segments[-1].choices[-1] for dtype, segments in answer.each.items()}
@@ -73,7 +78,7 @@ def _advice_by_dtype(answer: Answer) -> Advice:
     size = show.size(answer.segments[-1].sizes[-1])
     every = [choice for segments in answer.each.values() for choice in choices_of(segments)]
     notes = (*busy(every), *_crossovers(answer.segments), *_promises(answer.segments))
-    return Advice(title(answer.need), (*before, final._replace(cost=f"{times} at {size}")), notes)
+    return Box(title(answer.need), (*before, final._replace(cost=f"{times} at {size}")), notes=notes)
 
 
 def title(need: Need) -> str:

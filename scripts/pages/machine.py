@@ -16,7 +16,7 @@ from pages.transfers.sections import transfer_sections
 from . import figures, questions, show, tables
 from .advice import capital
 from .figures import Figure
-from .page import Section
+from .page import Section, prose
 from .tables import Table
 
 # Families with a place on the page
@@ -159,39 +159,19 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
     disturbed = record.get("disturbed_cells") or {}
     lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
-    least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
-    after: list[str] = []
-    if record:
-        after.append(f"Disturbed samples that were kept: {_named(disturbed)}.")
     counts = results.missing["status"].value_counts()
-    after += [
-        f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",
-        f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
-        f"its samples after warming up to steady state. Its seconds are {show.FIGURE}: what the machine does when "
-        "left alone.",
-        "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
-        "process. With few processes that range is not a confidence interval.",
-        "Which of two routes is faster is decided by the statistics of a comparison, on the processes of this run: "
-        f"a moderated t test that one takes more than {show.percent(choice.MARGIN)} longer than the other (p ≤ "
-        f"{choice.PROMISE:g}, variances moderated among cells of alike noise). A recommendation, a crossover and "
-        "what is called slower or faster rest on differences that are decided so; among routes that tie the "
-        "catalogue's first is named, so that the same run measured twice gives the same advice. With fewer than "
-        f"{MIN_PROCESSES} processes a cell only large differences are decided.",
-        "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and where "
-        "256 KiB or more are copied one that moves bytes in the caches, from 16 MiB on in memory. A sample is "
-        "disturbed where a pulse beside it is far from the fastest level that the machine held (a tenth; a fifth "
-        "where it moves bytes), or where its process lacked a processor. It is taken again, within a budget. "
-        "Figures rest on what was not disturbed; what never was calm is marked, with the fastest of all its "
-        "samples: it takes that long at most. Runs with no share of full speed had no pulses: there a sample is "
-        "disturbed where its process lacked a processor.",
-        "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
-        "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
-        "memory of the one before.",
-        "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
-        "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
-        "bandwidth with neighbours that no record shows.",
-    ]
-    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
+    after = prose(
+        "machine_method",
+        disturbed=_named(disturbed) if record else "",
+        failed=counts.get("failed", 0),
+        skipped=counts.get("skipped", 0),
+        least=show.seconds(min(lengths)) if lengths else "",
+        figure=show.FIGURE,
+        margin=show.percent(choice.MARGIN),
+        promise=f"{choice.PROMISE:g}",
+        processes=MIN_PROCESSES,
+    )
+    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)
 
 
 def _named(cells: dict[str, int], most: int = 12) -> str:

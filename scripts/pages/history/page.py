@@ -1,10 +1,7 @@
 """The page of a machine's histories: one part for each package, then how it was measured and how far to trust it."""
 
-import hashlib
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -17,8 +14,9 @@ from analysis.results import PARAMETERS, Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
 
 from pages import show
+from pages.advice import Box
 from pages.figures import MEMCPY_LABEL, Figure, slug
-from pages.page import Section
+from pages.page import Page, Section, prose
 from pages.show import code
 from pages.tables import Table, named
 
@@ -42,31 +40,6 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class Box:
-    """A box in the head of the page."""
-
-    title: str
-    lines: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class HistoryPage:
-    """All that the templates show."""
-
-    machine: str
-    facts: tuple[str, ...]
-    warnings: tuple[str, ...]
-    boxes: tuple[Box, ...]
-    sections: list[Section]
-    links: tuple[tuple[str, str], ...]
-    command: str
-    rebuild: str
-    csv_sha256: str
-    columns: Mapping[str, str]
-
-
 def histories_of(results: Results) -> list[History]:
     """The histories that the results of one machine hold; see ``packages``."""
     return [history_of(results, package) for package in packages(results)]
@@ -78,22 +51,24 @@ def link(histories: Sequence[History]) -> str:
     return f"What releases changed: {show.join(spans)}"
 
 
-def page_of(results: Results, histories: Sequence[History], csv: str) -> HistoryPage:
+def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
     found = {history.package: words.changes(history) for history in histories}
     sections = [section for history in histories for section in _sections(results, history, found[history.package])]
-    return HistoryPage(
+    return Page(
+        title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(results, histories),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, found[history.package]) for history in histories),
+        legend=prose("history_legend"),
         sections=[section for section in (*sections, _method(results, histories)) if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
         command=_command(results, histories),
-        rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
-        csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+        csv=csv,
         columns=COLUMNS,
+        samples=f"../../results/{quote(machine)}/",
     )
 
 
@@ -161,8 +136,8 @@ def _box(history: History, found: Sequence[Change]) -> Box:
         )
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
-        (words.overall(history), *words.head(history, found)),
-        tuple(notes),
+        lines=(words.overall(history), *words.head(history, found)),
+        notes=tuple(notes),
     )
 
 
@@ -267,23 +242,14 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         ),
         tuple(figures),
         (words.repeats(list(twice.values())),) if twice else (),
-        (
-            _samples(records),
-            f"A point is the mean over processes of the log of each process's seconds: {show.FIGURE}. Its standard "
-            "deviation is the moderated error of its processes and what visits differ by beyond that, learnt from "
-            f"the toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
-            f"{100 * SESSION_SD / math.sqrt(2):.1f} %) and from what all cells of a visit share, or what "
-            "neighbouring releases differ by, if that is more. The interval of a small change is a little too "
-            "narrow: it was picked for its size.",
-            "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
-            "one release (Jackson et al. 2005). Each break is tested by the functions of scripts/compare.py, with "
-            "as many degrees of freedom as releases less levels; false discoveries by Benjamini and Hochberg over "
-            "all series, those without a break included.",
-            f"Intervals in the panels are ±{HALF} standard deviations. A verdict between any two releases: "
-            f"{code(f'python scripts/compare.py {_example(histories)}')}; with --run they are measured side by side.",
-            "Limitations: one machine, the package index's builds (on Linux those with CUDA, "
-            "here run on the CPU), one visit a release. What changed in a patch release between two that were "
-            "measured is put down to the later one.",
+        prose(
+            "history_method",
+            samples=_samples(records),
+            figure=show.FIGURE,
+            sessions=show.join(sessions, "or"),
+            least=show.percent(SESSION_SD / math.sqrt(2), 1),
+            half=HALF,
+            example=_example(histories),
         ),
         wide=True,
     )

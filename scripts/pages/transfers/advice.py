@@ -17,11 +17,11 @@ from analysis.transfers import (
 )
 
 from pages import show
-from pages.advice import Advice, Take, busy, needs_words, why_unsafe
+from pages.advice import Box, Take, busy, needs_words, why_unsafe
 from pages.show import code
 
 
-def advice(found: Transfers) -> list[Advice]:
+def advice(found: Transfers) -> list[Box]:
     """A box a way and end at the host, by completion time, and one on scalars."""
     made = [_box(each, found) for each in recommendations(found)]
     scalars = choose(found.group("transfer", "Scalar"))
@@ -29,11 +29,11 @@ def advice(found: Transfers) -> list[Advice]:
         choice = scalars[0].choices[0]
         take = Take("", choice.cell.route, show.time(choice.cell))
         notes = (*busy(choices_of(scalars)), *_conditions(choice.cell), *_beside(choice))
-        made.append(Advice("From the device to a number: a scalar such as a loss", (take,), notes))
+        made.append(Box("From the device to a number: a scalar such as a loss", (take,), notes=notes))
     return made
 
 
-def _box(each: Sequence[Recommendation], found: Transfers) -> Advice:
+def _box(each: Sequence[Recommendation], found: Transfers) -> Box:
     """Recommendations that differ in whether the result is fresh alone."""
     need, nbytes = each[0].need, each[0].choice.nbytes
     end = f"{end_of(need)} of {show.size(nbytes)}"
@@ -53,7 +53,7 @@ def _box(each: Sequence[Recommendation], found: Transfers) -> Advice:
         notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c)}." for c in one.unsafe]
     if not found.link.bandwidth(need.direction):
         notes.append("No share of the link's limit: the limit was not measured in this run.")
-    return Advice(title, tuple(takes), tuple(dict.fromkeys(notes)))
+    return Box(title, tuple(takes), notes=tuple(dict.fromkeys(notes)))
 
 
 def _conditions(cell: Cell) -> Iterator[str]:
