@@ -55,7 +55,7 @@ class Page:
     links: tuple[tuple[str, str], ...]  # words, and the directory of another page
     command: str
     csv: str
-    columns: Mapping[str, str]
+    columns: Mapping[tuple[str, ...], str]  # of results.csv, and what they mean
     toolchain: str = ""  # where there is one
     samples: str = ""  # address of the raw data
 

@@ -26,17 +26,27 @@ from .words import Change
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
 COLUMNS = {
-    "history, release, released": "the package, its version and the day of its release",
-    "torch, numpy": "what was imported, with the build variant",
-    "measured": "when the run began",
-    "benchmark, route, dtype, nbytes, statement": "the cell",
-    "processes": "that measured it in that visit",
-    "seconds": f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
-    "corrected, low95, high95": "the same with the machine's drift taken out, and its 95 % interval, sessions included",
-    "level": "seconds at the level that the release belongs to",
-    "verdict, ratio, ratio_low95, ratio_high95, q": "of a release that begins a new level: the verdict on the break, "
+    ("history", "release", "released"): "the package, its version and the day of its release",
+    ("torch", "numpy"): "what was imported, with the build variant",
+    ("measured",): "when the run began",
+    ("benchmark", "route", "dtype", "nbytes", "statement"): "the cell",
+    ("processes",): "that measured it in that visit",
+    ("seconds",): f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
+    (
+        "corrected",
+        "low95",
+        "high95",
+    ): "the same with the machine's drift taken out, and its 95 % interval, sessions included",
+    ("level",): "seconds at the level that the release belongs to",
+    (
+        "verdict",
+        "ratio",
+        "ratio_low95",
+        "ratio_high95",
+        "q",
+    ): "of a release that begins a new level: the verdict on the break, "
     "new level over old, its 95 % interval, and q over all series of the history",
-    "earliest, latest": "the releases between which that level may have begun (95 %)",
+    ("earliest", "latest"): "the releases between which that level may have begun (95 %)",
 }
 
 
@@ -311,6 +321,6 @@ def csv_of(histories: Sequence[History]) -> str:
                         "latest": one.latest.version if one else "",
                     }
                 )
-    table = pd.DataFrame(rows)[[name for names in COLUMNS for name in names.split(", ")]]
+    table = pd.DataFrame(rows)[[name for names in COLUMNS for name in names]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
