@@ -25,7 +25,7 @@ def only(found):
 
 def text(answer):
     said = advice(answer)
-    return "\n".join(show.to_plain(line) for line in (*said.lines, *said.notes))
+    return "\n".join(show.to_plain(line) for line in (*said.said, *said.notes))
 
 
 def test_the_fastest_route_is_recommended(tmp_path):

@@ -100,6 +100,6 @@ def test_the_figure_is_the_same_every_time(tmp_path, pair):
 
 def test_the_section_of_a_page(pair):
     intro, figures, after = comparison_figure.section(compared(*pair))
-    assert "1 slower and 1 faster of 24 cells" in intro[0][0]
+    assert "1 slower and 1 faster of 24 cells" in intro[0]
     (figure, table) = figures[0]
     assert "<svg" in figure.inline and len(table.rows) == 24 and after

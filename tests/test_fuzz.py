@@ -196,7 +196,7 @@ def test_texts_stay_what_they_are(one, other):
     """Harmless, they say in a cell of Markdown what they said, as text and as code; as shares and patterns, too."""
     word, code = harmless([one, other])
     assert shown(word + code) and len(word) <= LONGEST and harmless([word, code]) == [word, code]
-    sentence = show.to_markdown((f"a {word} b", show.Code(code), "c"))
+    sentence = show.to_markdown(f"a {word} b{show.code(code)}c")
     tokens = MarkdownIt("commonmark").enable("table").parse(f"| x |\n| --- |\n| {sentence} |\n")
     assert (
         [token.type for token in tokens].count("td_open") == 1 == [token.type for token in tokens].count("tr_open") - 1

@@ -50,6 +50,7 @@ WORDS = [
     "\r\n| a | b |\r\n|---|---|",
     "\x1b[31m\x1b]0;title\x07",
     "\x00\x07\x08\x7f\x9b",
+    "\x0ecode\x0f\x0e",
     "\u202eright to left",
     "\u2028\u2029\x85",
     "\ud800",
@@ -312,9 +313,9 @@ def test_texts_of_files_are_made_harmless_once():
 def test_one_piece_of_a_sentence_is_one_piece(code):
     """In a table and at the beginning of a line, as text and as code; and it says what it was."""
     word = line(code)
-    for piece in (word, show.Code(word)):
-        text = show.to_markdown((piece,))
-        table = f"| a | b |\n| --- | --- |\n| {text} | {show.to_markdown((show.Code('b'),))} |\n"
+    for piece in (word, show.code(word)):
+        text = show.to_markdown(piece)
+        table = f"| a | b |\n| --- | --- |\n| {text} | {show.to_markdown(show.code('b'))} |\n"
         for whole, wanted in ((table, ["th", "th", "td", "td"]), (text, [])):
             tokens = MarkdownIt("commonmark").enable("table").parse(whole)
             kinds = {token.type for token in tokens}
@@ -327,6 +328,20 @@ def test_one_piece_of_a_sentence_is_one_piece(code):
             assert words.strip() == word.strip()
 
 
+@pytest.mark.parametrize("word", [*WORDS, ""], ids=ascii)
+def test_code_holds_whatever_it_is_given_and_ends_where_it_ends(word):
+    """Even of a text that never was a ``line``."""
+    sentence = f"a {show.code(word)} b {line(word)} {show.code('c')}"
+    kept = word.replace(show.BEGIN, "").replace(show.END, "")
+    assert list(show.spans(sentence)) == [
+        ("a ", False),
+        (kept, True),
+        (f" b {line(word)} ", False),
+        ("c", True),
+        ("", False),
+    ]
+
+
 def test_code_without_a_hole_is_written_as_ever():
-    assert show.to_markdown(("a ", show.Code("f(a)[0]"), " b")) == "a `f(a)[0]` b"
+    assert show.to_markdown(f"a {show.code('f(a)[0]')} b") == "a `f(a)[0]` b"
     assert cli.line("plain") == "plain"

@@ -30,7 +30,7 @@ def read(tmp_path, benches, **changes):
 
 def advice(found):
     return {
-        one.title: "\n".join(show.to_plain(line) for line in (*one.lines, *one.notes))
+        one.title: "\n".join(show.to_plain(line) for line in (*one.said, *one.notes))
         for one in transfer_advice.advice(found)
     }
 
@@ -170,9 +170,9 @@ def test_the_decision_table_covers_both_ways_and_every_memory(found):
     for table, hosts in ((to_device, ("pageable", "pinned", "registered")), (to_host, ("pageable", "pinned"))):
         said = " ".join(show.to_plain(line) for row in table.rows for line in row[0])
         assert all(host in said for host in hosts) and "NumPy array" in said
-    need = [("From a pinned host tensor to the device",), ("a new tensor",)]
+    need = ["From a pinned host tensor to the device", "a new tensor"]
     row = [row for row in to_device.rows if row[0] == need][-1]  # the band of the largest sizes
-    assert row[1].replace("\N{NO-BREAK SPACE}", " ") == "64 MiB" and row[2][0] == ("t.to(device)",)
+    assert row[1].replace("\N{NO-BREAK SPACE}", " ") == "64 MiB" and row[2][0] == show.code("t.to(device)")
     assert row[4:6] == ("48", "96 %")
 
 
@@ -206,7 +206,7 @@ def test_figures_name_their_clock(built):
 def test_three_clocks_side_by_side(found):
     (table,) = transfer_tables.clocks(found)
     assert table.columns[2:] == ("completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
-    row = next(r for r in table.rows if r[:2] == (("t.to(device, non_blocking=True)",), f"{HOST}, pinned"))
+    row = next(r for r in table.rows if r[:2] == (show.code("t.to(device, non_blocking=True)"), f"{HOST}, pinned"))
     assert row[2].startswith("1.39 ms, 48 GB/s") and row[3].endswith("µs") and row[5].startswith("1.37 ms, 49 GB/s")
 
 
@@ -267,14 +267,14 @@ def test_a_part_that_is_missing_hides_nothing(tmp_path):
 def test_forms_of_a_step_stand_against_the_naive_one(found):
     step, loader = transfer_tables.overlap(found)[1:]
     assert [row[0] for row in step.rows] == ["naive", "pinned", "pinned non_blocking", "prefetch"]
-    assert step.rows[3][1][1] == ("1.43× as fast as naive",)
-    assert loader.rows[1][1][1] == ("1.25× as fast as pageable",)
+    assert step.rows[3][1][1] == "1.43× as fast as naive"
+    assert loader.rows[1][1][1] == "1.25× as fast as pageable"
 
 
 def test_one_time_costs_by_the_gib(found):
     context, pinned = transfer_tables.firsts(found)
-    assert context.rows[0][1][0] == ("210 ms",)
-    assert pinned.rows[0][-1] == [("400 ms",), ("0.400 s/GiB",)]
+    assert context.rows[0][1][0] == "210 ms"
+    assert pinned.rows[0][-1] == ["400 ms", "0.400 s/GiB"]
 
 
 # The link
@@ -311,7 +311,7 @@ def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_
     warned = transfer_advice.impossible(
         read(tmp_path, changed(benches, "transfer.HostToDevice.timeit_completion", change))
     )
-    assert len(warned) == 1 and warned[0][0].startswith("Doubtful: ")
+    assert len(warned) == 1 and warned[0].startswith("Doubtful: ")
 
 
 def test_pageable_memory_that_reads_faster_than_the_link_is_not_possible_either(tmp_path):
@@ -402,6 +402,6 @@ def test_a_bent_line_is_no_good_fit():
 
 def test_fits_are_shown_with_their_deviation_and_misfits_named(found):
     (table,), lines = transfer_tables.fits(found.of("completion"))
-    entry = next(r for r in table.rows if r[0] == [("d.copy_(t)",), (f"{HOST}, pinned",)])
+    entry = next(r for r in table.rows if r[0] == [show.code("d.copy_(t)"), f"{HOST}, pinned"])
     assert entry[1] == "9.20 µs" and entry[2] in ("48 GB/s", "49 GB/s") and entry[4] == "0 %"
     assert "t.cpu()" in show.to_plain(lines[0]) and "No fit" in show.to_plain(lines[0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from analysis.answers import (
     CAST,
@@ -23,7 +24,7 @@ from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH
 from analysis.contracts import ALIAS, COPY, INTO, Contract
 
 from . import show
-from .show import Code, Line
+from .show import code
 
 ENDS = {
     NUMPY_TO_TORCH: ("NumPy array", "tensor"),
@@ -34,33 +35,50 @@ ENDS = {
 MEMORY = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into a buffer that exists"}
 
 
+class Take(NamedTuple):
+    """A route to take."""
+
+    when: str  # "" where that is always
+    route: str
+    cost: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.when}{': ' if self.when else ''}{code(self.route)}, {self.cost}"
+
+
 @dataclass(frozen=True)
-class Advice:
-    """What to do about one need, as pages and the terminal show it."""
+class Box:
+    """A box in the head of a page, shown by the terminal, too: what to take or what was found, and notes on that."""
 
     title: str
-    lines: tuple[Line, ...]  # when, what and how fast, three parts each
-    notes: tuple[Line, ...]
+    takes: tuple[Take, ...] = ()
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        return (*(take.sentence for take in self.takes), *self.lines)
 
 
-def advice(answer: Answer) -> Advice:
+def advice(answer: Answer) -> Box:
     if len(answer.each) > 1:
         return _advice_by_dtype(answer)
     segments = answer.segments
     notes = [*busy(choices_of(segments)), *_crossovers(segments), *_promises(segments), *_ties(segments)]
     notes += [*_hazardous(segments), *_slowest(answer)]
-    return Advice(title(answer.need), tuple(sentences(segments)), tuple(notes))
+    return Box(title(answer.need), tuple(takes(segments)), notes=tuple(notes))
 
 
-def _advice_by_dtype(answer: Answer) -> Advice:
+def _advice_by_dtype(answer: Answer) -> Box:
     """The times from all source dtypes, at the largest size of the first; no notes on one of them."""
-    *before, (where, route, _) = sentences(answer.segments)
+    *before, final = takes(answer.segments)
     last = {dtype: segments[-1].choices[-1] for dtype, segments in answer.each.items()}
     times = ", ".join(f"{show.time(choice.cell)} from {dtype}" for dtype, choice in last.items())
     size = show.size(answer.segments[-1].sizes[-1])
     every = [choice for segments in answer.each.values() for choice in choices_of(segments)]
     notes = (*busy(every), *_crossovers(answer.segments), *_promises(answer.segments))
-    return Advice(title(answer.need), (*before, (where, route, f", {times} at {size}")), notes)
+    return Box(title(answer.need), (*before, final._replace(cost=f"{times} at {size}")), notes=notes)
 
 
 def title(need: Need) -> str:
@@ -83,20 +101,20 @@ def capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def sentences(segments: Sequence[Segment]) -> Iterator[Line]:
-    """When, what and how fast: a line a segment."""
+def takes(segments: Sequence[Segment]) -> Iterator[Take]:
+    """One a segment."""
     alone = len(segments) == 1
     for index, segment in enumerate(segments):
         low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
         if alone:
             where = ""
         elif index == 0:
-            where = f"up to {high}: "
+            where = f"up to {high}"
         elif index == len(segments) - 1:
-            where = f"from {low} on: "
+            where = f"from {low} on"
         else:
-            where = f"at {low}: " if len(segment.sizes) == 1 else f"from {low} to {high}: "
-        yield (where, Code(segment.route), f", {_time(segment, everywhere=alone and len(segment.sizes) > 2)}")
+            where = f"at {low}" if len(segment.sizes) == 1 else f"from {low} to {high}"
+        yield Take(where, segment.route, _time(segment, everywhere=alone and len(segment.sizes) > 2))
 
 
 def _time(segment: Segment, everywhere: bool) -> str:
@@ -110,15 +128,15 @@ def _time(segment: Segment, everywhere: bool) -> str:
     return ", ".join(f"{show.time(choice.cell)} at {show.size(choice.nbytes)}" for choice in shown)
 
 
-def busy(choices: Iterable[Choice]) -> Iterator[Line]:
+def busy(choices: Iterable[Choice]) -> Iterator[str]:
     """The sizes at which not everything could be decided because of the machine."""
     sizes = busy_sizes(choices)
     if sizes:
         at = f" at {show.sizes(sizes)}" if any(sizes) else ""
-        yield (f"Not decided here: the machine was busy{at}.",)
+        yield f"Not decided here: the machine was busy{at}."
 
 
-def _crossovers(segments: Sequence[Segment]) -> Iterator[Line]:
+def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
     found = crossovers(segments)
     bounds = []
     for one in found:
@@ -127,21 +145,21 @@ def _crossovers(segments: Sequence[Segment]) -> Iterator[Line]:
     if found:
         lie = "The crossover lies" if len(found) == 1 else "The crossovers lie"
         which = "other sizes" if any(one.undecided for one in found) else "sizes"
-        yield (f"{lie} {show.join(bounds)}: {which} in between were not measured.",)
+        yield f"{lie} {show.join(bounds)}: {which} in between were not measured."
 
 
-def _promises(segments: Sequence[Segment]) -> Iterator[Line]:
+def _promises(segments: Sequence[Segment]) -> Iterator[str]:
     """What the chosen routes need, their hazards, and the inputs they do not simply take."""
     contracts = {segment.route: segment.contract for segment in segments}
     for route, contract in contracts.items():
         if contract.needs:
-            yield (Code(route), f" {needs_words(contract)}.")
+            yield f"{code(route)} {needs_words(contract)}."
         for said in filter(None, (contract.hazard, contract.caution)):
-            yield (Code(route), f": {said}.")
+            yield f"{code(route)}: {said}."
         words = [f"{does} ({', '.join(sources)})" for does, sources in contract.awkward.items()]
         if words:
-            which = (" of ", Code(route)) if len(contracts) > 1 else ()
-            yield ("Awkward sources", *which, f": {'; '.join(words)}.")
+            which = f" of {code(route)}" if len(contracts) > 1 else ""
+            yield f"Awkward sources{which}: {'; '.join(words)}."
 
 
 def needs_words(contract: Contract) -> str:
@@ -149,26 +167,26 @@ def needs_words(contract: Contract) -> str:
     return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
 
 
-def _ties(segments: Sequence[Segment]) -> Iterator[Line]:
+def _ties(segments: Sequence[Segment]) -> Iterator[str]:
     for segment in segments:
         low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
         sizes = low if len(segment.sizes) == 1 else f"{low} to {high}"
         found = ties(segment)
         if found.always:
             where = "" if len(segments) == 1 and len(segment.sizes) > 1 else f" at {sizes}"
-            yield ("Tie", where, " with ", *show.codes(found.always), ".")
+            yield f"Tie{where} with {show.codes(found.always)}."
         if len(found.sometimes) == 1:
             ((route, own),) = found.sometimes.items()
-            yield (f"Tie at {show.sizes(own)} with ", Code(route), ".")
+            yield f"Tie at {show.sizes(own)} with {code(route)}."
         elif found.sometimes:
-            yield (f"Tie at some sizes of {sizes} with ", *show.codes(list(found.sometimes)), ".")
+            yield f"Tie at some sizes of {sizes} with {show.codes(list(found.sometimes))}."
 
 
-def _hazardous(segments: Sequence[Segment]) -> Iterator[Line]:
+def _hazardous(segments: Sequence[Segment]) -> Iterator[str]:
     """One sentence on each route that is faster but not safe, at the size where it gains most."""
     for cell, gain in hazardous(segments):
         at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
-        yield (Code(cell.route), f" is {show.ratio(gain)} as fast ({at}), but not recommended: {why_unsafe(cell)}.")
+        yield f"{code(cell.route)} is {show.ratio(gain)} as fast ({at}), but not recommended: {why_unsafe(cell)}."
 
 
 def why_unsafe(cell: Cell) -> str:
@@ -176,11 +194,11 @@ def why_unsafe(cell: Cell) -> str:
     return cell.contract.hazard or "it gets some inputs wrong without an exception"
 
 
-def _slowest(answer: Answer) -> Iterator[Line]:
+def _slowest(answer: Answer) -> Iterator[str]:
     """A warning of the rival that costs the largest factor."""
     found = slowest(answer.segments, answer.rivals)
     if found:
         cell, factor = found
-        hazard = f": {cell.contract.hazard}." if cell.contract.hazard else "."
+        hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
         at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
-        yield ("Slowest: ", Code(cell.route), f", {at}, {show.ratio(factor)} the time", hazard)
+        yield f"Slowest: {code(cell.route)}, {at}, {show.ratio(factor)} the time{hazard}."

@@ -11,17 +11,20 @@ from analysis.results import Results, load
 from cli import line, put
 
 from pages.history import page as history_page
-from pages.history.page import HistoryPage
 
 from . import show
-from .head import Page, page_of
-from .page import write
+from .head import page_of
+from .page import Page, write
 from .spreadsheet import csv_of
 
 HISTORY = "history"  # beside the directories of machines
 
 
-def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | HistoryPage, Path]]:
+def _coloured(sentence: str, style: str) -> list[tuple[str, str]]:
+    return [(text, "cyan" if is_code else style) for text, is_code in show.spans(sentence)]
+
+
+def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Path]]:
     """Build and write the page of one machine, and that of its histories where it has any."""
     everything = load(results, machine)
     histories = history_page.histories_of(everything)
@@ -29,11 +32,11 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page | Hi
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)
-    yield page, write(output / machine, "page", page, csv)
+    yield page, write(output / machine, page)
     if histories:
         csv = history_page.csv_of(histories)
         own = history_page.page_of(everything, histories, csv)
-        yield own, write(output / HISTORY / machine, "history", own, csv)
+        yield own, write(output / HISTORY / machine, own)
 
 
 def index(output: Path) -> None:
@@ -69,7 +72,7 @@ def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, 
     return of_file(results, recorded[0]), before, others
 
 
-def tell(page: Page | HistoryPage, path: Path) -> None:
+def tell(page: Page, path: Path) -> None:
     """Print what a page's boxes say and where the page is; with colours where rich can be imported."""
     try:
         from rich.console import Console
@@ -85,17 +88,14 @@ def tell(page: Page | HistoryPage, path: Path) -> None:
     console.print(Text(line(str(path)), style="underline"))
 
 
-def _told(page: Page | HistoryPage) -> Iterable[list[tuple[str, str]]]:
+def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
     """Lines of the terminal, as (text, style of rich)."""
     yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
     for warning in page.warnings:
         yield [(show.to_plain(warning), "yellow")]
-    boxes = page.boxes if isinstance(page, HistoryPage) else [*page.answers, *page.transfers]
-    for answer in boxes:
+    for box in page.boxes:
         yield [("", "")]
-        yield [(answer.title, "bold")]
-        for words in answer.lines:
-            yield [("  ", ""), *((part, "cyan" if isinstance(part, show.Code) else "") for part in words)]
-        for words in answer.notes:
-            yield [("  - ", "dim"), *((part, "cyan" if isinstance(part, show.Code) else "dim") for part in words)]
+        yield [(box.title, "bold")]
+        yield from ([("  ", ""), *_coloured(words, "")] for words in box.said)
+        yield from ([("  - ", "dim"), *_coloured(words, "dim")] for words in box.notes)
     yield [("", "")]

@@ -10,7 +10,6 @@ from . import show, tables
 from .advice import capital
 from .figures import Figure, slug, times_figure
 from .page import Section
-from .show import Line
 from .tables import Mark, Missing, Table, compared, curves
 
 OWN = ("", CONVERSION, GRAD, LISTS, CASTING)  # roles whose figures are shown here; others have places of their own
@@ -52,7 +51,7 @@ def _section(
     every = [cell for declared in own for cell in timed.get(declared["name"], [])]
     if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
         words += f" Figures are of {usual_dtype(drawn[0][0].cells)}; results.csv holds the other dtypes."
-    return Section(slug(title), title, ((words,),) if words else (), tuple(drawn), tuple(made))
+    return Section(slug(title), title, (words,) if words else (), tuple(drawn), tuple(made))
 
 
 def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:
@@ -60,7 +59,7 @@ def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table
     made = []
     for values, own in alike(cells).items():
         name = ", ".join((_about(own[0]), *values))
-        for figure in times_figure(slug("time", own[0].family, name), f"Time against size: {name}", (name,), own):
+        for figure in times_figure(slug("time", own[0].family, name), f"Time against size: {name}", name, own):
             made.append((figure, curves(figure.cells, missing)))
     return made
 
@@ -88,10 +87,10 @@ def _timed(
         others = {_place(cell, beside): cell for cell in cells if called and _has(cell, beside)}
 
     def mark(cell: Cell) -> Mark:
-        lines: list[Line] = [(show.time(cell),)]
+        lines = [show.time(cell)]
         other = others.get(_place(cell) if role else _place(cell, beside))
         if other is not None:
-            lines.append((f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}",))
+            lines.append(f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}")
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell) for cell in cells if role or not called or not _has(cell, beside)]
@@ -125,7 +124,7 @@ def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missin
         for value, unit, parameters in zip(rows["value"], rows["unit"], parameters_of(rows, results)):
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
             mark = found.setdefault(tuple(parameters.values()), mark)
-            mark.lines.append((_count(value, unit, parameters.get(declared.get("multiple_of", ""))),))
+            mark.lines.append(_count(value, unit, parameters.get(declared.get("multiple_of", ""))))
     about = _titled(own[0].get("direction", ""), own[0].get("title", ""), own[0]["name"].split(".")[1])
     return _tables(own[0], about, list(found.values()), missing)
 
@@ -167,7 +166,7 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
             named = show.size(value) if across == "nbytes" else str(value)
             return named if not sized or sizes[value] == usual else f"{named} ({show.size(sizes[value])})"
 
-        made.append(tables.laid((", ".join(words),), declared["name"], shown, across, missing, head, down))
+        made.append(tables.laid(", ".join(words), declared["name"], shown, across, missing, head, down))
     return made
 
 

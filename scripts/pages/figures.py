@@ -1,9 +1,9 @@
 """The page's figures. Functions that draw take the axes they are given; ``Figure`` holds the SVG for file and page."""
 
-import html
 import io
 import math
 import re
+import xml.etree.ElementTree as xml
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,15 @@ import matplotlib
 
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
+import numpy as np
 from analysis.cells import Cell, Limit, conversions, method
 from analysis.contracts import COPY, INTO, MEMORIES
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from scipy.optimize import isotonic_regression
 
 from . import advice, show
-from .show import Line
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
@@ -33,6 +34,13 @@ NAME_LETTERS = 100  # of a file, of which a file system takes 255
 # As the page shows them, so that it can give each a dark variant; the literal stays as fallback
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
 VARIABLES |= {"#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--orange", "#56b4e9": "--sky"}
+COLOUR = re.compile("|".join(VARIABLES))
+FALLBACKS = {"'DejaVu Sans Mono'": "ui-monospace, Menlo, Consolas, monospace"}
+FALLBACKS |= {"'DejaVu Sans'": "system-ui, 'Segoe UI', Roboto, sans-serif"}
+FONT = re.compile("|".join(FALLBACKS))
+SVG = "http://www.w3.org/2000/svg"
+xml.register_namespace("", SVG)
+xml.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 Points = Sequence[tuple[float, float, float, float]]  # x, y, low, high
 
@@ -47,24 +55,17 @@ class Figure:
     file: str
     inline: str
     cells: tuple[Cell, ...]
-    caption: Line
+    caption: str
     limited: bool = False  # memcpy is drawn, too
 
 
 def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places at least ``gap`` apart, in ascending order like ``wanted``, each as near to its own as that allows."""
-    pools: list[list[float]] = []  # least squares under order (pool adjacent violators) of place - index * gap
-    for index, place in enumerate(wanted):
-        pools.append([place - index * gap])
-        while len(pools) > 1 and _mean(pools[-2]) > _mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    flat = [_mean(pool) for pool in pools for _ in pool]
+    # less what their order asks for, places must not descend: least squares under order
+    steps = gap * np.arange(len(wanted))
+    flat = isotonic_regression(np.asarray(wanted) - steps).x
     top = max(low, high - gap * (len(wanted) - 1))
-    return [min(max(place, low), top) + index * gap for index, place in enumerate(flat)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return list(np.clip(flat, low, top) + steps)
 
 
 def lines(ax: Axes, series: Mapping[str, Points], limit: Points = (), name: str = MEMCPY_LABEL) -> None:
@@ -195,7 +196,7 @@ def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) 
     lines(ax, series, top, LIMIT_LABEL)
 
 
-def bandwidths(name: str, title: str, caption: Line, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
+def bandwidths(name: str, title: str, caption: str, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
     """GB/s against size, where there are two sizes and more."""
     if len({cell.nbytes for cell in cells}) < 2:
         return []
@@ -224,33 +225,48 @@ def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
 
 
 def finish(
-    figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: Line, limited: bool = False
+    figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: str, limited: bool = False
 ) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
-    buffer = io.StringIO()
+    buffer = io.BytesIO()
     with plt.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     plt.close(figure)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\b(id=")', rf"\g<1>{name}-", svg)
-    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = svg.replace("'DejaVu Sans Mono'", "'DejaVu Sans Mono', ui-monospace, Menlo, Consolas, monospace")
-    svg = svg.replace("'DejaVu Sans'", "'DejaVu Sans', system-ui, 'Segoe UI', Roboto, sans-serif")
-    head, body = svg.split(">", 1)
-    head += f' role="img" aria-labelledby="{name}-title {name}-desc"'
-    about = f'<title id="{name}-title">{html.escape(title)}</title>\n'
-    about += f'<desc id="{name}-desc">{html.escape(told)}</desc>'
-    svg = f"{head}>\n{about}{body}"
-    file = f'<?xml version="1.0" encoding="utf-8"?>\n{svg}'
+    root = xml.fromstring(buffer.getvalue())
+    for metadata in root.findall(f"{{{SVG}}}metadata"):
+        root.remove(metadata)
+    _change(root, lambda key, value: _unique(key, value, name))
+    _change(root, lambda key, value: FONT.sub(lambda font: f"{font[0]}, {FALLBACKS[font[0]]}", value))
+    root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-desc"}
+    for place, (tag, words) in enumerate((("title", title), ("desc", told))):
+        about = xml.Element(f"{{{SVG}}}{tag}", id=f"{name}-{tag}")
+        about.text, about.tail = words, "\n"
+        root.insert(place, about)
+    file = f'<?xml version="1.0" encoding="utf-8"?>\n{xml.tostring(root, encoding="unicode")}\n'
     # on the page: as wide as there is room, no paper, colours that have a dark variant
-    inline = re.sub(r'<svg([^>]*?) width="[^"]*"', r"<svg\1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
-    inline = re.sub(r"<style[^>]*>.*?</style>", "", inline, flags=re.DOTALL)
-    inline = re.sub(r"(?:fill|stroke): #ffffff", lambda found: found[0].replace("#ffffff", "none"), inline)
-    for colour, variable in VARIABLES.items():
-        inline = inline.replace(colour, f"var({variable}, {colour})")
-    return Figure(name, title, told, file, inline, tuple(cells), cap, limited)
+    del root.attrib["width"], root.attrib["height"]
+    for parent in list(root.iter()):
+        for style in parent.findall(f"{{{SVG}}}style"):
+            parent.remove(style)
+    _change(root, lambda key, value: re.sub(r"(fill|stroke): #ffffff", r"\1: none", value))
+    _change(root, lambda key, value: COLOUR.sub(lambda colour: f"var({VARIABLES[colour[0]]}, {colour[0]})", value))
+    return Figure(name, title, told, file, xml.tostring(root, encoding="unicode") + "\n", tuple(cells), cap, limited)
+
+
+def _change(root: xml.Element, change: Callable[[str, str], str]) -> None:
+    """Replace the value of every attribute by what ``change`` makes of its name and value."""
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            element.attrib[key] = change(key, value)
+
+
+def _unique(key: str, value: str, name: str) -> str:
+    """An attribute whose ids begin with the figure's name: a page holds many figures."""
+    if key == "id":
+        return f"{name}-{value}"
+    if key.endswith("href"):
+        return value.replace("#", f"#{name}-", 1)
+    return value.replace("url(#", f"url(#{name}-")
 
 
 def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
@@ -279,20 +295,20 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             against = limit if memory in (COPY, INTO) and limit.seconds else None
             source, target = advice.ends(direction)
             what = f"{source} to {target}, {advice.MEMORY[memory]}"
-            title, caption = f"Time against size: {what}", (f"{advice.capital(what)} ({usual})",)
+            title, caption = f"Time against size: {what}", f"{advice.capital(what)} ({usual})"
             made += times_figure(slug("time", direction, memory), title, caption, own, against)
     return made
 
 
 def times_figure(
-    name: str, title: str, caption: Line, cells: Sequence[Cell], limit: Limit | None = None
+    name: str, title: str, caption: str, cells: Sequence[Cell], limit: Limit | None = None
 ) -> list[Figure]:
     if len({cell.nbytes for cell in cells}) < 2:
         return []
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *([MEMCPY_LABEL] if limit else [])])
         draw_times(ax, cells, limit)
-        return [finish(figure, name, title, _told(cells, limit), cells, caption or (title,), bool(limit))]
+        return [finish(figure, name, title, _told(cells, limit), cells, caption, bool(limit))]
 
 
 def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
@@ -308,5 +324,5 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             figure, ax = _panel(list(_series(own)))
             draw_efficiency(ax, own, limit)
             name = slug("efficiency", direction)
-            made.append(finish(figure, name, title, _told(own, limit), own, (f"{direction} ({own[0].dtype})",)))
+            made.append(finish(figure, name, title, _told(own, limit), own, f"{direction} ({own[0].dtype})"))
     return made

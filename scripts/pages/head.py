@@ -1,9 +1,6 @@
 """A machine's page as data: facts, warnings and answers for its head, and the sections below them."""
 
-import hashlib
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
@@ -16,47 +13,13 @@ from records.runs import UNKNOWN, Record
 from pages.transfers import advice as transfer_advice
 
 from . import show, tables
-from .advice import Advice, advice
+from .advice import advice
 from .machine import sections_of
-from .page import Section
-from .show import Code, Line
+from .page import Page, prose
+from .show import code
 from .spreadsheet import columns_of
 
 CALM = 0.9  # share of the time at full speed from which a machine is called calm
-LEGEND: tuple[Line, ...] = (
-    (
-        "Transfers are chosen by completion: the call and a synchronize. GB/s are decimal; the limit is the fastest "
-        "pinned copy into memory that exists, measured in the same run and direction. A condition is a hazard that "
-        "completion heeds by waiting; “no condition” has none. ",
-        *(Code("a"), " is a NumPy array, "),
-        *(Code("t"), " the tensor to move, "),
-        *(Code("device"), " the accelerator, "),
-        *(Code("d"), " an existing tensor on it, "),
-        *(Code("h"), " an existing host tensor, "),
-        *(Code("s"), " a persistent pinned staging tensor, "),
-        *(Code("stages"), " two pinned chunks and a side stream."),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Page:
-    """All that the templates show."""
-
-    machine: str
-    toolchain: str
-    facts: tuple[str, ...]
-    answers: list[Advice]
-    usual: str  # dtype of the sources that decisions are about
-    transfers: list[Advice]
-    legend: tuple[Line, ...]  # what the answers about transfers mean
-    warnings: tuple[Line, ...]
-    sections: list[Section]
-    links: tuple[tuple[str, str], ...]  # words, and the directory of another page
-    command: str
-    rebuild: str
-    csv_sha256: str
-    columns: dict[str, str]
 
 
 def facts_of(results: Results) -> tuple[str, ...]:
@@ -112,51 +75,51 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     return found[::-1]
 
 
-def of_runs(results: Results) -> list[Line]:
+def of_runs(results: Results) -> list[str]:
     """Which runs the cells are of where there are several, and which of those are a quick look."""
-    found: list[Line] = []
+    found: list[str] = []
     shown = runs_shown(results)
     total = sum(count for _, count, _ in shown)
     for record, count, _ in shown[1:] if len(shown) > 1 else []:
         when = f"the run of {record.started[:16].replace('T', ' ')}" if record.started else "an earlier run"
-        command = (": ", Code(record.command)) if record.command else ()
-        found.append((f"{count} of {total} timed cells are of {when}", *command, "."))
+        command = f": {code(record.command)}" if record.command else ""
+        found.append(f"{count} of {total} timed cells are of {when}{command}.")
     for _, count, processes in shown:
         if processes < MIN_PROCESSES:
             plural = "process" if processes == 1 else "processes"
             which = "" if len(shown) == 1 else f" in {count} of {total} cells"
             found.append(
-                (
-                    f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The "
-                    "ranges are those of the processes, not confidence intervals.",
-                )
+                f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The ranges "
+                "are those of the processes, not confidence intervals."
             )
     return found
 
 
-def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[Line, ...]:
+def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
-    found: list[Line] = transfer_advice.impossible(moved)
+    found: list[str] = transfer_advice.impossible(moved)
     failed = results.missing[results.missing["status"] == "failed"]
     if len(failed):
         names = list(dict.fromkeys(failed["benchmark"]))
         cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
-        found.append((f"{cells_failed}, in {show.join(names)}: listed under Machine and method.",))
+        found.append(f"{cells_failed}, in {show.join(names)}: listed under Machine and method.")
     found += of_runs(results)
     busy = busy_machine(results)
     if busy:
-        found.append((busy,))
+        found.append(busy)
     if others:
-        found.append((f"The latest run is shown. There are results of {show.join(others)}, too.",))
+        found.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
     if results.unknown:
         unknown = sorted({name for _, name in results.unknown})
         count = sum(results.unknown.values())
         plural = "figure is" if count == 1 else "figures are"
-        parts = ("not shown, of benchmarks that benchmarks.json does not describe any more: ", *tables.named(unknown))
-        found.append((f"{count} {plural} ", *parts, "."))
+        found.append(
+            f"{count} {plural} not shown, of benchmarks that benchmarks.json does not describe any more: "
+            f"{tables.named(unknown)}."
+        )
     broken = Semantics(results).broken(results.contracts.values())
     if broken:
-        found.append((f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.",))
+        found.append(f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.")
     return tuple(found)
 
 
@@ -175,18 +138,21 @@ def page_of(
     about_transfers = transfer_advice.advice(moved)
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
     return Page(
+        title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
-        toolchain=every[0],
         facts=facts_of(results),
-        answers=[advice(answer) for answer in made],
-        usual=usual_dtype(conversions(cells)),
-        transfers=about_transfers,
-        legend=LEGEND if about_transfers else (),
+        boxes=(*map(advice, made), *about_transfers),
+        legend=prose(
+            "machine_legend",
+            conversions=bool(made),
+            transfers=bool(about_transfers),
+            usual=usual_dtype(conversions(cells)),
+        ),
         warnings=warnings_of(results, others, moved),
         sections=sections_of(results, before, cells, made, moved),
         links=tuple(links),
         command=results.last.command or "asv run --record-samples",
-        rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
-        csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+        csv=csv,
         columns=columns_of(results),
+        toolchain=every[0],
     )

@@ -5,24 +5,21 @@ from collections.abc import Mapping, Sequence
 from analysis import choice, comparison
 from analysis.answers import PLAIN, Answer
 from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
-from analysis.contracts import COPY, INTO
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 
 from pages.comparison import figure as comparison_figure
-from pages.transfers import tables as transfer_tables
 from pages.transfers.sections import transfer_sections
 
 from . import families, figures, questions, show, tables
 from .figures import Figure
-from .page import Section
-from .show import Line
+from .page import Section, prose
 from .tables import Table
 
-TRANSFERS_VERIFIED: Line = (
-    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent.",
+TRANSFERS_VERIFIED = (
+    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent."
 )
 
 
@@ -41,19 +38,16 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(cells)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
-    fitted, bent = transfer_tables.fits(cell for cell in plain if cell.memory in (COPY, INTO))
     first, *more_transfers = transfer_sections(moved, missing)
     sections = [
         Section(
             "decision",
             "Decision table",
             (
-                (
-                    f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
-                    "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                    f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
-                    "fastest safe route that is slower, and by how much.",
-                ),
+                f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
+                "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
+                f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
+                "fastest safe route that is slower, and by how much.",
             ),
             tables=(tables.decision(decisions, limit),) if decisions else (),
         ),
@@ -61,19 +55,15 @@ def sections_of(
         Section(
             "size",
             "Time against size",
-            (("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),),
+            ("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),
             tuple(map(data, figures.times(cells, limit))),
-            tuple(fitted),
-            tuple(bent),
         ),
         Section(
             "efficiency",
             "Efficiency of copies",
             (
-                (
-                    "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
-                    "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
-                ),
+                "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
+                "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
             ),
             tuple(map(data, figures.efficiency(cells, limit))),
         ),
@@ -83,16 +73,12 @@ def sections_of(
             "contracts",
             "Contracts",
             (
-                (
-                    "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
-                    "writing to one side and looking at the other. What a route does with awkward sources is declared, "
-                    "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
-                    "one number for all its elements: a write to one shows in all.",
-                ),
-                (
-                    "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
-                    "is an old belief.",
-                ),
+                "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
+                "writing to one side and looking at the other. What a route does with awkward sources is declared, "
+                "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
+                "one number for all its elements: a write to one shows in all.",
+                "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
+                "is an old belief.",
                 *([TRANSFERS_VERIFIED] if moved.main else []),
                 *tables.broken(semantics, results.contracts.values()),
             ),
@@ -117,60 +103,26 @@ def comparison_section(base: Results | None, new: Results) -> Section:
     compared = comparison.compare(base, new)
     intro, drawn, after = comparison_figure.section(compared)
     counts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
-    return Section(
-        "comparison", title, intro, drawn, (tables.Table(("Verdicts",), ("verdict", "cells"), counts),), after
-    )
+    return Section("comparison", title, intro, drawn, (tables.Table("Verdicts", ("verdict", "cells"), counts),), after)
 
 
 def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
     parts = [tables.runs(results.runs), tables.environment(results.last) if results.runs else None]
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
     lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
-    least = f", repeated so often that it takes {show.seconds(min(lengths))} at least" if lengths else ""
-    after: list[Line] = []
-    if results.runs:
-        after.append((f"Disturbed samples that were kept: {_named(results.last.disturbed_cells)}.",))
     counts = results.missing["status"].value_counts()
-    after += [
-        (f"Cells without a figure: {counts.get('failed', 0)} failed, {counts.get('skipped', 0)} skipped.",),
-        (
-            f"A sample is a timeit loop over the statement{least}, divided by the number of calls. A process takes "
-            f"its samples after warming up to steady state. Its seconds are {show.FIGURE}: what the machine does when "
-            "left alone.",
-        ),
-        (
-            "A cell's seconds are the median over its processes, and its range is from the lowest to the highest "
-            "process. With few processes that range is not a confidence interval.",
-        ),
-        (
-            "Which of two routes is faster is decided by the statistics of a comparison, on the processes of this run: "
-            f"a moderated t test that one takes more than {show.percent(choice.MARGIN)} longer than the other (p ≤ "
-            f"{choice.PROMISE:g}, variances moderated among cells of alike noise). A recommendation, a crossover and "
-            "what is called slower or faster rest on differences that are decided so; among routes that tie the "
-            "catalogue's first is named, so that the same run measured twice gives the same advice. With fewer than "
-            f"{MIN_PROCESSES} processes a cell only large differences are decided.",
-        ),
-        (
-            "Beside every sample stands a pulse, a constant piece of work that uses neither torch nor numpy, and where "
-            "256 KiB or more are copied one that moves bytes in the caches, from 16 MiB on in memory. A sample is "
-            "disturbed where a pulse beside it is far from the fastest level that the machine held (a tenth; a fifth "
-            "where it moves bytes), or where its process lacked a processor. It is taken again, within a budget. "
-            "Figures rest on what was not disturbed; what never was calm is marked, with the fastest of all its "
-            "samples: it takes that long at most. Runs with no share of full speed had no pulses: there a sample is "
-            "disturbed where its process lacked a processor.",
-        ),
-        (
-            "One thread, unless the section says otherwise. Warm sources: the same array is converted again and "
-            "again, so what fits a cache is in it. The result is freed before the next call, so a copy may get the "
-            "memory of the one before.",
-        ),
-        (
-            "Limitations: one machine, one toolchain, one run a page. Sizes in between the measured ones are not "
-            "known, and a crossover is known only as lying between two of them. Virtual machines share memory "
-            "bandwidth with neighbours that no record shows.",
-        ),
-    ]
-    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=tuple(after))
+    after = prose(
+        "machine_method",
+        disturbed=_named(results.last.disturbed_cells) if results.runs else "",
+        failed=counts.get("failed", 0),
+        skipped=counts.get("skipped", 0),
+        least=show.seconds(min(lengths)) if lengths else "",
+        figure=show.FIGURE,
+        margin=show.percent(choice.MARGIN),
+        promise=f"{choice.PROMISE:g}",
+        processes=MIN_PROCESSES,
+    )
+    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)
 
 
 def _named(cells: Mapping[str, int], most: int = 12) -> str:

@@ -1,21 +1,28 @@
 """How a page is laid out and written."""
 
 import functools
+import hashlib
+import re
+import shlex
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import jinja2.ext
 from cli import UserError
 from markupsafe import Markup
 
 from . import show
+from .advice import Box
 from .figures import Figure
-from .show import Line
 from .tables import Entry, Table
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+OPTIONS: dict[str, Any] = {"loader": jinja2.FileSystemLoader(TEMPLATES), "trim_blocks": True, "lstrip_blocks": True}
+OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
 
 
 @dataclass(frozen=True)
@@ -24,26 +31,49 @@ class Section:
 
     key: str
     title: str
-    intro: tuple[Line, ...] = ()
+    intro: tuple[str, ...] = ()
     figures: tuple[tuple[Figure, Table], ...] = ()
     tables: tuple[Table, ...] = ()
-    after: tuple[Line, ...] = ()
+    after: tuple[str, ...] = ()
     wide: bool = False  # its figures take the page's whole width
 
     def __bool__(self) -> bool:
         return bool(self.figures or self.tables)
 
 
-def write(directory: Path, template: str, page: Any, csv: str) -> Path:
-    """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed.
+@dataclass(frozen=True)
+class Page:
+    """All that the templates show."""
 
-    ``template`` names the pair of templates of this kind of page. They extend base.*.jinja, which show machine, facts,
-    warnings, links, sections, command, rebuild, csv_sha256 and columns of every page.
-    """
-    web, text = _templates(template)
+    title: str
+    machine: str
+    facts: tuple[str, ...]
+    warnings: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    legend: tuple[str, ...]  # how to read the boxes
+    sections: list[Section]
+    links: tuple[tuple[str, str], ...]  # words, and the directory of another page
+    command: str
+    csv: str
+    columns: Mapping[tuple[str, ...], str]  # of results.csv, and what they mean
+    toolchain: str = ""  # where there is one
+    samples: str = ""  # address of the raw data
+
+    @property
+    def rebuild(self) -> str:
+        return f"python scripts/report.py --machine {shlex.quote(self.machine)}"
+
+    @functools.cached_property
+    def csv_sha256(self) -> str:
+        return hashlib.sha256(self.csv.encode()).hexdigest()
+
+
+def write(directory: Path, page: Page) -> Path:
+    """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed."""
+    web, text = _templates()
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
-    files |= {"results.csv": csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+    files |= {"results.csv": page.csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
     try:
         for left in (fresh, old):
@@ -65,17 +95,13 @@ def write(directory: Path, template: str, page: Any, csv: str) -> Path:
 
 
 @functools.cache
-def _templates(name: str) -> tuple[jinja2.Template, jinja2.Template]:
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    options: dict[str, Any] = {"loader": loader, "trim_blocks": True, "lstrip_blocks": True}
-    options |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
-    web = jinja2.Environment(autoescape=True, **options)
-    text = jinja2.Environment(autoescape=False, **options)  # Markdown: every value passes the filter `line`
+def _templates() -> tuple[jinja2.Template, jinja2.Template]:
+    web = jinja2.Environment(autoescape=True, **OPTIONS)
+    text = jinja2.Environment(autoescape=False, **OPTIONS)  # Markdown: every value passes the filter `line`
     for environment, convert in ((web, _html), (text, _markdown)):
         environment.filters["line"] = convert
-        environment.filters["size"] = show.size
-    text.filters["code"] = lambda words: _markdown((show.Code(words),))
-    return web.get_template(f"{name}.html.jinja"), text.get_template(f"{name}.md.jinja")
+        environment.filters["code"] = lambda words, convert=convert: convert(show.code(words))
+    return web.get_template("page.html.jinja"), text.get_template("page.md.jinja")
 
 
 def _html(entry: Entry) -> Markup:
@@ -87,3 +113,17 @@ def _html(entry: Entry) -> Markup:
 def _markdown(entry: Entry) -> str:
     lines = entry if isinstance(entry, list) else [entry]
     return "<br>".join(map(show.to_markdown, lines))
+
+
+class _Backticks(jinja2.ext.Extension):
+    """Code of a template's own backticks, before there is any value in it: those of a value stay what they are."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return re.sub(r"`([^`]*)`", lambda found: show.code(found[1]), source)
+
+
+def prose(name: str, **values: Any) -> tuple[str, ...]:
+    """The paragraphs of templates/prose/NAME.md.jinja, each a sentence or more; values are put in as they are."""
+    text = jinja2.Environment(autoescape=False, extensions=[_Backticks], **OPTIONS)  # a sentence is escaped when shown
+    written = text.get_template(f"prose/{name}.md.jinja").render(values)
+    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", written) if part.strip())

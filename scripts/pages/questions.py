@@ -36,8 +36,8 @@ from analysis.transfers import (
 )
 
 from . import show
-from .advice import sentences
-from .show import Code, Line
+from .advice import takes
+from .show import code
 from .tables import Entry, Table, catalogue, compared, measured_memory
 from .transfers.advice import told
 
@@ -84,58 +84,59 @@ class Questions:
                 unanswered.append(number)
                 continue
             why = NEEDS_TRANSFERS if number in ON_DEVICE else NOT_MEASURED
-            rows.append((f"{number}. {title}", lines or [(f"{why}.",)]))
+            rows.append((f"{number}. {title}", lines or [f"{why}."]))
         if unanswered:
             why = f" on a machine with an accelerator ({without_device})" if without_device else ""
             names = show.join([str(number) for number in unanswered])
             rows.append((f"{names}: about accelerators", f"{NEEDS_TRANSFERS}{why}."))
-        return Table(("What users ask, answered by this run",), ("question", "answer"), tuple(rows), numeric=False)
+        return Table("What users ask, answered by this run", ("question", "answer"), tuple(rows), numeric=False)
 
     # The answers
 
-    def answer_1(self) -> Iterator[Line]:
+    def answer_1(self) -> Iterator[str]:
         for answered in decisions(self.cells):
             if answered.need.memory == ALIAS:
                 for segment in answered.segments:
                     yield self._call(answered.need.direction, segment)
 
-    def answer_2(self) -> Iterator[Line]:
+    def answer_2(self) -> Iterator[str]:
         lists = from_lists(self.cells)
         slow = [cell for cell in lists if cell.contract.per_element]
         if slow:
             worst = max(slow, key=lambda cell: cell.nbytes)
             rest = [c for c in lists if c.nbytes == worst.nbytes and not c.contract.per_element]
-            yield (*_timed(worst), f": it {worst.contract.hazard}." if worst.contract.hazard else ".")
+            why = f": it {worst.contract.hazard}" if worst.contract.hazard else ""
+            yield f"{_timed(worst)}{why}."
             if rest:
-                yield (*_compared(choose(rest)[0].choices[0].cell, worst), ".")
+                yield f"{_compared(choose(rest)[0].choices[0].cell, worst)}."
 
-    def answer_3(self) -> Iterator[Line]:
+    def answer_3(self) -> Iterator[str]:
         fresh = self.found.find(COMPLETION, FRESH_HOST, PAGEABLE)
         if fresh is None:
             return
-        yield (Code(FRESH_HOST), f" into fresh pageable memory takes {self._told(fresh)}.")
+        yield f"{code(FRESH_HOST)} into fresh pageable memory takes {self._told(fresh)}."
         others = [(INTO_HOST, PAGEABLE), (INTO_HOST, PINNED), (INTO_HOST_EARLY, PINNED)]
         cells = [self.found.find(COMPLETION, route, host, fresh.nbytes) for route, host in others]
         for cell in cells:
             if cell is not None:
                 into = f", into a {cell.host} tensor that exists: {told(cell, self.found)}"
-                yield (*_compared(cell, fresh), f"{into}{_condition(cell)}.")
+                yield f"{_compared(cell, fresh)}{into}{_condition(cell)}."
 
-    def answer_4(self) -> Iterator[Line]:
+    def answer_4(self) -> Iterator[str]:
         plain = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), NONE)
         how = plain.inputs.get(GRAD)
         if how and not plain.takes_grad:
-            yield (Code(PLAIN), f" refuses a tensor that requires grad ({how}).")
+            yield f"{code(PLAIN)} refuses a tensor that requires grad ({how})."
         grad = [cell for cell in requires_grad(self.cells) if cell.safe]
         if grad:
-            yield from (("This takes it: ", *line, ".") for line in sentences(choose(grad)))
+            yield from (f"This takes it: {take.sentence}." for take in takes(choose(grad)))
         else:
             route = self._promising(TORCH_TO_NUMPY, takes_grad, shares)
             if route:
-                yield ("This takes it, by its contract (not timed here): ", Code(route), ".")
+                yield f"This takes it, by its contract (not timed here): {code(route)}."
         yield from self._from_device()
 
-    def _from_device(self) -> Iterator[Line]:
+    def _from_device(self) -> Iterator[str]:
         """From a device to an array: the plain route, then one that detaches, too. A figure only of a device's cell."""
         moved = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
         wanted: dict[str, Wanted] = {"From a device": array, "From a device, where it requires grad": takes_grad}
@@ -146,15 +147,15 @@ class Questions:
             here = [cell for cell in cells if cell.nbytes == nbytes]
             if here:
                 cell = choose(here)[0].choices[0].cell
-                route, line = cell.route, (f"{what}: ", Code(cell.route), f", {self._told(cell)}.")
+                route, line = cell.route, f"{what}: {code(cell.route)}, {self._told(cell)}."
             else:
                 route = self._promising(DEVICE_TO_HOST, array, wants)
-                line = (f"{what}, by its contract (not measured here): ", Code(route), ".")
+                line = f"{what}, by its contract (not measured here): {code(route)}."
             if route and route not in named:
                 named.append(route)
                 yield line
 
-    def answer_5(self) -> Iterator[Line]:
+    def answer_5(self) -> Iterator[str]:
         pair = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
         device = self.found.of(COMPLETION, DEVICE_TO_HOST)
         for where, cells in (("on the CPU", conversions(self.cells)), ("on the device", device)):
@@ -168,36 +169,36 @@ class Questions:
                 if not decided(first, last):
                     first, last = sorted(both, key=lambda cell: pair.index(cell.route))
                 times = f"{show.time(first)} and {show.time(last)} at {show.size(nbytes)}"
-                yield (f"Tensor {where}: ", *show.codes([first.route, last.route]), f": {times}, {words}.")
+                yield f"Tensor {where}: {show.codes([first.route, last.route])}: {times}, {words}."
 
-    def answer_6(self) -> Iterator[Line]:
+    def answer_6(self) -> Iterator[str]:
         own = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
         refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), NONE).refuses.get("bfloat16")
         if own and refusing:
-            yield (Code(PLAIN), f" of bfloat16: {refusing}.")
+            yield f"{code(PLAIN)} of bfloat16: {refusing}."
         nbytes = usual_size(own)
         for cell in sorted((cell for cell in own if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
             hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
             gives = f", gives {cell.contract.casts_to}" if cell.contract.casts_to else ""
-            yield (*_timed(cell), f"{gives}{hazard}.")
+            yield f"{_timed(cell)}{gives}{hazard}."
 
-    def answer_7(self) -> Iterator[Line]:
+    def answer_7(self) -> Iterator[str]:
         plain = self.found.find(COMPLETION, TO_DEVICE, PAGEABLE)
         if plain is None:
             return
         n = plain.nbytes
-        yield ("From pageable memory ", Code(TO_DEVICE), f" takes {self._told(plain)}.")
+        yield f"From pageable memory {code(TO_DEVICE)} takes {self._told(plain)}."
         for route in (TO_DEVICE, TO_DEVICE_EARLY):
             pinned = self.found.find(COMPLETION, route, PINNED, n)
             if pinned is not None:
                 takes = f": {told(pinned, self.found)}{_condition(pinned)}"
-                yield ("From memory that is pinned already ", *_compared(pinned, plain), f"{takes}.")
+                yield f"From memory that is pinned already {_compared(pinned, plain)}{takes}."
         pinning = self.found.find(COMPLETION, PIN_FIRST, PAGEABLE, n)
         if pinning is not None:
-            why = pinning.contract.hazard
-            yield ("Pinning at every call: ", *_compared(pinning, plain), f": it {why}." if why else ".")
+            why = f": it {pinning.contract.hazard}" if pinning.contract.hazard else ""
+            yield f"Pinning at every call: {_compared(pinning, plain)}{why}."
 
-    def answer_8(self) -> Iterator[Line]:
+    def answer_8(self) -> Iterator[str]:
         for host in (PINNED, PAGEABLE):
             early = self.found.find(COMPLETION, TO_DEVICE_EARLY, host)
             if early is None:
@@ -209,23 +210,23 @@ class Questions:
             against = f", blocking after {show.time(blocking)}" if blocking else ""
             part = " of that" if queued and queued.seconds < early.seconds else ""
             held = f", and the call holds its caller for {show.time(queued)}{part}" if queued else ""
-            yield (f"{words}{against}{held}.",)
+            yield f"{words}{against}{held}."
             if host == PINNED and early.contract.hazard:
-                yield (f"Its condition: {early.contract.hazard}.",)
+                yield f"Its condition: {early.contract.hazard}."
 
-    def answer_9(self) -> Iterator[Line]:
+    def answer_9(self) -> Iterator[str]:
         for cell in self.found.of(COMPLETION, DEVICE_TO_HOST, PINNED):
             hazard = cell.contract.hazard
             if hazard and cell.route == INTO_HOST_EARLY:
                 done = self.found.find(COMPLETION, cell.route, PINNED) or cell
                 queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
-                yield (Code(cell.route), f": {hazard}.")
+                yield f"{code(cell.route)}: {hazard}."
                 if queued is not None:
                     times = f"{show.time(queued)}, {show.size(done.nbytes)} have arrived"
-                    yield (f"The call returns after {times} after {show.time(done)}.",)
+                    yield f"The call returns after {times} after {show.time(done)}."
                 return
 
-    def answer_10(self) -> Iterator[Line]:
+    def answer_10(self) -> Iterator[str]:
         pinned = self.found.role(PINNING)
         size = usual_size(pinned)
         words = {
@@ -235,32 +236,28 @@ class Questions:
         for name, what in words.items():
             for cell in pinned:
                 if method(cell) == name and cell.nbytes == size:
-                    yield (f"{what} {show.time(cell)} the first time, at {show.size(size)}.",)
+                    yield f"{what} {show.time(cell)} the first time, at {show.size(size)}."
         why = self.found.why_not(role=PINNING, method="timeit_register")
         if pinned and why:
-            yield (f"Registering in place: {why}.",)
+            yield f"Registering in place: {why}."
         registered = self.found.find(COMPLETION, TO_DEVICE, REGISTERED)
         if registered is not None:
             same = self.found.find(COMPLETION, TO_DEVICE, PINNED, registered.nbytes)
             beside = f", from pinned memory {told(same, self.found)}" if same else ""
             at = show.size(registered.nbytes)
-            yield (
-                "From registered memory ",
-                Code(TO_DEVICE),
-                f" then takes {told(registered, self.found)}{beside} at {at}.",
-            )
+            yield f"From registered memory {code(TO_DEVICE)} then takes {told(registered, self.found)}{beside} at {at}."
 
-    def answer_11(self) -> Iterator[Line]:
+    def answer_11(self) -> Iterator[str]:
         for cell in self.found.role(CONTEXT):
-            yield (f"The first tensor on the device makes its context: {show.time(cell)} once a process.",)
+            yield f"The first tensor on the device makes its context: {show.time(cell)} once a process."
         allocated = [c for c in self.found.role(PINNING) if method(c) == "allocate"]
         if allocated:
             cell = max(allocated, key=lambda cell: cell.nbytes)
             per_gib = show.significant(cell.seconds / cell.nbytes * 2**30)
             took = f"{show.time(cell)}, {per_gib} s/GiB"
-            yield (f"The first {show.size(cell.nbytes)} of pinned memory take {took}.",)
+            yield f"The first {show.size(cell.nbytes)} of pinned memory take {took}."
 
-    def answer_12(self) -> Iterator[Line]:
+    def answer_12(self) -> Iterator[str]:
         at, made = self.results.last.settings, self.results.last.toolchain
         torch, numpy = at.torch or made.torch, at.numpy or made.numpy
         roles = (CONVERSION, REQUIRES_GRAD)
@@ -271,22 +268,22 @@ class Questions:
             counts = "1 conversion was timed" if len(timed) == 1 else f"{len(timed):,} conversions were timed"
             counts += f", {failed:,} failed" if failed else ""
             if numpy.startswith("1."):
-                yield (f"This run has numpy {numpy}: it tells nothing of NumPy 2.",)
+                yield f"This run has numpy {numpy}: it tells nothing of NumPy 2."
             else:
-                yield (f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}.",)
+                yield f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}."
         for (direction, route), contract in self.results.contracts.items():
             if "NumPy 2" in contract.hazard:
-                yield (Code(route), f": {contract.hazard}{self._seconds_of(direction, route)}.")
+                yield f"{code(route)}: {contract.hazard}{self._seconds_of(direction, route)}."
 
     # Pieces
 
-    def _call(self, direction: str, segment: Segment) -> Line:
+    def _call(self, direction: str, segment: Segment) -> str:
         cell = segment.choices[-1].cell
         measured = measured_memory(self.semantics, cell.contract)
         does = f"shares memory (measured: {measured})" if measured else "shares memory by its contract"
         hazard = f"; {cell.contract.hazard}" if cell.contract.hazard else ""
-        parts = (Code(cell.route), f" {does}, {show.time(cell)} at {show.size(cell.nbytes)}{hazard}")
-        return (f"{direction}: ", *parts, ".")
+        at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
+        return f"{direction}: {code(cell.route)} {does}, {at}{hazard}."
 
     def _promising(self, direction: str, *wanted: Wanted) -> str:
         """The catalogue's first safe route whose contract is wanted; "" where there is none."""
@@ -316,16 +313,16 @@ def _condition(cell: Cell) -> str:
     return f" (its condition: {cell.contract.hazard})" if cell.contract.hazard else ""
 
 
-def _timed(cell: Cell) -> Line:
-    return (Code(cell.route), f" takes {show.time(cell)} at {show.size(cell.nbytes)}")
+def _timed(cell: Cell) -> str:
+    return f"{code(cell.route)} takes {show.time(cell)} at {show.size(cell.nbytes)}"
 
 
-def _compared(cell: Cell, other: Cell) -> Line:
+def _compared(cell: Cell, other: Cell) -> str:
     """A route against another at the same size."""
     if not (cell.calm and other.calm):
-        return (Code(cell.route), f" against {show.time(other)}, not decided: the machine was busy")
+        return f"{code(cell.route)} against {show.time(other)}, not decided: the machine was busy"
     if not decided(cell, other):
-        return (Code(cell.route), *((" ties with ", Code(other.route)) if cell.route != other.route else (" ties",)))
+        return f"{code(cell.route)} ties{f' with {code(other.route)}' if cell.route != other.route else ''}"
     if cell.seconds <= other.seconds:
-        return (Code(cell.route), f" is {show.ratio(other.seconds / cell.seconds)} as fast")
-    return (Code(cell.route), f" takes {show.ratio(cell.seconds / other.seconds)} the time")
+        return f"{code(cell.route)} is {show.ratio(other.seconds / cell.seconds)} as fast"
+    return f"{code(cell.route)} takes {show.ratio(cell.seconds / other.seconds)} the time"

@@ -1,17 +1,17 @@
 """How quantities, code and sentences are shown: the one place where SI seconds and bytes are scaled.
 
-A sentence is a tuple of strings, some of them ``Code``; it becomes HTML, Markdown or plain text at the very end.
+A sentence is a string, and becomes HTML, Markdown or plain text at the very end. ``code`` sets what is Python between
+two control characters. A text of a file may hold backticks, but never those (cli.line): it cannot begin or end code of
+ours, so it may be put into any sentence as it is.
 """
 
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.cells import Cell
 from records import calm
-
-Line = tuple[str, ...]
 
 # What a process's seconds are, in words
 FIGURE = (
@@ -23,10 +23,18 @@ PLAIN_VALUES = ("direction", "dtype", "layout", "memory", "route", "statement")
 BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+BEGIN, END = "\x0e", "\x0f"  # of code in a sentence: shift out and shift in, to another alphabet and back
 
 
-class Code(str):
-    """A piece of a sentence that is Python."""
+def code(text: str) -> str:
+    """A span of a sentence that is Python, or a command, or a name; whoever wrote it."""
+    return f"{BEGIN}{re.sub(f'[{BEGIN}{END}]', '', text)}{END}"
+
+
+def spans(sentence: str) -> Iterator[tuple[str, bool]]:
+    """The pieces of a sentence in order, and whether they are code."""
+    for index, piece in enumerate(re.split(f"{BEGIN}([^{BEGIN}{END}]*){END}", sentence)):
+        yield piece, index % 2 == 1
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -104,43 +112,43 @@ def valued(name: str, value: object) -> str:
     return f"{value} {name.removesuffix('s') if value in (1, 'one') else name}"
 
 
-def codes(expressions: Sequence[str]) -> Line:
+def codes(expressions: Iterable[str]) -> str:
     """A list of code in words."""
-    parts: list[str] = []
-    for index, expression in enumerate(expressions):
-        if index:
-            parts.append(" and " if index == len(expressions) - 1 else ", ")
-        parts.append(Code(expression))
-    return tuple(parts)
+    return join([code(expression) for expression in expressions])
 
 
-def as_line(text: str | Line) -> Line:
-    return (text,) if isinstance(text, str) else text
-
-
-def to_html(text: str | Line) -> str:
+def to_html(sentence: str) -> str:
     """A sentence as HTML, everything in it escaped; code may break around its brackets."""
     pieces = []
-    for part in as_line(text):
-        escaped = html.escape(part)
-        if isinstance(part, Code):
+    for text, is_code in spans(sentence):
+        escaped = html.escape(text)
+        if is_code:
             escaped = f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', escaped)}</code>"
         pieces.append(escaped)
     return "".join(pieces)
 
 
-def to_markdown(text: str | Line) -> str:
+def to_markdown(sentence: str) -> str:
     """A sentence as Markdown, everything in it escaped; safe in a table and at the beginning of a line, too."""
     pieces = []
-    for part in as_line(text):
-        words = part.replace("\n", " ")
-        if not isinstance(part, Code):
-            pieces.append(_escaped(words))
-        elif re.search(r"[`|]", words):  # neither can be escaped in a code span that may stand in a table or not
-            pieces.append(f"<code>{_escaped(words)}</code>")
-        elif words.strip():
-            pieces.append(f"`{words}`")
+    for text, is_code in spans(sentence.replace("\n", " ")):
+        if not is_code:
+            pieces.append(_escaped(text))
+        elif re.search(r"[`|]", text):  # neither can be escaped in a code span that may stand in a table or not
+            pieces.append(f"<code>{_escaped(text)}</code>")
+        elif text.strip():
+            pieces.append(f"`{text}`")
     return _BLOCK.sub(r"\\", "".join(pieces).strip())
+
+
+def to_plain(sentence: str) -> str:
+    """A sentence as text, its code in backticks."""
+    return "".join(f"`{text}`" if is_code else text for text, is_code in spans(sentence))
+
+
+def bare(sentence: str) -> str:
+    """A sentence as text, its code as it is."""
+    return "".join(text for text, _ in spans(sentence))
 
 
 # What makes a line begin a heading, an item, a fence or a rule; a number may make it an item, as it does of ours
@@ -162,7 +170,3 @@ def fenced(text: str) -> str:
 def short(text: str, letters: int) -> str:
     """The text, or so many letters of it, the last of which says that there were more."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
-
-
-def to_plain(text: str | Line) -> str:
-    return "".join(f"`{part}`" if isinstance(part, Code) else part for part in as_line(text))

@@ -13,33 +13,35 @@ from . import show
 
 DIGITS = 7  # significant, of seconds: the clock has fewer
 ABOUT = ("machine", "toolchain", "torch", "numpy", "python")
-COLUMNS = {
-    "kind": "about (what holds for all rows: its name under benchmark, its value under note), benchmark (what holds "
+COLUMNS: dict[tuple[str, ...], str] = {
+    ("kind",): "about (what holds for all rows: its name under benchmark, its value under note), benchmark (what holds "
     "for all rows of one), timed (a row a cell and process), counted (a row a cell), failed or skipped (no figure)",
-    "benchmark": "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
-    ", ".join(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of "
+    ("benchmark",): "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
+    tuple(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of "
     "the host, in transfers",
-    "contract": "what the route's contract promises for that dtype: alias, copy or into",
-    "process": "0, 1, …: the processes that measured the cell",
-    "seconds": f"the process's figure, {show.FIGURE}, in seconds a call, to {DIGITS} digits",
-    "median": f"median of the process's samples, in seconds a call, to {DIGITS} digits",
-    "samples, number": "samples of the process, calls a sample",
-    "calm": "True or False: whether the machine was calm while the process measured; empty where that is not known",
-    "value, unit": "what was counted",
-    "note": "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
+    ("contract",): "what the route's contract promises for that dtype: alias, copy or into",
+    ("process",): "0, 1, …: the processes that measured the cell",
+    ("seconds",): f"the process's figure, {show.FIGURE}, in seconds a call, to {DIGITS} digits",
+    ("median",): f"median of the process's samples, in seconds a call, to {DIGITS} digits",
+    ("samples", "number"): "samples of the process, calls a sample",
+    ("calm",): "True or False: whether the machine was calm while the process measured; empty where that is not known",
+    ("value", "unit"): "what was counted",
+    ("note",): "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
     "different versions do not compare)",
 }
-RUN_COLUMN = {"run": "when the run began that measured the process; empty where that is not known"}
+RUN_COLUMN: dict[tuple[str, ...], str] = {
+    ("run",): "when the run began that measured the process; empty where that is not known"
+}
 # Said once, or by other columns
 DERIVED = (*NAMES, "version", "status", "reason", "run")
 
 
-def columns_of(results: Results) -> dict[str, str]:
+def columns_of(results: Results) -> dict[tuple[str, ...], str]:
     """The columns that the CSV of these results has, and what they mean."""
     more = [name for name in results.parameters if name not in PARAMETERS]
     several = "run" in results.processes and results.processes["run"].nunique() > 1
     columns = {**COLUMNS, **(RUN_COLUMN if several else {})}
-    return {**columns, **({", ".join(more): "parameters of single families"} if more else {})}
+    return {**columns, **({tuple(more): "parameters of single families"} if more else {})}
 
 
 def _tables(results: Results) -> tuple[pd.DataFrame, ...]:
@@ -56,7 +58,7 @@ def csv_of(results: Results) -> str:
         part["note"] = part.get("reason", "")
         parts.append(part.astype(object))
     table = pd.concat(parts, ignore_index=True)
-    wanted = [name for names in columns_of(results) for name in names.split(", ")]
+    wanted = [name for names in columns_of(results) for name in names]
     table = table.reindex(columns=[*wanted, *(name for name in table if name not in (*wanted, *DERIVED))])
     for column in ("nbytes", "process", "samples", "number"):
         table[column] = pd.to_numeric(table[column]).astype("Int64")

@@ -14,12 +14,12 @@ from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 from records.runs import Record, Settings
 
 from . import advice, show
-from .show import Code, Line
+from .show import code
 
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
 UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
-BUSY_NOTE: Line = (f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all.",)
+BUSY_NOTE: str = f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all."
 TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
     "Machine and method)."
@@ -27,35 +27,30 @@ TIE = (
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 SHOWN = 6  # routes named at most where a reason holds for many
 
-Entry = str | Line | list[Line]  # a list: lines below each other
+Entry = str | list[str]  # a list: lines below each other
 
 
 @dataclass(frozen=True)
 class Table:
     """title says what the figures are; rows hold one entry a column; the first column names the row."""
 
-    title: Line
-    columns: tuple[str | Line, ...]
+    title: str
+    columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
-    notes: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
     numeric: bool = True  # every column but the first holds figures
 
     def __post_init__(self) -> None:
         """Say what the mark of a figure means where one is marked."""
-        if BUSY_NOTE not in self.notes and any(show.BUSY in part for part in _words(self.rows)):
+        entries = (
+            line for row in self.rows for entry in row for line in ([entry] if isinstance(entry, str) else entry)
+        )
+        marked = (show.BUSY in text for line in entries for text, is_code in show.spans(line) if not is_code)
+        if BUSY_NOTE not in self.notes and any(marked):
             object.__setattr__(self, "notes", (*self.notes, BUSY_NOTE))
 
     def __bool__(self) -> bool:
         return bool(self.rows)
-
-
-def _words(entries: Iterable[Any]) -> Iterable[str]:
-    """Every piece of text in rows of entries that is not code."""
-    for entry in entries:
-        if not isinstance(entry, str):
-            yield from _words(entry)
-        elif not isinstance(entry, Code):
-            yield entry
 
 
 def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
@@ -70,7 +65,7 @@ class Mark:
     """What a table says of a cell, and its parameters. order: of its route in the catalogue."""
 
     parameters: Mapping[str, Any]
-    lines: list[Line]
+    lines: list[str]
     order: int = 0
 
     @property
@@ -92,7 +87,7 @@ class Missing:
 
 
 def pivot(
-    title: Line,
+    title: str,
     cells: Sequence[Cell],
     column: str,
     missing: Missing,
@@ -101,15 +96,15 @@ def pivot(
 ) -> Table:
     """Routes of one benchmark down, one parameter across; see laid."""
 
-    def lines(found: Entry) -> list[Line]:
-        return found if isinstance(found, list) else [(found,) if isinstance(found, str) else found]
+    def lines(found: Entry) -> list[str]:
+        return found if isinstance(found, list) else [found]
 
     marks = [Mark(cell.parameters, lines(entry(cell)), cell.order) for cell in cells]
     return laid(title, cells[0].benchmark if cells else "", marks, column, missing, head)
 
 
 def laid(
-    title: Line,
+    title: str,
     benchmark: str,
     marks: Sequence[Mark],
     column: str,
@@ -134,7 +129,7 @@ def laid(
     body = []
     for name, here in rows.items():
         like = next(iter(here.values())).parameters
-        line: list[Entry] = [(Code(name),) if row == "route" else str(name)]
+        line: list[Entry] = [code(name) if row == "route" else str(name)]
         for value in across:
             there = here.get(value)
             absent = None if there else missing.entry(benchmark, {**like, column: value})
@@ -145,21 +140,21 @@ def laid(
             else:
                 line.append(_entry(there.lines) if there else "")
         body.append(tuple(line))
-    notes = tuple((f"{why} (", *named(routes), ").") for why, routes in reasons.items())
+    notes = tuple(f"{why} ({named(routes)})." for why, routes in reasons.items())
     return Table(title, (row, *map(head, across)), tuple(body), notes)
 
 
-def _entry(lines: list[Line]) -> Entry:
-    """Lines below each other; a single word by itself."""
-    return lines[0][0] if len(lines) == 1 and len(lines[0]) == 1 else lines
+def _entry(lines: list[str]) -> Entry:
+    """Lines below each other; a single one by itself."""
+    return lines[0] if len(lines) == 1 else lines
 
 
-def named(routes: Iterable[str]) -> Line:
+def named(routes: Iterable[str]) -> str:
     """Routes in words, each once; the first of them where they are many."""
     each = list(dict.fromkeys(routes))
     if len(each) <= SHOWN:
         return show.codes(each)
-    return (*(part for route in each[: SHOWN - 1] for part in (Code(route), ", ")), f"and {len(each) - SHOWN + 1} more")
+    return "".join(f"{code(route)}, " for route in each[: SHOWN - 1]) + f"and {len(each) - SHOWN + 1} more"
 
 
 def decision(answers: Sequence[Answer], limit: Limit) -> Table:
@@ -169,30 +164,30 @@ def decision(answers: Sequence[Answer], limit: Limit) -> Table:
     for answer in answers:
         choices = answer.choices
         rows.append((advice.title(answer.need), *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
-    return Table(("What to take at each size",), ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
+    return Table("What to take at each size", ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
 
 
-def _decision(choice: Choice, limit: Limit) -> list[Line]:
+def _decision(choice: Choice, limit: Limit) -> list[str]:
     cell = choice.cell
-    lines: list[Line] = [(Code(cell.route),), (show.time(cell),)]
+    lines: list[str] = [code(cell.route), show.time(cell)]
     share = limit.share(cell) if cell.memory != ALIAS and limit.decides(cell.nbytes) else None
     if share:
-        lines.append((f"{show.bandwidth(cell.nbytes / cell.seconds)}, {show.percent(share)} of memcpy",))
+        lines.append(f"{show.bandwidth(cell.nbytes / cell.seconds)}, {show.percent(share)} of memcpy")
     if choice.ties:
-        lines.append(("tie: ", *show.codes([tie.route for tie in choice.ties])))
+        lines.append(f"tie: {show.codes([tie.route for tie in choice.ties])}")
     if choice.others:
         next_best = choice.others[0]
-        lines.append(("next: ", Code(next_best.route), f" {show.ratio(next_best.seconds / cell.seconds)}"))
+        lines.append(f"next: {code(next_best.route)} {show.ratio(next_best.seconds / cell.seconds)}")
     return lines
 
 
 def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) -> Table:
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row."""
 
-    def both(cell: Cell) -> list[Line]:
-        return [(show.time(cell),), (show.interval(cell.low, cell.high),)]
+    def both(cell: Cell) -> list[str]:
+        return [show.time(cell), show.interval(cell.low, cell.high)]
 
-    table = pivot(("Median, and range over processes",), cells, "nbytes", missing, both, show.size)
+    table = pivot("Median, and range over processes", cells, "nbytes", missing, both, show.size)
     sizes = sorted({cell.nbytes for cell in cells})
     if limit is None or not limit.seconds:
         return table
@@ -213,19 +208,19 @@ def _measured_dtype(semantics: Semantics, contract: Contract) -> str:
     return _by_dtype(seen)
 
 
-def broken(semantics: Semantics, contracts: Iterable[Contract]) -> list[Line]:
+def broken(semantics: Semantics, contracts: Iterable[Contract]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
     return [_broken(one) for one in semantics.broken(contracts)]
 
 
-def _broken(one: Broken) -> Line:
+def _broken(one: Broken) -> str:
     if one.what == MEMORY:
         does = f"{'shares memory' if one.measured else 'does not share memory'} for {one.dtype}"
     elif one.what == DTYPE:
         does = f"gives {one.measured} for {one.dtype}"
     else:
         does = f"{'takes' if one.measured else 'refuses'} a tensor that requires grad"
-    return (Code(one.route), f" {does}; its contract says {one.promised}.")
+    return f"{code(one.route)} {does}; its contract says {one.promised}."
 
 
 def _by_dtype(words: Mapping[str, str]) -> str:
@@ -247,14 +242,14 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
             casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise.casts_to, promise.casts_to)
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.refuses.items())
             notes = filter(None, (advice.needs_words(promise), refuses, promise.hazard, promise.caution))
-            route: list[Line] = [(Code(promise.expression),), *((note,) for note in notes)]
-            does: list[Line] = [(f"{does}: {', '.join(sources)}",) for does, sources in promise.outcomes.items()]
+            route: list[str] = [code(promise.expression), *notes]
+            does: list[str] = [f"{does}: {', '.join(sources)}" for does, sources in promise.outcomes.items()]
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)
             rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
         columns = ("route", "memory", "measured", "result dtype", "measured", "awkward sources")
         more = ("grad taken, measured",) if graded else ()
-        title = (f"{direction}: what each route promises, what was measured, what it does with awkward sources",)
+        title = f"{direction}: what each route promises, what was measured, what it does with awkward sources"
         tables.append(Table(title, (*columns, *more), tuple(rows), numeric=False))
     return tables
 
@@ -305,17 +300,17 @@ def spread(cells: Sequence[Cell]) -> Table:
                 kind,
                 f"{len(own)}",
                 show.percent(statistics.median(cell.cv for cell in own), 1),
-                [(show.percent(worst.cv, 1),), (Code(worst.cell),)],
+                [show.percent(worst.cv, 1), code(worst.cell)],
             )
         )
     columns = ("memory", "cells", "median", "worst")
-    return Table(("Coefficient of variation between the processes of a cell",), columns, tuple(rows))
+    return Table("Coefficient of variation between the processes of a cell", columns, tuple(rows))
 
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
     rows = tuple((cell.text("statement"), show.time(cell)) for cell in cells if cell.role == HARNESS)
-    return Table(("The harness itself",), ("statement", "a call"), rows)
+    return Table("The harness itself", ("statement", "a call"), rows)
 
 
 def absent(missing: Missing) -> Table:
@@ -326,8 +321,8 @@ def absent(missing: Missing) -> Table:
     rows = []
     for (status, benchmark, reason), own in groups.items():
         routes = [row["route"] for row in own if isinstance(row["route"], str)]
-        rows.append(((Code(benchmark),), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
-    title = ("Cells without a figure",)
+        rows.append((code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
+    title = "Cells without a figure"
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 
 
@@ -356,7 +351,7 @@ def environment(record: Record) -> Table:
         ("launch method", record.launch),
     ]
     shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
-    return Table(("Machine and toolchain, as they were when the run started",), ("what", "value"), shown, numeric=False)
+    return Table("Machine and toolchain, as they were when the run started", ("what", "value"), shown, numeric=False)
 
 
 def device_of(settings: Settings) -> str:
@@ -374,7 +369,7 @@ def runs(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
         only = f", only {record.only}" if record.only else ""
-        command: Line = (Code(record.command),)
+        command = code(record.command)
         disturbed = f"{show.percent(record.share_disturbed, 2)} ({record.retaken} taken again, {record.disturbed} kept)"
         rows.append(
             (
@@ -389,4 +384,4 @@ def runs(records: Sequence[Record]) -> Table:
             )
         )
     columns = ("started", "command", "profile", "processes a cell", "samples", "at full speed", "disturbed", "took")
-    return Table(("Runs whose figures are on this page",), columns, tuple(rows), numeric=False)
+    return Table("Runs whose figures are on this page", columns, tuple(rows), numeric=False)

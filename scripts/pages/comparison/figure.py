@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 
 from pages import show
 from pages.figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
-from pages.show import Line
 from pages.tables import Table
 
 from .words import (
@@ -125,26 +124,24 @@ def described(comparison: Comparison) -> str:
     return f"{headline(comparison)}. {counts_line(comparison)}{rest}."
 
 
-def caption(comparison: Comparison) -> Line:
+def caption(comparison: Comparison) -> str:
     return (
-        "Ratio of times with its 95 % interval, largest first. Band: ±",
-        percentage(comparison.settings.equivalence),
-        ". Hollow: inconclusive. Squares are slower, circles faster.",
+        "Ratio of times with its 95 % interval, largest first. Band: ±"
+        f"{percentage(comparison.settings.equivalence)}. Hollow: inconclusive. Squares are slower, circles faster."
     )
 
 
-def section(comparison: Comparison) -> tuple[tuple[Line, ...], tuple[tuple[Figure, Table], ...], tuple[Line, ...]]:
+def section(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tuple[Figure, Table], ...], tuple[str, ...]]:
     """For a page: its sentences, its figure with the data table, and how far to trust it."""
-    said = f"{title(comparison)}: {headline(comparison)}."
-    intro: tuple[Line, ...] = ((said,), (decided_line(comparison),), (counts_line(comparison),))
+    intro = (f"{title(comparison)}: {headline(comparison)}.", decided_line(comparison), counts_line(comparison))
     figure = forest(comparison)
     data = Table(
-        title=("Cells in the figure",),
+        title="Cells in the figure",
         columns=("cell", "verdict"),
-        rows=tuple((cell_line(row), (sentence(row, comparison),)) for row in chosen(comparison)),
+        rows=tuple((cell_line(row), sentence(row, comparison)) for row in chosen(comparison)),
         numeric=False,
     )
-    return intro, (((figure, data),) if figure else ()), tuple((line,) for line in trust(comparison))
+    return intro, (((figure, data),) if figure else ()), tuple(trust(comparison))
 
 
 def save(comparison: Comparison, path: Path) -> bool:

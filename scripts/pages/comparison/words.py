@@ -28,7 +28,7 @@ from analysis.comparison import (
 )
 
 from pages import show
-from pages.show import Code, Line
+from pages.show import code
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}
@@ -110,11 +110,11 @@ def _margin(comparison: Comparison) -> str:
     return percentage(comparison.settings.equivalence)
 
 
-def cell_line(row: Mapping[str, Any]) -> Line:
+def cell_line(row: Mapping[str, Any]) -> str:
     """A cell as people know it: its route, then what else tells it apart."""
     values = dict(row["parameters"])
     parts: list[str] = []
-    code = values.pop("route", None) or values.pop("statement", None)
+    expression = values.pop("route", None) or values.pop("statement", None)
     for name, value in values.items():
         if name == "nbytes":
             parts.append(show.size(float(value)))
@@ -123,12 +123,12 @@ def cell_line(row: Mapping[str, Any]) -> Line:
     method = str(row["method"]).removeprefix("timeit_")
     parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method != "convert" else ""))
     rest = ", ".join(parts)
-    return (Code(code), f" · {rest}") if code else (rest,)
+    return f"{code(expression)} · {rest}" if expression else rest
 
 
 def cell_text(row: Mapping[str, Any]) -> str:
     """The same as plain text."""
-    return "".join(cell_line(row))
+    return show.bare(cell_line(row))
 
 
 def rows(comparison: Comparison, verdict: str) -> Iterator[dict[str, Any]]:

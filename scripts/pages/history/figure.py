@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 
 from pages import show
 from pages.figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish, ratio_axis
-from pages.show import Line
 
 ACROSS = 3  # panels in a row
 PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
@@ -26,9 +25,7 @@ LEAST = math.log(1.12)  # a panel shows at least this much up and down: noise is
 TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
 
-def panels(
-    history: History, name: str, title: str, caption: Line, groups: Sequence[tuple[str, list[Series]]]
-) -> Figure:
+def panels(history: History, name: str, title: str, caption: str, groups: Sequence[tuple[str, list[Series]]]) -> Figure:
     """One figure of a panel for each of ``groups``: what it is called, and its series.
 
     Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes.

@@ -1,10 +1,7 @@
 """The page of a machine's histories: one part for each package, then how it was measured and how far to trust it."""
 
-import hashlib
 import math
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 import numpy as np
@@ -17,9 +14,10 @@ from analysis.statistics import MIN_PROCESSES, SESSION_SD
 from records.runs import Record
 
 from pages import show
+from pages.advice import Box
 from pages.figures import MEMCPY_LABEL, Figure, slug
-from pages.page import Section
-from pages.show import Code, Line
+from pages.page import Page, Section, prose
+from pages.show import code
 from pages.tables import Table, named
 
 from . import words
@@ -27,44 +25,30 @@ from .figure import HALF, panels
 from .words import Change
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
+CELL = ("benchmark",)  # and its parameters
 COLUMNS = {
-    "history, release, released": "the package, its version and the day of its release",
-    "torch, numpy": "what was imported, with the build variant",
-    "measured": "when the run began",
-    "benchmark": "the cell",
-    "processes": "that measured it in that visit",
-    "seconds": f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
-    "corrected, low95, high95": "the same with the machine's drift taken out, and its 95 % interval, sessions included",
-    "level": "seconds at the level that the release belongs to",
-    "verdict, ratio, ratio_low95, ratio_high95, q": "of a release that begins a new level: the verdict on the break, "
+    ("history", "release", "released"): "the package, its version and the day of its release",
+    ("torch", "numpy"): "what was imported, with the build variant",
+    ("measured",): "when the run began",
+    CELL: "the cell",
+    ("processes",): "that measured it in that visit",
+    ("seconds",): f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
+    (
+        "corrected",
+        "low95",
+        "high95",
+    ): "the same with the machine's drift taken out, and its 95 % interval, sessions included",
+    ("level",): "seconds at the level that the release belongs to",
+    (
+        "verdict",
+        "ratio",
+        "ratio_low95",
+        "ratio_high95",
+        "q",
+    ): "of a release that begins a new level: the verdict on the break, "
     "new level over old, its 95 % interval, and q over all series of the history",
-    "earliest, latest": "the releases between which that level may have begun (95 %)",
+    ("earliest", "latest"): "the releases between which that level may have begun (95 %)",
 }
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box in the head of the page."""
-
-    title: str
-    lines: tuple[Line, ...]
-    notes: tuple[Line, ...]
-
-
-@dataclass(frozen=True)
-class HistoryPage:
-    """All that the templates show."""
-
-    machine: str
-    facts: tuple[str, ...]
-    warnings: tuple[Line, ...]
-    boxes: tuple[Box, ...]
-    sections: list[Section]
-    links: tuple[tuple[str, str], ...]
-    command: str
-    rebuild: str
-    csv_sha256: str
-    columns: Mapping[str, str]
 
 
 def histories_of(results: Results) -> list[History]:
@@ -78,22 +62,24 @@ def link(histories: Sequence[History]) -> str:
     return f"What releases changed: {show.join(spans)}"
 
 
-def page_of(results: Results, histories: Sequence[History], csv: str) -> HistoryPage:
+def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
     found = {history.package: words.changes(history) for history in histories}
     sections = [section for history in histories for section in _sections(results, history, found[history.package])]
-    return HistoryPage(
+    return Page(
+        title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(results, histories),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, found[history.package]) for history in histories),
+        legend=prose("history_legend"),
         sections=[section for section in (*sections, _method(results, histories)) if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
         command=_command(results, histories),
-        rebuild=f"python scripts/report.py --machine {shlex.quote(machine)}",
-        csv_sha256=hashlib.sha256(csv.encode()).hexdigest(),
+        csv=csv,
         columns=columns_of(histories),
+        samples=f"../../results/{quote(machine)}/",
     )
 
 
@@ -125,44 +111,44 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
     return tuple(filter(None, facts))
 
 
-def _warnings(results: Results, histories: Sequence[History]) -> Iterator[Line]:
+def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
     for history in histories:
         for version, reason in history.failed.items():
-            yield (f"{history.package} {version} was not measured on Python {history.python}: {reason}.",)
+            yield f"{history.package} {version} was not measured on Python {history.python}: {reason}."
         for note in history.notes:
-            yield (f"{note}; they are not shown.",)
+            yield f"{note}; they are not shown."
     files = {release.file for history in histories for release in history.releases}
     counts = results.processes[results.processes["file"].isin(files)].groupby(["file", "cell"]).size()
     if len(counts) and counts.median() < MIN_PROCESSES:
         processes = f"{counts.median():.0f} process{'es' if counts.median() > 1 else ''}"
-        yield (f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict.",)
+        yield f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict."
     if not any(history.repeats for history in histories):
-        yield ("No toolchain was measured twice: how far the machine drifted is not known, and not corrected for.",)
+        yield "No toolchain was measured twice: how far the machine drifted is not known, and not corrected for."
 
 
 def _box(history: History, found: Sequence[Change]) -> Box:
     first, last = history.releases[0], history.releases[-1]
-    notes: list[Line] = []
+    notes: list[str] = []
     new = [one for one in history.appearances if one.gained]
     routes = [route for one in new if not one.dtypes for route in one.routes]
     if routes:
-        notes.append(("New since then: ", *named(routes), "."))
+        notes.append(f"New since then: {named(routes)}.")
     if history.looked_at[1] and not history.semantics:
         least, most = history.looked_at
         times = f"{most}" if least == most else f"{least} to {most}"
         notes.append(
-            (f"No release changed what a route means: memory, dtype of the result and grad ({times} facts a release).",)
+            f"No release changed what a route means: memory, dtype of the result and grad ({times} facts a release)."
         )
     elif history.semantics:
         one = history.semantics[0]
         more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
         notes.append(
-            (f"Means something else: {one.at.name}, ", Code(one.route), f", {one.what}: {one.old} → {one.new}{more}.")
+            f"Means something else: {one.at.name}, {code(one.route)}, {one.what}: {one.old} → {one.new}{more}."
         )
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
-        (words.overall(history), *words.head(history, found)),
-        tuple(notes),
+        lines=(words.overall(history), *words.head(history, found)),
+        notes=tuple(notes),
     )
 
 
@@ -177,19 +163,14 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
         f"{package}-changes",
         f"{package}: what changed",
         (
-            (
-                "A change is a level that begins at a release and was confirmed by the test of a comparison: more "
-                f"than {100 * settings.min_effect:g} % either way, false discoveries bounded at "
-                f"{100 * settings.fdr:g} % over all {len(history.series)} series. A ratio compares levels: all "
-                f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed. "
-                "“or” names the releases at which it may as well have been (95 %).",
-            ),
+            "A change is a level that begins at a release and was confirmed by the test of a comparison: more "
+            f"than {100 * settings.min_effect:g} % either way, false discoveries bounded at "
+            f"{100 * settings.fdr:g} % over all {len(history.series)} series. A ratio compares levels: all "
+            f"releases on both sides count. {undecided} breaks that the partition proposed were not confirmed. "
+            "“or” names the releases at which it may as well have been (95 %).",
             *_own_check(history),
-            (
-                "A release stands for all patches since the release before it in the table; which patch it was, ",
-                Code(f"asv find {package}-A..{package}-B NAME"),
-                " tells.",
-            ),
+            f"A release stands for all patches since the release before it in the table; which patch it was, "
+            f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
         tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found)))),
     )
@@ -197,11 +178,9 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
         f"{package}-curves",
         f"{package}: cost against release date",
         (
-            (
-                "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
-                f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
-                "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one.",
-            ),
+            "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
+            f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
+            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one.",
         ),
         tuple(_figures(results, history)),
         wide=True,
@@ -210,12 +189,12 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
     yield Section(
         f"{package}-meaning",
         f"{package}: what means something else",
-        (("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),),
+        ("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),
         tables=tuple(filter(None, (words.meaning(history),))),
     )
 
 
-def _own_check(history: History) -> Iterator[Line]:
+def _own_check(history: History) -> Iterator[str]:
     """How often the method errs on this data."""
     if history.shuffled:
         mean, most = sum(history.shuffled) / len(history.shuffled), max(history.shuffled)
@@ -223,7 +202,7 @@ def _own_check(history: History) -> Iterator[Line]:
             "A/A: with the releases shuffled in what the levels leave, where nothing can have changed, the method "
             f"confirms {mean:.3g} breaks in {len(history.series)} series on average over {len(history.shuffled)} "
             f"shuffles, {most} at most. False ones come together, for a visit's cells share its machine, and are "
-            "small: be slow to believe a change below 1.1×.",
+            "small: be slow to believe a change below 1.1×."
         )
 
 
@@ -243,7 +222,7 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         about = f"Cost against release date of {history.package}: {title}"
         groups = [(route, sorted(own, key=lambda series: series.nbytes)) for route, own in routes.items()]
         every = [series for _, own in groups for series in own]
-        yield panels(history, name, about, (title,), groups), words.curves(every, history)
+        yield panels(history, name, about, title, groups), words.curves(every, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:
@@ -251,13 +230,13 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
     for history in histories:
         groups: dict[str, list[Series]] = {}
         for series in history.controls:
-            (name,) = words.route_of(series)
+            name = show.bare(words.route_of(series))
             if name != MEMCPY_LABEL or series.nbytes in (4096, 2**20, 2**24):
-                groups.setdefault(str(name), []).append(series)
+                groups.setdefault(name, []).append(series)
         if groups:
             about = f"What no release of {history.package} can change"
             name = slug("history", history.package, "controls")
-            made = panels(history, name, about, (about,), list(groups.items()))
+            made = panels(history, name, about, about, list(groups.items()))
             figures.append((made, words.curves([one for own in groups.values() for one in own], history)))
     twice = {(one.sooner.name, one.later.name): one for history in histories for one in history.repeats}
     sessions = list(dict.fromkeys(map(words.sessions, histories)))
@@ -266,42 +245,22 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         "method",
         "Machine and method",
         (
-            (
-                "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
-                "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
-                "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
-                "large that was, and the panels show what no release can change: memcpy, and the harness itself. Where "
-                "the two histories cross, one toolchain was measured for each.",
-            ),
+            "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
+            "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
+            "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
+            "large that was, and the panels show what no release can change: memcpy, and the harness itself. Where "
+            "the two histories cross, one toolchain was measured for each.",
         ),
         tuple(figures),
         (words.repeats(list(twice.values())),) if twice else (),
-        (
-            (_samples(records),),
-            (
-                f"A point is the mean over processes of the log of each process's seconds: {show.FIGURE}. Its standard "
-                "deviation is the moderated error of its processes and what visits differ by beyond that, learnt from "
-                f"the toolchains that were measured twice ({show.join(sessions, 'or')}; never taken for less than "
-                f"{100 * SESSION_SD / math.sqrt(2):.1f} %) and from what all cells of a visit share, or what "
-                "neighbouring releases differ by, if that is more. The interval of a small change is a little too "
-                "narrow: it was picked for its size.",
-            ),
-            (
-                "Levels: exact optimal partitioning with normal noise, each break costs 4 ln(releases), a level may be "
-                "one release (Jackson et al. 2005). Each break is tested by the functions of scripts/compare.py, with "
-                "as many degrees of freedom as releases less levels; false discoveries by Benjamini and Hochberg over "
-                "all series, those without a break included.",
-            ),
-            (
-                f"Intervals in the panels are ±{HALF} standard deviations. A verdict between any two releases: ",
-                Code(f"python scripts/compare.py {_example(histories)}"),
-                "; with --run they are measured side by side.",
-            ),
-            (
-                "Limitations: one machine, the package index's builds (on Linux those with CUDA, "
-                "here run on the CPU), one visit a release. What changed in a patch release between two that were "
-                "measured is put down to the later one.",
-            ),
+        prose(
+            "history_method",
+            samples=_samples(records),
+            figure=show.FIGURE,
+            sessions=show.join(sessions, "or"),
+            least=show.percent(SESSION_SD / math.sqrt(2), 1),
+            half=HALF,
+            example=_example(histories),
         ),
         wide=True,
     )
@@ -330,12 +289,11 @@ def _samples(records: Sequence[Record]) -> str:
     return f"{words}."
 
 
-def columns_of(histories: Sequence[History]) -> dict[str, str]:
+def columns_of(histories: Sequence[History]) -> dict[tuple[str, ...], str]:
     """The columns of the CSV, and what they mean."""
     every = [series for history in histories for series in (*history.series, *history.controls)]
     parameters = dict.fromkeys(name for series in every for name in series.names["parameters"])
-    cell = ", ".join(["benchmark", *parameters])
-    return {cell if name == "benchmark" else name: words for name, words in COLUMNS.items()}
+    return {(*names, *parameters) if names == CELL else names: words for names, words in COLUMNS.items()}
 
 
 def csv_of(histories: Sequence[History]) -> str:
@@ -372,6 +330,6 @@ def csv_of(histories: Sequence[History]) -> str:
                         "latest": one.latest.version if one else "",
                     }
                 )
-    table = pd.DataFrame(rows)[[name for names in columns_of(histories) for name in names.split(", ")]]
+    table = pd.DataFrame(rows)[[name for names in columns_of(histories) for name in names]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))

@@ -12,7 +12,7 @@ from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Se
 from pages import show
 from pages.comparison.words import change, factor, number
 from pages.figures import MEMCPY_LABEL
-from pages.show import Code, Line
+from pages.show import code
 from pages.tables import Entry, Table, named
 
 AT_MOST = 30  # rows of the largest changes; results.csv holds all
@@ -54,9 +54,9 @@ def direction(series: Series) -> str:
     return ", ".join(filter(None, (way, what)))
 
 
-def route_of(series: Series) -> Line:
-    code = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
-    return (Code(code),) if isinstance(code, str) else (MEMCPY_LABEL,)
+def route_of(series: Series) -> str:
+    expression = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
+    return code(expression) if isinstance(expression, str) else MEMCPY_LABEL
 
 
 def size_and_more(series: Series) -> tuple[str, str]:
@@ -85,17 +85,17 @@ def largest(history: History, found: Sequence[Change]) -> Table:
         old, new = (show.seconds(value) for value in around(series, broken))
         rows.append(
             (
-                [(one.at.name,), (one.at.date,), *_or(history, one)],
-                [route_of(series), (direction(series),)],
-                [(effect,), (evidence,)],
-                [(place_of(series),), (f"{old} → {new}",)],
-                [(text,) for text in also(one)] or "",
+                [one.at.name, one.at.date, *_or(history, one)],
+                [route_of(series), direction(series)],
+                [effect, evidence],
+                [place_of(series), f"{old} → {new}"],
+                also(one) or "",
             )
         )
     rest = len(found) - len(rows)
-    notes: list[Line] = [(f"{rest} smaller changes are in results.csv.",)] if rest > 0 else []
+    notes: list[str] = [f"{rest} smaller changes are in results.csv."] if rest > 0 else []
     return Table(
-        (f"The largest changes, a row a route and release of {history.package}",),
+        f"The largest changes, a row a route and release of {history.package}",
         ("release", "route", "change", "at", "and at"),
         tuple(rows),
         tuple(notes),
@@ -103,14 +103,14 @@ def largest(history: History, found: Sequence[Change]) -> Table:
     )
 
 
-def _or(history: History, found: Change) -> list[Line]:
+def _or(history: History, found: Change) -> list[str]:
     """The other releases at which its largest break may have been, as a line to go below its release."""
     one = found.largest[1]
     first, last = history.releases.index(one.earliest), history.releases.index(one.latest)
     others = [release.version for release in history.releases[first : last + 1] if release is not one.at]
     if not others:
         return []
-    return [(f"or {show.join(others, 'or') if len(others) < 3 else f'{others[0]} to {others[-1]}'}",)]
+    return [f"or {show.join(others, 'or') if len(others) < 3 else f'{others[0]} to {others[-1]}'}"]
 
 
 def also(found: Change) -> list[str]:
@@ -143,7 +143,7 @@ def releases(history: History, found: Sequence[Change]) -> Table:
         first = release is history.releases[0]
         rows.append(
             (
-                [(release.version,), (release.date,)],
+                [release.version, release.date],
                 *(("", "") if first else counts),
                 (f"{len(new)}" if new else ""),
                 (f"{len(meaning)}" if meaning else ""),
@@ -153,29 +153,29 @@ def releases(history: History, found: Sequence[Change]) -> Table:
     for version, reason in history.failed.items():
         rows.append((version, "", "", "", "", f"not measured: {reason}"))
     return Table(
-        (f"Releases of {history.package}, {history.held} held",),
+        f"Releases of {history.package}, {history.held} held",
         (history.package, "cells slower", "cells faster", "new or gone", "meaning", "largest change"),
         tuple(rows),
         numeric=False,
     )
 
 
-def _short(history: History, found: Change) -> Line:
+def _short(history: History, found: Change) -> str:
     series, one = found.largest
     effect, _ = change(one.verdict, one.ratio, one.low, one.high, one.q)
-    other = "".join(f" ({text})" for (text,) in _or(history, found))
-    return (*route_of(series), f" {effect} at {place_of(series)}, {direction(series)}{other}")
+    other = "".join(f" ({text})" for text in _or(history, found))
+    return f"{route_of(series)} {effect} at {place_of(series)}, {direction(series)}{other}"
 
 
 def appeared(history: History) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for one in history.appearances:
-        what: Line = named(one.routes)
+        what = named(one.routes)
         dtypes = show.join(one.dtypes) if one.dtypes else "as a whole"
         word = "new" if one.gained else "gone"
-        rows.append(([(one.at.name,), (one.at.date,)], word, what, f"{one.direction}, {dtypes}", one.reason))
+        rows.append(([one.at.name, one.at.date], word, what, f"{one.direction}, {dtypes}", one.reason))
     return Table(
-        ("What has a figure from a release on and had none before, or the other way round",),
+        "What has a figure from a release on and had none before, or the other way round",
         ("release", "", "routes", "of", "otherwise"),
         tuple(rows),
         numeric=False,
@@ -188,15 +188,15 @@ def meaning(history: History) -> Table:
         dtypes = show.join(one.dtypes) if one.dtypes else "float32"
         rows.append(
             (
-                [(one.at.name,), (one.at.date,)],
-                [(Code(one.route),), (one.direction,)],
+                [one.at.name, one.at.date],
+                [code(one.route), one.direction],
                 one.what,
                 f"{one.old} → {one.new}",
                 dtypes,
             )
         )
     return Table(
-        ("Where a route means something else from a release on",),
+        "Where a route means something else from a release on",
         ("release", "route", "what", "change", "of"),
         tuple(rows),
         numeric=False,
@@ -211,7 +211,7 @@ def repeats(found: Sequence[Repeat]) -> Table:
         half = f"{number(one.quarter, 3)} to {number(one.three_quarters, 3)}"
         rows.append((name, f"{one.hours:.1f} h", str(one.cells), number(one.median, 3), half, number(one.controls, 3)))
     return Table(
-        ("The same toolchain again: later time over sooner time",),
+        "The same toolchain again: later time over sooner time",
         ("toolchain", "apart", "cells", "median", "half of them within", "memcpy and floor"),
         tuple(rows),
     )
@@ -236,26 +236,24 @@ def curves(own: Iterable[Series], history: History) -> Table:
             show.seconds(found[release.version]) if release.version in found else "n/a" for release in history.releases
         ]
         place = place_of(series)
-        rows.append(((*route_of(series), f", {place}" if place else ""), *entries))
+        rows.append((f"{route_of(series)}{f', {place}' if place else ''}", *entries))
     versions = tuple(release.version for release in history.releases)
-    return Table(("Seconds as measured, before the drift is taken out",), ("route", *versions), tuple(rows))
+    return Table("Seconds as measured, before the drift is taken out", ("route", *versions), tuple(rows))
 
 
-def head(history: History, found: Sequence[Change]) -> tuple[Line, ...]:
+def head(history: History, found: Sequence[Change]) -> tuple[str, ...]:
     """What a history comes to, for the head of the page: how much changed, then the releases that changed the most."""
     cells, touched = len(history.series), {id(series) for series, _ in history.breaks}
     if len(history.releases) < LEAST_RELEASES:
         two = f"{history.releases[0].toolchain.tag} {history.releases[-1].toolchain.tag}"
         return (
-            (
-                f"{len(history.releases)} releases are too few to tell a change from noise. A verdict on two: ",
-                Code(f"python scripts/compare.py {two}"),
-            ),
+            f"{len(history.releases)} releases are too few to tell a change from noise. A verdict on two: "
+            f"{code(f'python scripts/compare.py {two}')}",
         )
     if not found:
-        return ((f"No change of level was found in {cells} cells.",),)
+        return (f"No change of level was found in {cells} cells.",)
     told = [_release_line(own) for own in by_release(found)[:TOLD]]
-    return ((f"{len(touched)} of {cells} cells changed level at least once, most of all at:",), *told)
+    return (f"{len(touched)} of {cells} cells changed level at least once, most of all at:", *told)
 
 
 def by_release(found: Sequence[Change]) -> list[list[Change]]:
@@ -266,7 +264,7 @@ def by_release(found: Sequence[Change]) -> list[list[Change]]:
     return sorted(groups.values(), key=lambda own: -sum(abs(math.log(b.ratio)) for one in own for _, b in one.breaks))
 
 
-def _release_line(own: Sequence[Change]) -> Line:
+def _release_line(own: Sequence[Change]) -> str:
     """torch 2.11.0: 21 routes faster (156 cells, median 1.24×), most of all `t.detach().numpy()`, 1.39× at 1 MiB (…)"""
     series, one = own[0].largest
     effect, evidence = change(one.verdict, one.ratio, one.low, one.high, one.q)
@@ -274,18 +272,16 @@ def _release_line(own: Sequence[Change]) -> Line:
     where = f"{place_of(series)}, {direction(series)} ({old} → {new}; {evidence})"
     cells = [abs(math.log(b.ratio)) for each in own for _, b in each.breaks]
     if len(cells) == 1:
-        return (f"{own[0].at.name}: ", *route_of(series), f" {effect} at {where}")
+        return f"{own[0].at.name}: {route_of(series)} {effect} at {where}"
     routes = len({one.largest[0].names["route"] for one in own})
     middle = number(math.exp(float(np.median(cells))))
     return (
         f"{own[0].at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
-        f"median {middle}×), most of all ",
-        *route_of(series),
-        f", {factor(one.verdict, one.ratio)} at {where}",
+        f"median {middle}×), most of all {route_of(series)}, {factor(one.verdict, one.ratio)} at {where}"
     )
 
 
-def overall(history: History) -> Line:
+def overall(history: History) -> str:
     """What the newest release takes of what the oldest took, in the cells that both measured."""
     first, last = history.releases[0], history.releases[-1]
     ratios = [
@@ -294,10 +290,10 @@ def overall(history: History) -> Line:
         if one.releases[0] is first and one.releases[-1] is last
     ]
     if not ratios:
-        return (f"No cell was measured at both {first.name} and {last.version}.",)
+        return f"No cell was measured at both {first.name} and {last.version}."
     slower, faster = (sum(1 for ratio in ratios if sign * ratio > math.log(1.05)) for sign in (1, -1))
     return (
         f"From {first.name} to {last.version}: of {len(ratios)} cells that both measure, {faster} became more than "
         f"1.05× faster, {slower} more than 1.05× slower; the median cell takes "
-        f"{number(math.exp(float(np.median(ratios))))}× the time.",
+        f"{number(math.exp(float(np.median(ratios))))}× the time."
     )

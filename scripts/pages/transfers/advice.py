@@ -15,80 +15,77 @@ from analysis.transfers import (
 )
 
 from pages import show
-from pages.advice import Advice, busy, needs_words, why_unsafe
-from pages.show import Code, Line
+from pages.advice import Box, Take, busy, needs_words, why_unsafe
+from pages.show import code
 
 
-def advice(found: Transfers) -> list[Advice]:
+def advice(found: Transfers) -> list[Box]:
     """A box a way and end at the host, by completion time, and one on scalars."""
     made = [_box(each, found) for each in recommendations(found)]
     scalars = choose(found.role(SCALAR))
     if scalars:
         choice = scalars[0].choices[0]
-        lines = (("", Code(choice.cell.route), f", {show.time(choice.cell)}"),)
+        take = Take("", choice.cell.route, show.time(choice.cell))
         notes = (*busy(choices_of(scalars)), *_conditions(choice.cell), *_beside(choice))
-        made.append(Advice("From the device to a number: a scalar such as a loss", lines, notes))
+        made.append(Box("From the device to a number: a scalar such as a loss", (take,), notes=notes))
     return made
 
 
-def _box(each: Mapping[Need, Choice], found: Transfers) -> Advice:
+def _box(each: Mapping[Need, Choice], found: Transfers) -> Box:
     """What to take for needs that differ in whether the result is fresh alone."""
     need, choice = next(iter(each.items()))
     end = f"{end_of(need)} of {show.size(choice.nbytes)}"
     title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
-    lines: list[Line] = []
-    notes: list[Line] = []
+    takes: list[Take] = []
+    notes: list[str] = []
     for need, choice in each.items():
         chosen, fast = choice.cell, next(iter(choice.conditional), None)
         fresh = f"{result_of(need)}, " if len(each) > 1 else ""
-        how = "on a condition: " if chosen.contract.hazard else "no condition: "
-        lines.append((fresh + how, Code(chosen.route), f", {told(chosen, found)}"))
+        how = "on a condition" if chosen.contract.hazard else "no condition"
+        takes.append(Take(fresh + how, chosen.route, told(chosen, found)))
         notes += [*busy([choice]), *_conditions(chosen), *_beside(choice)]
         if fast is not None:
-            lines.append((f"{fresh}faster, on a condition: ", Code(fast.route), f", {told(fast, found)}"))
-            gain = f"{show.ratio(chosen.seconds / fast.seconds)} as fast as "
-            notes += [(Code(fast.route), f" is {gain}", Code(chosen.route), "."), *_conditions(fast)]
-        notes += [(Code(c.route), f" is faster, {show.time(c)}, but: {why_unsafe(c)}.") for c in choice.unsafe]
+            takes.append(Take(f"{fresh}faster, on a condition", fast.route, told(fast, found)))
+            gain = show.ratio(chosen.seconds / fast.seconds)
+            notes += [f"{code(fast.route)} is {gain} as fast as {code(chosen.route)}.", *_conditions(fast)]
+        notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c)}." for c in choice.unsafe]
     if not found.link.limit(need.direction).bandwidth:
-        notes.append(("No share of the link's limit: the limit was not measured in this run.",))
-    return Advice(title, tuple(lines), tuple(dict.fromkeys(notes)))
+        notes.append("No share of the link's limit: the limit was not measured in this run.")
+    return Box(title, tuple(takes), notes=tuple(dict.fromkeys(notes)))
 
 
-def _conditions(cell: Cell) -> Iterator[Line]:
+def _conditions(cell: Cell) -> Iterator[str]:
     if cell.contract.hazard:
-        yield (Code(cell.route), f": {cell.contract.hazard}.")
+        yield f"{code(cell.route)}: {cell.contract.hazard}."
     if cell.contract.needs:
-        yield (Code(cell.route), f" {needs_words(cell.contract)}.")
+        yield f"{code(cell.route)} {needs_words(cell.contract)}."
 
 
-def _beside(choice: Choice) -> Iterator[Line]:
+def _beside(choice: Choice) -> Iterator[str]:
     """What is tied with the chosen route, and the next slower."""
     if choice.ties:
-        yield ("Tie with ", *show.codes([cell.route for cell in choice.ties]), ".")
+        yield f"Tie with {show.codes([cell.route for cell in choice.ties])}."
     if choice.others:
         slower = choice.others[0]
-        yield ("Next: ", Code(slower.route), f", {show.ratio(slower.seconds / choice.cell.seconds)} the time.")
+        yield f"Next: {code(slower.route)}, {show.ratio(slower.seconds / choice.cell.seconds)} the time."
 
 
-def impossible(found: Transfers) -> list[Line]:
+def impossible(found: Transfers) -> list[str]:
     """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
     fast = beyond_capacity(found)
     if fast:
         generation, width = (int(found.link.hardware[f"link {word}"]) for word in ("generation", "width"))
         link = f"(Gen{generation} x{width}: {show.bandwidth(found.link.capacity or 0)} each way)"
         return [
-            (
-                f"Not possible: {_count(fast)} more than the link carries {link}, the most with "
-                f"{show.bandwidth(fast.reads)}: ",
-                Code(fast.worst.cell),
-                ". Either a synchronize is missing or the link is not PCI Express: do not trust these transfers.",
-            )
+            f"Not possible: {_count(fast)} more than the link carries {link}, the most with "
+            f"{show.bandwidth(fast.reads)}: {code(fast.worst.cell)}. Either a synchronize is missing or the link is "
+            "not PCI Express: do not trust these transfers."
         ]
     fast = beyond_limit(found)
     if fast:
-        most = f"the most {show.percent(fast.reads)} of it: "
+        most = f"the most {show.percent(fast.reads)} of it"
         why = f"{_count(fast)} more than the measured limit of the link, {most}"
-        return [(f"Doubtful: {why}", Code(fast.worst.cell), ".")]
+        return [f"Doubtful: {why}: {code(fast.worst.cell)}."]
     return []
 
 

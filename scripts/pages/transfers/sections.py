@@ -16,7 +16,6 @@ from pages import figures
 from pages.advice import capital
 from pages.figures import Figure, slug
 from pages.page import Section
-from pages.show import Line
 from pages.tables import TIE, Missing, Table, curves
 
 from . import tables as transfer_tables
@@ -37,14 +36,10 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             "transfers",
             "Transfers: what to take",
             (
-                (
-                    f"Host memory and size, {own_dtype}, by completion: {MEANING[COMPLETION]}. GB/s are decimal, bytes "
-                    "of the source over seconds. "
-                    + _limit_words(found)
-                    + f"{TIE} A condition is the hazard in a contract, which "
-                    "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
-                    "curves below.",
-                ),
+                f"Host memory and size, {own_dtype}, by completion: {MEANING[COMPLETION]}. GB/s are decimal, bytes of "
+                f"the source over seconds. {_limit_words(found)} {TIE} A condition is the hazard in a contract, which "
+                "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
+                "curves below.",
                 *_absent(found),
                 *_evidence(found),
             ),
@@ -54,8 +49,8 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             "clocks",
             "Transfers: completion, enqueue, sustained",
             (
-                tuple(
-                    f"{capital(clock)} is {MEANING[clock]}. "
+                " ".join(
+                    f"{capital(clock)} is {MEANING[clock]}."
                     for clock in (COMPLETION, ENQUEUE, SUSTAINED)
                     if found.of(clock)
                 ),
@@ -73,18 +68,16 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             "overlap",
             "Transfers behind compute",
             (
-                (
-                    "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
-                    "the processes allow; more than 100 % or less than 0 % is noise. The DataLoader has no workers "
-                    "(num_workers=0), and the host copies of a step or a batch use one thread (OMP_NUM_THREADS=1).",
-                ),
+                "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
+                "the processes allow; more than 100 % or less than 0 % is noise. The DataLoader has no workers "
+                "(num_workers=0), and the host copies of a step or a batch use one thread (OMP_NUM_THREADS=1).",
             ),
             tables=tuple(transfer_tables.overlap(found)),
         ),
         Section(
             "firsts",
             "What the first use costs",
-            (("Once in a process: each figure is the median over processes that did it once.",),),
+            ("Once in a process: each figure is the median over processes that did it once.",),
             tables=tuple(transfer_tables.firsts(found)),
         ),
         Section("link", "The link", tables=tuple(transfer_tables.link(found))),
@@ -94,29 +87,29 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
 def _limit_words(found: Transfers) -> str:
     if not any(found.link.limit(direction).bandwidth for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
         why = found.why_not(role=transfers.LINK)
-        return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}. "
+        return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}."
     return (
         "% compares with the fastest pinned copy into memory that exists, by the device's clock in the same run and "
-        "direction (below: The link). GB/s and % are shown from where the bytes and not the call take the time. "
+        "direction (below: The link). GB/s and % are shown from where the bytes and not the call take the time."
     )
 
 
-def _absent(found: Transfers) -> Iterator[Line]:
+def _absent(found: Transfers) -> Iterator[str]:
     """Host memory that no figure is about, with the reason."""
     have = {cell.host for cell in found.main}
     for host in (host for host in HOSTS if found.main and host not in have):
         if any(row.get("memory") == host for row in found.missing):
             why = found.why_not(role=transfers.TRANSFER, memory=host)
-            yield (f"Nothing on {host} memory: {why or 'see Cells without a figure'}.",)
+            yield f"Nothing on {host} memory: {why or 'see Cells without a figure'}."
 
 
-def _evidence(found: Transfers) -> Iterator[Line]:
+def _evidence(found: Transfers) -> Iterator[str]:
     counts = {cell.processes for cell in found.main}
     if counts and max(counts) < 4:
         low, high = min(counts), max(counts)
         each = f"{low}" if low == high else f"{low} to {high}"
         plural = "process" if high == 1 else "processes"
-        yield (f"{each} {plural} a cell: a quick look, too few for an interval or a verdict.",)
+        yield f"{each} {plural} a cell: a quick look, too few for an interval or a verdict."
 
 
 def _curves(found: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
@@ -137,5 +130,5 @@ def _curves(found: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
                     yield figure, transfer_tables.bandwidths(figure.cells, missing, found)
 
 
-def _named(about: str, cells: list[Cell]) -> tuple[str, Line, list[Cell]]:
-    return about, (f"{about} ({cells[0].dtype})" if cells else about,), cells
+def _named(about: str, cells: list[Cell]) -> tuple[str, str, list[Cell]]:
+    return about, f"{about} ({cells[0].dtype})" if cells else about, cells

@@ -20,7 +20,7 @@ from analysis.transfers import (
 
 from pages import show
 from pages.advice import capital
-from pages.show import Code, Line
+from pages.show import code
 from pages.tables import IN_CACHE, Entry, Missing, Table, compared, named, pivot
 
 from .advice import result_of, told, way_of
@@ -37,14 +37,14 @@ def decision(found: Transfers) -> list[Table]:
             for segment in choose(comparable(cells)):
                 choice = segment.choices[-1]
                 sizes = [show.size(c.nbytes) for c in (segment.choices[0], choice)]
-                lines: list[Line] = [(Code(choice.cell.route),)]
+                lines: list[str] = [code(choice.cell.route)]
                 if choice.cell.contract.hazard:
-                    lines.append((choice.cell.contract.hazard,))
+                    lines.append(choice.cell.contract.hazard)
                 if choice.ties:
-                    lines.append(("tie: ", *named([tie.route for tie in choice.ties])))
+                    lines.append(f"tie: {named([tie.route for tie in choice.ties])}")
                 rows.append(
                     (
-                        [(capital(way_of(need)),), (result_of(need),)],
+                        [capital(way_of(need)), result_of(need)],
                         (sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}").replace(" ", UNBROKEN),
                         lines,
                         show.time(choice.cell),
@@ -55,7 +55,7 @@ def decision(found: Transfers) -> list[Table]:
                 )
         take = "fastest, without a condition unless said"
         columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next")
-        title = (f"{direction}: completion, GB/s and % at the largest size of each row",)
+        title = f"{direction}: completion, GB/s and % at the largest size of each row"
         tables.append(Table(title, (*columns, "faster on a condition"), tuple(rows), numeric=False))
     return [table for table in tables if table]
 
@@ -67,15 +67,15 @@ def _speed(cell: Cell, found: Transfers) -> tuple[str, str]:
     return show.significant(cell.nbytes / cell.seconds / 1e9, 2), show.percent(share) if share else ""
 
 
-def _next(cell: Cell, chosen: Cell) -> list[Line]:
-    return [(Code(cell.route), f" {show.ratio(cell.seconds / chosen.seconds)}")]
+def _next(cell: Cell, chosen: Cell) -> list[str]:
+    return [f"{code(cell.route)} {show.ratio(cell.seconds / chosen.seconds)}"]
 
 
 def _condition(cell: Cell | None, chosen: Cell, found: Transfers) -> Entry:
     if cell is None:
         return ""
     gain = f"{show.ratio(chosen.seconds / cell.seconds)} as fast"
-    return [(Code(cell.route),), (f"{told(cell, found)}: {gain}",), (cell.contract.hazard,)]
+    return [code(cell.route), f"{told(cell, found)}: {gain}", cell.contract.hazard]
 
 
 def clocks(found: Transfers) -> list[Table]:
@@ -93,7 +93,7 @@ def clocks(found: Transfers) -> list[Table]:
         share = f"{show.significant(100 * queued.seconds / done.seconds, 2)} %" if queued and done else ""
         rows.append(
             (
-                (Code(route),),
+                code(route),
                 f"{direction}, {host}",
                 told(done, found) if done else "",
                 show.time(queued) if queued else "",
@@ -102,7 +102,7 @@ def clocks(found: Transfers) -> list[Table]:
             )
         )
     columns = ("route", "way, host memory", "completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
-    title = (f"Non-blocking routes at {show.size(nbytes)}, by three clocks",)
+    title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
     return [Table(title, columns, tuple(rows))]
 
 
@@ -111,10 +111,10 @@ def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Tab
 
     def speed(cell: Cell) -> Entry:
         share = found.link.limit(cell.direction).share(cell)
-        lines: list[Line] = [(f"{show.bandwidth(cell.nbytes / cell.seconds)}",)]
-        return [*lines, (show.percent(share),)] if share else lines
+        lines: list[str] = [f"{show.bandwidth(cell.nbytes / cell.seconds)}"]
+        return [*lines, show.percent(share)] if share else lines
 
-    title = ("Decimal GB/s of the median, and % of the measured limit",)
+    title = "Decimal GB/s of the median, and % of the measured limit"
     return pivot(title, cells, "nbytes", missing, speed, show.size)
 
 
@@ -124,8 +124,7 @@ def by_host(cells: Iterable[Cell], title: str, missing: Missing) -> list[Table]:
     for cell in cells:
         tables.setdefault((method(cell), cell.nbytes), []).append(cell)
     return [
-        pivot((f"{title}, {clock}, {show.size(n)}",), tables[clock, n], "memory", missing)
-        for clock, n in sorted(tables)
+        pivot(f"{title}, {clock}, {show.size(n)}", tables[clock, n], "memory", missing) for clock, n in sorted(tables)
     ]
 
 
@@ -139,12 +138,12 @@ def special(found: Transfers, missing: Missing) -> list[Table]:
     ):
         cells = found.role(role)
         for clock, host in dict.fromkeys((method(cell), cell.host) for cell in cells):
-            title = (f"{what}, {host}, {clock}, by total size",)
+            title = f"{what}, {host}, {clock}, by total size"
             own = [cell for cell in cells if (method(cell), cell.host) == (clock, host)]
             tables.append(pivot(title, own, "nbytes", missing, head=show.size))
     scalars = found.role(transfers.SCALAR)
     if scalars:
-        tables.append(pivot(("A scalar, completion",), scalars, "nbytes", missing, head=show.size))
+        tables.append(pivot("A scalar, completion", scalars, "nbytes", missing, head=show.size))
     return tables
 
 
@@ -161,7 +160,7 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
         several = {c.route for c in here if len({d.dtype for d in here if d.route == c.route}) > 1}
         shown = [cell for cell in here if cell.route in several]
         if shown:
-            title = (f"{own[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype",)
+            title = f"{own[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype"
             tables.append(pivot(title, shown, "dtype", missing))
     return tables
 
@@ -178,7 +177,7 @@ def overlap(found: Transfers) -> list[Table]:
         name = f"{each.transfer.direction}, {each.transfer.host}, {show.size(each.transfer.nbytes)}"
         span = f"{show.percent(low)} to {show.percent(high)}"
         rows.append((name, *(show.time(cell) for cell in parts), share_words(each), span))
-    title = ("A non-blocking copy beside a matrix product on another stream, completion",)
+    title = "A non-blocking copy beside a matrix product on another stream, completion"
     columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
     tables = [Table(title, columns, tuple(rows))]
     tables.append(_against(found.role(transfers.STEP), "form", "naive", "A training step, by form and batch"))
@@ -207,11 +206,11 @@ def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
         if other is None or cell is other:
             return show.time(cell)
         gain = f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}"
-        return [(show.time(cell),), (compared(cell, other, gain, tie=f"tie with {base}"),)]
+        return [show.time(cell), compared(cell, other, gain, tie=f"tie with {base}")]
 
     values = dict.fromkeys(value for value, _ in here)
     heads = [show.size(n) if n else "a batch" for n in sizes]
-    return Table((title,), (name, *heads), tuple((value, *(entry(value, n) for n in sizes)) for value in values))
+    return Table(title, (name, *heads), tuple((value, *(entry(value, n) for n in sizes)) for value in values))
 
 
 # One-time costs, the link
@@ -230,7 +229,7 @@ def firsts(found: Transfers) -> list[Table]:
     rows: list[tuple[Entry, ...]] = []
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
-    tables.append(Table(("The first tensor on the device",), ("what", "once a process"), tuple(rows)))
+    tables.append(Table("The first tensor on the device", ("what", "once a process"), tuple(rows)))
     own = found.role(transfers.PINNING)
     sizes = sorted({cell.nbytes for cell in own})
     here = {(method(cell), cell.nbytes): cell for cell in own}
@@ -238,19 +237,19 @@ def firsts(found: Transfers) -> list[Table]:
     for what in dict.fromkeys(method(cell) for cell in own):
         cells = [here.get((what, n)) for n in sizes]
         rows.append((ONCE.get(what, what), *(_once(cell) if cell else "n/a" for cell in cells)))
-    title = ("Pinned memory for the first time in a process, the context there already",)
+    title = "Pinned memory for the first time in a process, the context there already"
     tables.append(Table(title, ("what", *map(show.size, sizes)), tuple(rows)))
     return [table for table in tables if table]
 
 
 def _range(cell: Cell) -> Entry:
     low_high = show.interval(cell.low, cell.high)
-    return [(show.time(cell),), (low_high,)] if cell.processes > 1 else show.time(cell)
+    return [show.time(cell), low_high] if cell.processes > 1 else show.time(cell)
 
 
 def _once(cell: Cell) -> Entry:
     per_gib = cell.seconds / cell.nbytes * 2**30
-    return [(show.time(cell),), (f"{show.significant(per_gib)} s/GiB",)]
+    return [show.time(cell), f"{show.significant(per_gib)} s/GiB"]
 
 
 HARDWARE: Mapping[str, Callable[[float], str]] = {
@@ -269,7 +268,7 @@ def link(found: Transfers) -> list[Table]:
         rows.append((name, HARDWARE[name](value) if name in HARDWARE else f"{value:.0f}"))
     if capacity is not None:
         rows.append(("carried each way, after encoding", show.bandwidth(capacity)))
-    tables = [Table(("Read under load with nvidia-ml-py",), ("what", "value"), tuple(rows), numeric=False)]
+    tables = [Table("Read under load with nvidia-ml-py", ("what", "value"), tuple(rows), numeric=False)]
     limits = found.link.limits
     sizes = sorted({n for limit in limits.values() for n in limit.cells})
     rows = []
@@ -279,22 +278,22 @@ def link(found: Transfers) -> list[Table]:
             cell = limit.cells.get(n)
             entries.append(_limit(cell, limit.moved, capacity) if cell else "n/a")
         rows.append((direction, *entries))
-    notes: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
     if BOTH in limits:
-        notes = (("Both at once: twice the size moves, and GB/s count both ways.",),)
-    title = ("The limit: a pinned copy into memory that exists, by the device's clock",)
+        notes = ("Both at once: twice the size moves, and GB/s count both ways.",)
+    title = "The limit: a pinned copy into memory that exists, by the device's clock"
     tables.append(Table(title, ("direction", *map(show.size, sizes)), tuple(rows), notes))
     if found.link.floor is not None:
         rows = [("synchronize() of an idle device", _range(found.link.floor))]
-        tables.append(Table(("The floor of every completion time",), ("what", "a call"), tuple(rows)))
+        tables.append(Table("The floor of every completion time", ("what", "a call"), tuple(rows)))
     return [table for table in tables if table]
 
 
 def _limit(cell: Cell, moved: int, capacity: float | None) -> Entry:
     rate = moved * cell.nbytes / cell.seconds
-    lines: list[Line] = [(show.bandwidth(rate),), (show.time(cell),)]
+    lines: list[str] = [show.bandwidth(rate), show.time(cell)]
     if capacity:
-        lines.append((f"{show.percent(rate / capacity / moved)} of what the link carries",))
+        lines.append(f"{show.percent(rate / capacity / moved)} of what the link carries")
     return lines
 
 
@@ -305,7 +304,7 @@ FITTED = (
 )
 
 
-def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[Line]]:
+def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
     """Hockney's model, a row a route, and a sentence on the routes that it does not fit; both empty at few sizes."""
     series: dict[tuple[str, str, str], dict[int, float]] = {}
     for cell in cells:
@@ -315,17 +314,16 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[Line]]:
     for (direction, host, route), seconds in series.items():
         made = fit(seconds)
         if made is not None and made.good:
-            rows.append(([(Code(route),), (f"{direction}, {host}" if host else direction,)], *_fitted(made)))
+            rows.append(([code(route), f"{direction}, {host}" if host else direction], *_fitted(made)))
         elif len(seconds) >= LEAST:
             bent.append(route)
     columns = ("route", "latency α", "bandwidth", "n½", "largest deviation")
-    table = Table((FITTED,), columns, tuple(rows))
-    lines: list[Line] = []
+    table = Table(FITTED, columns, tuple(rows))
+    lines: list[str] = []
     if bent:
         why = "caches and page faults bend the line"
-        lines.append(
-            (f"No fit of time = α + bytes / bandwidth within {show.percent(GOOD)} ({why}): ", *named(bent), ".")
-        )
+        within = show.percent(GOOD)
+        lines.append(f"No fit of time = α + bytes / bandwidth within {within} ({why}): {named(bent)}.")
     return [table] if table else [], lines
 
 
