@@ -10,9 +10,8 @@ from benchmarks import families
 KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_number", "samples"]
 SAMPLES = 4  # a process
-DESCRIBED = json.loads(
-    (Path(__file__).resolve().parent.parent / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8")
-)
+ROOT = Path(__file__).resolve().parent.parent
+DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
 # What the suite's own benchmarks say of themselves, by name
 DECLARED = {
     name: {key: made[key] for key in (*families.DECLARED, "question")}

@@ -52,6 +52,11 @@ class Cell:
         return self.text("route")
 
     @property
+    def row(self) -> str:
+        """The parameter whose values are rows of tables and lines of panels; "" where there is none."""
+        return row_of(self.parameters)
+
+    @property
     def dtype(self) -> str:
         return self.text("dtype")
 
@@ -110,6 +115,12 @@ def cells_of(results: Results) -> list[Cell]:
     return cells
 
 
+def row_of(names: Iterable[str]) -> str:
+    """Of parameters the one that rows are of: the route, or else the first that is no size."""
+    others = [name for name in names if name != "nbytes"]
+    return "route" if "route" in others else next(iter(others), "")
+
+
 def method(cell: Cell) -> str:
     """What a benchmark's method measures: "completion" of timeit_completion."""
     return cell.benchmark.rpartition(".")[2].partition("_")[2]
@@ -142,11 +153,11 @@ def from_lists(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
-    """Cells of a benchmark and the usual dtype that differ in route and size alone, by their other parameters."""
+    """Cells of a benchmark and the usual dtype that differ in row and size alone, by their other parameters."""
     found: dict[tuple[str, ...], list[Cell]] = {}
     usual = usual_dtype(cells)
     for cell in (cell for cell in cells if cell.dtype == usual):
-        others = [str(value) for name, value in cell.parameters.items() if name not in ("route", "nbytes")]
+        others = [str(value) for name, value in cell.parameters.items() if name not in (cell.row, "nbytes")]
         found.setdefault(tuple(others), []).append(cell)
     return found
 

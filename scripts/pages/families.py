@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, usual_dtype, usual_size
+from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.results import Results, parameters_of
 
 from . import show, tables
@@ -144,7 +144,7 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
     free = [name for name in names if name != "route"]
     several = [name for name in (wanted, "nbytes", *free) if len(values.get(name, ())) > 1]
     across = next(iter(several), wanted if wanted in free else next(iter(free), ""))
-    down = next((name for name in names if name not in (across, "nbytes")), "")
+    down = row_of(name for name in names if name != across)
     fixed = [name for name in free if name not in (across, down, "nbytes")]
     sized = "nbytes" in free and across != "nbytes"
     groups: dict[tuple[Any, ...], list[Mark]] = {}

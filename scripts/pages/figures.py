@@ -148,11 +148,16 @@ def ratio_axis(
     axis.set_minor_formatter(NullFormatter())
 
 
+def label(cell: Cell) -> str:
+    """What a line is called: by its route, or what else tells it from the others."""
+    return cell.route or (show.valued(cell.row, cell.parameters[cell.row]) if cell.row else method(cell))
+
+
 def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """Cells of each route, routes in the catalogue's order, sizes ascending; one series of what has no routes."""
     found: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes)):
-        found.setdefault(cell.route or method(cell), []).append(cell)
+        found.setdefault(label(cell), []).append(cell)
     return found
 
 
@@ -276,9 +281,10 @@ def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
     at_last = sorted((cell for cell in cells if cell.nbytes == last), key=lambda cell: cell.seconds)
     first, slow = at_last[0], at_last[-1]
     sizes = sorted({cell.nbytes for cell in cells})
-    text = f"{len(series)} routes at {len(sizes)} sizes from {show.size(sizes[0])} to {show.size(last)}. "
-    text += f"At {show.size(last)} {first.route} takes {show.time(first)}"
-    text += f", the least, and {slow.route} {show.time(slow)}, the most." if slow is not first else "."
+    what = "routes" if first.route else f"values of {first.row}" if first.row else "line"
+    text = f"{len(series)} {what} at {len(sizes)} sizes from {show.size(sizes[0])} to {show.size(last)}. "
+    text += f"At {show.size(last)} {label(first)} takes {show.time(first)}"
+    text += f", the least, and {label(slow)} {show.time(slow)}, the most." if slow is not first else "."
     if limit and last in limit.seconds:
         text += f" memcpy takes {show.seconds(limit.seconds[last])}."
     return text

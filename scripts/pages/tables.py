@@ -100,7 +100,8 @@ def pivot(
         return found if isinstance(found, list) else [found]
 
     marks = [Mark(cell.parameters, lines(entry(cell)), cell.order) for cell in cells]
-    return laid(title, cells[0].benchmark if cells else "", marks, column, missing, head)
+    benchmark, row = (cells[0].benchmark, cells[0].row) if cells else ("", "route")
+    return laid(title, benchmark, marks, column, missing, head, row)
 
 
 def laid(
@@ -109,8 +110,8 @@ def laid(
     marks: Sequence[Mark],
     column: str,
     missing: Missing,
-    head: Callable[[Any], str] = str,
-    row: str = "route",
+    head: Callable[[Any], str],
+    row: str,
 ) -> Table:
     """One parameter down, one across. A place without a figure says why in a note.
 
@@ -129,7 +130,7 @@ def laid(
     body = []
     for name, here in rows.items():
         like = next(iter(here.values())).parameters
-        line: list[Entry] = [code(name) if row == "route" else str(name)]
+        line: list[Entry] = [code(name) if name and row == "route" else str(name or "all")]
         for value in across:
             there = here.get(value)
             absent = None if there else missing.entry(benchmark, {**like, column: value})
