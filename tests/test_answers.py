@@ -186,3 +186,14 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
     assert [show.to_plain(line) for line in broken] == [
         "`torch.tensor(a)` shares memory for float32; its contract says copy."
     ]
+
+
+def test_what_happens_in_silence_is_said_and_what_raises_is_counted(tmp_path):
+    inputs = {"masked": "drops the mask, silently", "object": "TypeError", "sparse": "ValueError", "0-d": "works"}
+    promise = contract("torch.from_numpy(a)", "alias", inputs=inputs)
+    found = text(only(answers_to(tmp_path / "a", conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [promise]))))
+    told = "Awkward sources: drops the mask, silently (masked); 2 other kinds raise an exception (see Contracts)."
+    assert told in found and "TypeError" not in found
+    loud = contract("torch.from_numpy(a)", "alias", inputs={"object": "TypeError"})
+    found = text(only(answers_to(tmp_path / "b", conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [loud]))))
+    assert "Awkward" not in found

@@ -12,6 +12,7 @@ import pandas as pd
 
 ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
 FINE = ("works", "detaches")  # what it says of an input that it simply takes
+RAISES = "Error"  # how what it says ends of an input that it refuses: the exception's name
 UNSAFE = ("wrong", "abort")  # how what it says begins of an input that goes wrong without an exception
 GRAD = "requires grad"  # the awkward source that questions and measurements ask for
 
@@ -68,7 +69,7 @@ class Contract:
 
         def rank(does: str) -> int:
             silent = does.startswith(UNSAFE) or "silently" in does
-            return 0 if silent else 3 if does in FINE else 2 if does.endswith("Error") else 1
+            return 0 if silent else 3 if does in FINE else 2 if does.endswith(RAISES) else 1
 
         found: dict[str, list[str]] = {}
         for source, does in self.inputs.items():
@@ -76,9 +77,14 @@ class Contract:
         return {does: found[does] for does in sorted(found, key=rank)}
 
     @property
-    def awkward(self) -> dict[str, list[str]]:
-        """The outcomes for the sources that the route does not simply take."""
-        return {does: sources for does, sources in self.outcomes.items() if does not in FINE}
+    def quiet(self) -> dict[str, list[str]]:
+        """The outcomes for the sources that the route neither simply takes nor refuses by an exception."""
+        return {does: own for does, own in self.outcomes.items() if does not in FINE and not does.endswith(RAISES)}
+
+    @property
+    def refused(self) -> list[str]:
+        """The awkward sources that it refuses by an exception."""
+        return [source for does, own in self.outcomes.items() if does.endswith(RAISES) for source in own]
 
 
 NONE = Contract("", "", "")  # of a benchmark without routes, or a route that it does not know

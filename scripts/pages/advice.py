@@ -149,14 +149,17 @@ def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
 
 
 def _promises(segments: Sequence[Segment]) -> Iterator[str]:
-    """What the chosen routes need, their hazards, and the inputs they do not simply take."""
+    """What the chosen routes need, their hazards, and what they do with awkward sources without saying so."""
     contracts = {segment.route: segment.contract for segment in segments}
     for route, contract in contracts.items():
         if contract.needs:
             yield f"{code(route)} {needs_words(contract)}."
         for said in filter(None, (contract.hazard, contract.caution)):
             yield f"{code(route)}: {said}."
-        words = [f"{does} ({', '.join(sources)})" for does, sources in contract.awkward.items()]
+        words = [f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items()]
+        if words and contract.refused:
+            kinds = "other kind raises" if len(contract.refused) == 1 else "other kinds raise"
+            words.append(f"{len(contract.refused)} {kinds} an exception (see Contracts)")
         if words:
             which = f" of {code(route)}" if len(contracts) > 1 else ""
             yield f"Awkward sources{which}: {'; '.join(words)}."
