@@ -95,6 +95,17 @@ def of_runs(results: Results) -> list[str]:
     return found
 
 
+def outdated(results: Results) -> str:
+    """Whether benchmarks have changed since the figures were taken; "" where none has."""
+    timed = results.processes[["benchmark", "version"]].drop_duplicates()
+    now = [results.benchmarks[name].get("version") for name in timed["benchmark"]]
+    changed = sum(version != known for version, known in zip(timed["version"], now))
+    if not changed:
+        return ""
+    which = "All benchmarks" if changed == len(timed) else f"{changed} of {len(timed)} benchmarks"
+    return f"{which} have changed since these figures were taken: what they are now may give others."
+
+
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
     found: list[str] = transfer_advice.impossible(moved)
@@ -107,6 +118,9 @@ def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tu
     busy = busy_machine(results)
     if busy:
         found.append(busy)
+    dated = outdated(results)
+    if dated:
+        found.append(dated)
     if others:
         found.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
     if results.unknown:
