@@ -55,7 +55,8 @@ class File:
         self.path = path
         self.lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         self.tree = ast.parse("".join(self.lines))
-        self.nodes, self.imported, self.texts = {}, {}, {}
+        self.nodes, self.imported = {}, {}
+        self.texts, self.uses = {}, {}  # by statement, for those that many benchmarks have in common
         for node in self.tree.body:
             for name in _defined(node):
                 self.nodes.setdefault(name, []).append(node)
@@ -70,6 +71,12 @@ class File:
             first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
             self.texts[node] = bare(textwrap.dedent("".join(self.lines[first - 1 : node.end_lineno])))
         return self.texts[node]
+
+    def used(self, node):
+        """What a statement uses: ("array", "") is a name, ("_sources", "array") a name of a name."""
+        if node not in self.uses:
+            self.uses[node] = set(_used(node))
+        return self.uses[node]
 
     def classes(self, name):
         """The classes of that name, wherever they stand: a test makes its own inside a function."""
@@ -90,7 +97,6 @@ def _defined(node):
 
 
 def _used(node):
-    """Names that code uses, and names that it uses of a name: "array" and ("_sources", "array")."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id, ""
@@ -127,10 +133,10 @@ def version_of(func, *more, spoken=()):
             waiting.append(file.imported[name])
             continue
         code[path, name] = lines = []
-        for node in file.nodes.get(name) or file.classes(name):
+        for node in file.nodes.get(name) or (file.classes(name) if name == own.__name__ else ()):
             parts = [*node.bases, *_deciding(node, method, spoken)] if isinstance(node, ast.ClassDef) else [node]
             lines += map(file.text, parts)
-            for local, inner in itertools.chain.from_iterable(map(_used, parts)):
+            for local, inner in itertools.chain.from_iterable(map(file.used, parts)):
                 if local in file.imported:
                     there, defined = file.imported[local]
                     waiting.append((there, defined or inner))
