@@ -93,6 +93,10 @@ def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path)
         ({"asv_runner": "0.4.0"}, "asv_runner differs: 0.3.2, 0.4.0"),
         ({"launch": "spawn"}, "launch differs: forkserver, spawn"),
         ({"conditions": {"cpu": "Another", "cores_allowed": 2}}, "machine (cpu) differs: A CPU, Another"),
+        (
+            {"conditions": {"cpu": "A CPU", "cores_allowed": 2, "caches": {"L2": "512K"}}},
+            "machine (caches) differs: L2 1024K, L2 512K",
+        ),
     ],
 )
 def test_other_settings_are_not_comparable(tmp_path, changes, reason):

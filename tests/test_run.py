@@ -15,6 +15,7 @@ import pytest
 import run as verb
 from analysis.results import load
 from conftest import Checkout, environment
+from measuring import machine
 from measuring.machine import check_machine
 from measuring.record import SILENT
 from measuring.state import State, held
@@ -259,6 +260,21 @@ def test_results_of_another_machine_are_not_mixed_with(change, tmp_path):
     known.write_text(json.dumps({**mine, **change}), encoding="utf-8")
     with pytest.raises(cli.UserError, match="another machine .*--machine"):
         check_machine(known.parent)
+
+
+def test_another_host_of_the_same_name_is_another_machine(tmp_path, monkeypatch):
+    """A virtual machine that moved: its CPU is called the same, and figures differ by two thirds."""
+    mine = {"machine": "box", "cpu": verb.installed.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
+    known = tmp_path / "box"
+    known.mkdir()
+    (known / "machine.json").write_text(json.dumps(mine), encoding="utf-8")
+    (known / "x.jsonl").write_text(json.dumps({"conditions": {"caches": {"L2": "1024K"}}}) + "\n", encoding="utf-8")
+    (known / "y.jsonl").write_text("broken", encoding="utf-8")
+    monkeypatch.setattr(machine, "caches", lambda: {"L2": "1024K"})
+    check_machine(known)
+    monkeypatch.setattr(machine, "caches", lambda: {"L2": "512K"})
+    with pytest.raises(cli.UserError, match="another machine .*, L2 1024K\\).*--machine"):
+        check_machine(known)
 
 
 def test_a_quick_look_adds_to_a_whole_run(checkout):

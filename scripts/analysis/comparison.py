@@ -160,6 +160,7 @@ def describe(results: Results) -> dict[str, Any]:
         "launch": record.launch or None,
         "cpu": conditions.cpu or None,
         "cores": conditions.cores_allowed,
+        "caches": ", ".join(f"{level} {size}" for level, size in conditions.caches.items()),
         "system": conditions.system or None,
         "interleaved": record.interleaved or None,
     }
@@ -214,7 +215,12 @@ def controls_of(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Bools:
 
 
 def _machines_differ(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    for what in ("machine", "cpu", "cores"):
+    for what in (
+        "machine",
+        "cpu",
+        "cores",
+        "caches",
+    ):  # a virtual machine's CPU may be called "AMD EPYC" whatever it is
         one, other = base[what], new[what]
         if one and other and one != other:
             return f"{'machine' if what == 'machine' else f'machine ({what})'} differs: {one}, {other}"

@@ -28,11 +28,33 @@ def check_machine(directory: Path) -> None:
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    if there != (installed.cpu_model(), os.cpu_count()):
+    before = [found for found in map(_caches_in, sorted(directory.glob("*.jsonl"))) if found]
+    # a virtual machine may move to another host, whose CPU has the same name
+    mine = caches()
+    other = next((found for found in before if mine and found != mine), None)
+    if other or there != (installed.cpu_model(), os.cpu_count()):
+        sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
         raise UserError(
-            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores): "
+            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores{sizes}): "
             "give this one a name of its own by --machine"
         )
+
+
+def _caches_in(path: Path) -> dict[str, str]:
+    """The caches that the last record of a file of run records tells of; none where it cannot be read."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])["conditions"]["caches"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def caches() -> dict[str, str]:
+    """Level -> size of the caches for data, as the system says it; empty where it does not."""
+    found = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        if read(f"{index}/type") != "Instruction":
+            found[f"L{read(f'{index}/level')}"] = read(f"{index}/size")
+    return found
 
 
 def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> dict[str, Any]:
@@ -97,17 +119,12 @@ def read(path: str) -> str:
 
 def conditions() -> dict[str, Any]:
     """What of the machine bears on timing, as it is now."""
-    caches = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        kind, level = read(f"{index}/type"), read(f"{index}/level")
-        if kind != "Instruction":
-            caches[f"L{level}"] = read(f"{index}/size")
     cores = os.cpu_count() or 1
     return {
         "cpu": installed.cpu_model(),
         "cores": cores,
         "cores_allowed": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
-        "caches": caches,
+        "caches": caches(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
         "system": f"{platform.system()} {platform.release()}",
         "libc": " ".join(platform.libc_ver()),
