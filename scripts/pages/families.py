@@ -66,12 +66,13 @@ def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table
 
 def _about(cell: Cell) -> str:
     """What a benchmark's figures are, in a title."""
-    way, title, group = cell.declared.get("direction", ""), cell.declared.get("title", ""), cell.benchmark.split(".")[1]
-    return _titled(way, title, group) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
+    return _titled(cell.declared) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
 
 
-def _titled(way: str, title: str, group: str) -> str:
-    return ": ".join(filter(None, (way, title))) or group
+def _titled(declared: Mapping[str, Any]) -> str:
+    """Direction and title; the name of the class where it declares neither."""
+    words = ": ".join(filter(None, (declared.get("direction", ""), declared.get("title", ""))))
+    return words or str(declared["name"]).split(".")[-2:][0]
 
 
 def _timed(
@@ -125,8 +126,7 @@ def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missin
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
             mark = found.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(value, unit, parameters.get(declared.get("multiple_of", ""))))
-    about = _titled(own[0].get("direction", ""), own[0].get("title", ""), own[0]["name"].split(".")[1])
-    return _tables(own[0], about, list(found.values()), missing)
+    return _tables(own[0], _titled(own[0]), list(found.values()), missing)
 
 
 def _count(value: float, unit: str, of: float | None) -> str:
