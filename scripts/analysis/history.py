@@ -19,11 +19,10 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from . import statistics
-from .cells import SEMANTICS
 from .comparison import FASTER, SLOWER, Settings, controls_of, families, judge
 from .contracts import of_cell
 from .results import Results, load_files, parameters_of, read_runs
-from .semantics import dtype_of
+from .semantics import facts, measured
 from .statistics import MIN_PROCESSES, Estimate, Floats
 
 CHANGED = (SLOWER, FASTER)
@@ -132,15 +131,15 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Semantic:
-    """A route that means another thing from a release on: ``what`` (alias, dtype, grad) became ``new``."""
+    """A route that means another thing from a release on; what, old and new as semantics.measured has them."""
 
     at: Release
     before: Release
     direction: str
     route: str
     what: str
-    old: str
-    new: str
+    old: bool | str
+    new: bool | str
     dtypes: tuple[str, ...]
 
 
@@ -580,74 +579,54 @@ def _judged(series: Sequence[Series], settings: Settings) -> list[Series]:
 def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appearance]:
     """What has a figure from a release on and had none before, or the other way round; of what has a route."""
     about: dict[str, tuple[str, str, str]] = {}
-    measured: dict[str, set[str]] = {release.file: set() for release in releases}
+    there: dict[str, set[str]] = {release.file: set() for release in releases}
     absent: dict[tuple[str, str], str] = {}
     for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
-        rows = table[table["file"].isin(measured) & table["method"].str.startswith("timeit_") & table["route"].notna()]
+        rows = table[table["file"].isin(there) & table["method"].str.startswith("timeit_") & table["route"].notna()]
         for row in rows.to_dict("records"):
             contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
             about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
             if "status" in row:
-                absent[row["file"], row["cell"]] = _general(row["reason"] or row["status"], str(row["dtype"]))
+                absent[row["file"], row["cell"]] = row["reason"] or row["status"]
             else:
-                measured[row["file"]].add(row["cell"])
+                there[row["file"]].add(row["cell"])
     for before, at in zip(releases, releases[1:]):
         for gained, one, other in ((True, at, before), (False, before, at)):
-            there = {about[cell][:2] for cell in measured[other.file]}
+            known = {about[cell][:2] for cell in there[other.file]}
             found: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
-            for cell in sorted(measured[one.file] - measured[other.file], key=list(about).index):
+            for cell in sorted(there[one.file] - there[other.file], key=list(about).index):
                 reason = absent.get((other.file, cell))
                 if reason is not None:  # else it was not part of that run
                     direction, route, dtype = about[cell]
                     found.setdefault((direction, route, reason), []).append(dtype)
             alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
             for (direction, route, reason), dtypes in found.items():
-                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in there else ()
+                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in known else ()
                 alike.setdefault((direction, reason, some), []).append(route)
             for (direction, reason, some), routes in alike.items():
                 yield Appearance(at, before, gained, direction, tuple(routes), some, reason)
 
 
-def _general(reason: str, dtype: str) -> str:
-    """A reason without the dtype that it begins with, so that it can be said once of many."""
-    return reason.removeprefix(f"{dtype}: ")
-
-
 def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
     """Where alias, dtype or grad of a route differ from the release before."""
-    own = _of(results.values, (release.file for release in releases))
-    own = results.of_role(own, SEMANTICS)
+    own = _of(facts(results), (release.file for release in releases))
     seen = {(row["file"], row["cell"]): row for row in own.to_dict("records")}
     cells = own.drop_duplicates("cell").to_dict("records")
     for before, at in zip(releases, releases[1:]):
-        found: dict[tuple[str, str, str, str, str], list[str]] = {}
+        found: dict[tuple[str, str, str, bool | str, bool | str], list[str]] = {}
         for row in cells:
             old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
             if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
-                what, words = _meaning(row["method"], row["unit"])
-                key = (
-                    results.benchmarks[row["benchmark"]].get("direction", ""),
-                    row["route"],
-                    what,
-                    words(old["value"]),
-                    words(new["value"]),
-                )
+                benchmark = results.benchmarks[row["benchmark"]]
+                (what, was), (_, became) = measured(benchmark, old), measured(benchmark, new)
+                key = benchmark.get("direction", ""), row["route"], what, was, became
                 found.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
-        for (direction, route, what, before_it, after), dtypes in found.items():
-            yield Semantic(at, before, direction, route, what, before_it, after, tuple(filter(None, dtypes)))
+        for (direction, route, what, was, became), dtypes in found.items():
+            yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, dtypes)))
 
 
 def _looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
     """How many facts about what routes mean the releases have: the fewest and the most."""
-    own = results.of_role(results.values, SEMANTICS)
+    own = facts(results)
     counts = [int((own["file"] == release.file).sum()) for release in releases]
     return min(counts), max(counts)
-
-
-def _meaning(method: str, unit: str) -> tuple[str, Any]:
-    """What a track_* method of benchmarks/semantics.py is about, and its figures in words."""
-    if method == "track_alias":
-        return "memory", lambda value: "alias" if value else "copy"
-    if method == "track_dtype":
-        return "dtype of the result", lambda value: dtype_of(unit, value)
-    return "tensor that requires grad", lambda value: "taken" if value else "refused"

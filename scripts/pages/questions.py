@@ -62,6 +62,7 @@ TO_DEVICE, TO_DEVICE_EARLY = "t.to(device)", "t.to(device, non_blocking=True)"
 INTO_HOST, INTO_HOST_EARLY, FRESH_HOST = "h.copy_(t)", "h.copy_(t, non_blocking=True)", "t.cpu()"
 PIN_FIRST = "t.pin_memory().to(device, non_blocking=True)"
 PLAIN = "t.numpy()"  # what people write first, and what the errors are about
+CONSTRUCTED = "np.array(t)"  # what the warnings about copies are about
 
 Wanted = Callable[[Contract], bool]  # what a contract is to promise
 array, takes_grad = attrgetter("array"), attrgetter("takes_grad")
@@ -271,9 +272,9 @@ class Questions:
                 yield f"This run has numpy {numpy}: it tells nothing of NumPy 2."
             else:
                 yield f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}."
-        for (direction, route), contract in self.results.contracts.items():
-            if "NumPy 2" in contract.hazard:
-                yield f"{code(route)}: {contract.hazard}{self._seconds_of(direction, route)}."
+        hazard = self.results.contracts.get((TORCH_TO_NUMPY, CONSTRUCTED), NONE).hazard
+        if hazard:
+            yield f"{code(CONSTRUCTED)}: {hazard}{self._seconds_of(TORCH_TO_NUMPY, CONSTRUCTED)}."
 
     # Pieces
 

@@ -173,8 +173,6 @@ def trust(comparison: Comparison) -> list[str]:
         )
     else:
         lines.append("A/A not possible: no cell has four processes on the baseline's side")
-    if comparison.withheld:
-        lines.append(_withheld(comparison))
     if comparison.interleaved:
         lines.append("processes of both sides ran in turns (A B B A): effects are means of paired differences")
     else:
@@ -200,8 +198,9 @@ def trust(comparison: Comparison) -> list[str]:
     return lines + list(comparison.notes)
 
 
-def _withheld(comparison: Comparison) -> str:
-    return f"verdicts withheld: {comparison.withheld}"
+def withheld(comparison: Comparison) -> list[str]:
+    """That the method's own check contradicts what it promises, where it does."""
+    return [f"verdicts withheld: {comparison.withheld}"] if comparison.withheld else []
 
 
 def headline(comparison: Comparison) -> str:
@@ -267,8 +266,10 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
     console.print(Text(headline(comparison), style="bold"))
     console.print(Text(decided_line(comparison)))
     console.print(Text(counts_line(comparison)))
+    for line in withheld(comparison):
+        console.print(Text(line, style="bold yellow"))
     for line in trust(comparison):
-        console.print(Text(line, style="bold yellow" if line == _withheld(comparison) else "dim"))
+        console.print(Text(line, style="dim"))
 
 
 def text(comparison: Comparison, everything: bool) -> str:
@@ -279,7 +280,8 @@ def text(comparison: Comparison, everything: bool) -> str:
     lines = [title(comparison), ""]
     lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
     lines += [""] if listing else []
-    lines += [headline(comparison), decided_line(comparison), counts_line(comparison), *trust(comparison)]
+    lines += [headline(comparison), decided_line(comparison), counts_line(comparison)]
+    lines += [*withheld(comparison), *trust(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -313,7 +315,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     for verdict, count in comparison.counts.items():
         tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
     tail += [f"| all | {len(comparison.cells)} |", "", "<details><summary>How far to trust this</summary>", ""]
-    tail += [f"- {escape(line)}" for line in trust(comparison)]
+    tail += [f"- {escape(line)}" for line in (*withheld(comparison), *trust(comparison))]
     tail += ["", "Made with:", "", show.fenced(command), "</details>", ""]
     if listing:
         lines += ["| verdict | cell |", "| --- | --- |"]

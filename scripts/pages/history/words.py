@@ -1,13 +1,15 @@
 """A history in words and tables: what changed, at which release, by how much; what is new; what has another meaning."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from analysis.cells import CONVERSION
 from analysis.comparison import FASTER, SLOWER
-from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Series
+from analysis.contracts import ALIAS, COPY
+from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Semantic, Series
+from analysis.semantics import DTYPE, MEMORY, TAKEN
 
 from pages import show
 from pages.comparison.words import change, factor, number
@@ -182,6 +184,19 @@ def appeared(history: History) -> Table:
     )
 
 
+ABOUT = {MEMORY: "memory", DTYPE: "dtype of the result", TAKEN: "tensor that requires grad"}
+SEEN: Mapping[str, Mapping[bool | str, str]] = {
+    MEMORY: {True: ALIAS, False: COPY},
+    TAKEN: {True: "taken", False: "refused"},
+}
+
+
+def meant(changed: Semantic) -> tuple[str, str]:
+    """("memory", "alias → copy")"""
+    seen = SEEN.get(changed.what, {})
+    return ABOUT[changed.what], f"{seen.get(changed.old, changed.old)} → {seen.get(changed.new, changed.new)}"
+
+
 def meaning(history: History) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for one in history.semantics:
@@ -190,8 +205,7 @@ def meaning(history: History) -> Table:
             (
                 [one.at.name, one.at.date],
                 [code(one.route), one.direction],
-                one.what,
-                f"{one.old} → {one.new}",
+                *meant(one),
                 dtypes,
             )
         )
