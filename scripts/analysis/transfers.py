@@ -17,11 +17,8 @@ from .cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, Limit, bytes_decide, me
 from .results import Results
 
 # The roles of benchmarks that an accelerator takes part in, as their classes declare them
-TRANSFER, CASTING, TRANSPOSED = "transfer", "casting transfer", "transposed transfer"
-TO_DEVICE, FROM_DEVICE, SCALAR = "tree to device", "tree from device", "scalar"
+TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
 LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"
-OVERLAP, STEP, LOADER = "overlap", "training step", "loader"
-CONTEXT, PINNING = "context", "pinned memory"
 BOTH = "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
 COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"

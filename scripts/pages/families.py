@@ -5,6 +5,7 @@ from typing import Any
 
 from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.results import Results, parameters_of
+from analysis.transfers import SCALAR
 
 from . import show, tables
 from .advice import capital
@@ -12,19 +13,23 @@ from .figures import Figure, slug, times_figure
 from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
-OWN = ("", CONVERSION, GRAD, LISTS, CASTING)  # roles whose figures are shown here; others have places of their own
-ACROSS = {"nbytes": "size", "dtype": "the source's dtype"}
+# roles whose figures are shown here; others have places of their own
+OWN = ("", CONVERSION, GRAD, LISTS, CASTING, SCALAR)
+ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 
-def sections(results: Results, cells: Iterable[Cell], missing: Missing) -> list[Section]:
-    """A section a family, in the order of their places; what was timed comes before what was counted."""
+def sections(results: Results, cells: Iterable[Cell], missing: Missing, on_device: bool = False) -> list[Section]:
+    """A section a family, in the order of their places; what was timed comes before what was counted.
+
+    on_device: those that an accelerator takes part in, else the others
+    """
     found: dict[tuple[int, str], list[str]] = {}
     timed: dict[str, list[Cell]] = {}
     for cell in cells:
         timed.setdefault(cell.benchmark, []).append(cell)
     for name in dict.fromkeys([*timed, *results.values["benchmark"]]):
         declared = results.benchmarks[name]
-        if declared.get("role", "") in OWN:
+        if declared.get("role", "") in OWN and bool(declared.get("needs_device")) == on_device:
             title = declared.get("section") or capital(name.partition(".")[0])
             found.setdefault((declared.get("place", 99), title), []).append(name)
     return [
@@ -85,15 +90,16 @@ def _timed(
         others = {_place(cell): cell for cell in there if cell.dtype == usual_dtype(there)}
     else:
         others = {_place(cell, beside): cell for cell in cells if called and _has(cell, beside)}
+    pairs = [(cell, others.get(_place(cell) if role else _place(cell, beside))) for cell in cells]
+    stand_beside = [other for cell, other in pairs if other is not cell]
 
-    def mark(cell: Cell) -> Mark:
+    def mark(cell: Cell, other: Cell | None) -> Mark:
         lines = [show.time(cell)]
-        other = others.get(_place(cell) if role else _place(cell, beside))
-        if other is not None:
+        if other is not None and other is not cell:
             lines.append(f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}")
         return Mark(cell.parameters, lines, cell.order)
 
-    shown = [mark(cell) for cell in cells if role or not called or not _has(cell, beside)]
+    shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
     if declared.get("role") == CONVERSION and len({each.parameters["dtype"] for each in shown}) < 2:
         return []  # "Time against size" has them
     return _tables(declared, _about(cells[0]), shown, missing)
