@@ -60,13 +60,13 @@ class Semantics:
         for row in facts(results).to_dict("records"):
             benchmark = results.benchmarks[row["benchmark"]]
             key = benchmark.get("direction", ""), row["route"]
-            what, found = measured(benchmark, row)
+            what, value = measured(benchmark, row)
             if what == TAKEN:
-                self.grad[row["route"]] = bool(found)
+                self.grad[row["route"]] = bool(value)
             elif what == MEMORY:
-                self.alias.setdefault(key, {})[row["dtype"]] = bool(found)
+                self.alias.setdefault(key, {})[row["dtype"]] = bool(value)
             else:
-                self.dtype.setdefault(key, {})[row["dtype"]] = str(found)
+                self.dtype.setdefault(key, {})[row["dtype"]] = str(value)
 
     def memory(self, contract: Contract) -> dict[str, str]:
         """alias, copy or into as measured, by dtype."""
@@ -84,18 +84,18 @@ class Semantics:
 
     def broken(self, contracts: Iterable[Contract]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
-        found: list[Broken] = []
+        contradicted: list[Broken] = []
         for contract in contracts:
             key = contract.direction, contract.expression
             for dtype, shares in self.alias.get(key, {}).items():
                 promised = contract.memory_for(dtype)
                 if shares != (promised == ALIAS):
-                    found.append(Broken(key[1], MEMORY, dtype, shares, promised))
+                    contradicted.append(Broken(key[1], MEMORY, dtype, shares, promised))
             for dtype, result in self.dtype.get(key, {}).items():
                 promised = contract.casts_to or dtype
                 if promised not in ("python", result):
-                    found.append(Broken(key[1], DTYPE, dtype, result, promised))
+                    contradicted.append(Broken(key[1], DTYPE, dtype, result, promised))
             taken, promise = self.taken(contract), contract.inputs.get(GRAD)
             if taken is not None and promise and taken != contract.takes_grad:
-                found.append(Broken(key[1], TAKEN, "", taken, promise))
-        return found
+                contradicted.append(Broken(key[1], TAKEN, "", taken, promise))
+        return contradicted

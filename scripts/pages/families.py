@@ -23,7 +23,7 @@ def sections(results: Results, cells: Iterable[Cell], missing: Missing, on_devic
 
     on_device: those that an accelerator takes part in, else the others
     """
-    found: dict[tuple[int, str], list[str]] = {}
+    named: dict[tuple[int, str], list[str]] = {}
     timed: dict[str, list[Cell]] = {}
     for cell in cells:
         timed.setdefault(cell.benchmark, []).append(cell)
@@ -31,10 +31,10 @@ def sections(results: Results, cells: Iterable[Cell], missing: Missing, on_devic
         declared = results.benchmarks[name]
         if declared.get("role", "") in OWN and bool(declared.get("needs_device")) == on_device:
             title = declared.get("section") or capital(name.partition(".")[0])
-            found.setdefault((declared.get("place", 99), title), []).append(name)
+            named.setdefault((declared.get("place", 99), title), []).append(name)
     return [
-        _section(title, [results.benchmarks[name] for name in found[place, title]], results, timed, missing)
-        for place, title in sorted(found, key=lambda key: key[0])
+        _section(title, [results.benchmarks[name] for name in named[place, title]], results, timed, missing)
+        for place, title in sorted(named, key=lambda key: key[0])
     ]
 
 
@@ -61,12 +61,12 @@ def _section(
 
 def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:
     """Time against size, a panel for every combination of the other parameters; nothing where there is one size."""
-    made = []
+    panels = []
     for values, own in alike(cells).items():
         name = ", ".join((_about(own[0]), *values))
         for figure in times_figure(slug("time", own[0].family, name), f"Time against size: {name}", name, own):
-            made.append((figure, curves(figure.cells, missing)))
-    return made
+            panels.append((figure, curves(figure.cells, missing)))
+    return panels
 
 
 def _about(cell: Cell) -> str:
@@ -123,16 +123,16 @@ def _as_long(cell: Cell, other: Cell) -> str:
 
 def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missing) -> list[Table]:
     """What was counted, a line a benchmark of the class."""
-    found: dict[tuple[Any, ...], Mark] = {}
+    marks: dict[tuple[Any, ...], Mark] = {}
     for declared in own:
         rows = results.values[results.values["benchmark"] == declared["name"]]
         routes = dict(zip(declared["param_names"], declared["params"])).get("route", [])
         for value, unit, parameters in zip(rows["value"], rows["unit"], parameters_of(rows, results)):
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
-            mark = found.setdefault(tuple(parameters.values()), mark)
+            mark = marks.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(value, unit, parameters.get(declared.get("multiple_of", ""))))
     about = _titled(own[0].get("direction", ""), own[0].get("title", ""), own[0]["name"].split(".")[1])
-    return _tables(own[0], about, list(found.values()), missing)
+    return _tables(own[0], about, list(marks.values()), missing)
 
 
 def _count(value: float, unit: str, of: float | None) -> str:

@@ -173,12 +173,12 @@ class Questions:
                 yield f"Tensor {where}: {show.codes([first.route, last.route])}: {times}, {words}."
 
     def answer_6(self) -> Iterator[str]:
-        own = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
+        cells = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
         refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), NONE).refuses.get("bfloat16")
-        if own and refusing:
+        if cells and refusing:
             yield f"{code(PLAIN)} of bfloat16: {refusing}."
-        nbytes = usual_size(own)
-        for cell in sorted((cell for cell in own if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
+        nbytes = usual_size(cells)
+        for cell in sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
             hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
             gives = f", gives {cell.contract.casts_to}" if cell.contract.casts_to else ""
             yield f"{_timed(cell)}{gives}{hazard}."
@@ -259,8 +259,8 @@ class Questions:
             yield f"The first {show.size(cell.nbytes)} of pinned memory take {took}."
 
     def answer_12(self) -> Iterator[str]:
-        at, made = self.results.last.settings, self.results.last.toolchain
-        torch, numpy = at.torch or made.torch, at.numpy or made.numpy
+        at, toolchain = self.results.last.settings, self.results.last.toolchain
+        torch, numpy = at.torch or toolchain.torch, at.numpy or toolchain.numpy
         roles = (CONVERSION, REQUIRES_GRAD)
         timed = [cell for cell in self.cells if cell.role in roles]
         if timed and torch and numpy:

@@ -199,13 +199,13 @@ def meant(changed: Semantic) -> tuple[str, str]:
 
 def meaning(history: History) -> Table:
     rows: list[tuple[Entry, ...]] = []
-    for one in history.semantics:
-        dtypes = show.join(one.dtypes) if one.dtypes else "float32"
+    for changed in history.semantics:
+        dtypes = show.join(changed.dtypes) if changed.dtypes else "float32"
         rows.append(
             (
-                [one.at.name, one.at.date],
-                [code(one.route), one.direction],
-                *meant(one),
+                [changed.at.name, changed.at.date],
+                [code(changed.route), changed.direction],
+                *meant(changed),
                 dtypes,
             )
         )
@@ -299,9 +299,9 @@ def overall(history: History) -> str:
     """What the newest release takes of what the oldest took, in the cells that both measured."""
     first, last = history.releases[0], history.releases[-1]
     ratios = [
-        float(one.values[-1] - one.values[0])
-        for one in history.series
-        if one.releases[0] is first and one.releases[-1] is last
+        float(cell.values[-1] - cell.values[0])
+        for cell in history.series
+        if cell.releases[0] is first and cell.releases[-1] is last
     ]
     if not ratios:
         return f"No cell was measured at both {first.name} and {last.version}."

@@ -125,13 +125,13 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
     for cell in found.cells:
         if cell.role == transfers.TRANSFER and cell.dtype and method(cell) == COMPLETION:
             groups.setdefault((cell.benchmark, cell.host), []).append(cell)
-    for (_, host), own in groups.items():
-        nbytes = usual_size(own, "dtype", IN_CACHE)
-        here = [cell for cell in own if cell.nbytes == nbytes]
+    for (_, host), cells in groups.items():
+        nbytes = usual_size(cells, "dtype", IN_CACHE)
+        here = [cell for cell in cells if cell.nbytes == nbytes]
         several = {c.route for c in here if len({d.dtype for d in here if d.route == c.route}) > 1}
         shown = [cell for cell in here if cell.route in several]
         if shown:
-            title = f"{own[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype"
+            title = f"{cells[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype"
             tables.append(pivot(title, shown, "dtype", missing))
     return tables
 
@@ -178,11 +178,11 @@ def firsts(found: Transfers) -> list[Table]:
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
     tables.append(Table("The first tensor on the device", ("what", "once a process"), tuple(rows)))
-    own = found.role(transfers.PINNING)
-    sizes = sorted({cell.nbytes for cell in own})
-    here = {(method(cell), cell.nbytes): cell for cell in own}
+    pinned = found.role(transfers.PINNING)
+    sizes = sorted({cell.nbytes for cell in pinned})
+    here = {(method(cell), cell.nbytes): cell for cell in pinned}
     rows = []
-    for what in dict.fromkeys(method(cell) for cell in own):
+    for what in dict.fromkeys(method(cell) for cell in pinned):
         cells = [here.get((what, n)) for n in sizes]
         rows.append((ONCE.get(what, what), *(_once(cell) if cell else "n/a" for cell in cells)))
     title = "Pinned memory for the first time in a process, the context there already"
@@ -260,9 +260,9 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
     rows: list[tuple[Entry, ...]] = []
     bent: list[str] = []
     for (direction, host, route), seconds in series.items():
-        made = fit(seconds)
-        if made is not None and made.good:
-            rows.append(([code(route), f"{direction}, {host}" if host else direction], *_fitted(made)))
+        model = fit(seconds)
+        if model is not None and model.good:
+            rows.append(([code(route), f"{direction}, {host}" if host else direction], *_fitted(model)))
         elif len(seconds) >= LEAST:
             bent.append(route)
     columns = ("route", "latency α", "bandwidth", "n½", "largest deviation")
@@ -275,6 +275,6 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
     return [table] if table else [], lines
 
 
-def _fitted(made: Fit) -> tuple[str, ...]:
-    worst = show.percent(made.deviation)
-    return show.seconds(made.latency), show.bandwidth(made.bandwidth), show.size(round(made.half)), worst
+def _fitted(model: Fit) -> tuple[str, ...]:
+    worst = show.percent(model.deviation)
+    return show.seconds(model.latency), show.bandwidth(model.bandwidth), show.size(round(model.half)), worst
