@@ -1,6 +1,7 @@
 """One entry of the catalogue reaches all that is made of it; importing the package that holds it does nothing."""
 
 import ast
+import builtins
 import json
 import re
 import subprocess
@@ -132,6 +133,15 @@ def test_reports_read_the_promise_as_the_catalogue_means_it(route):
             assert promise.memory_for(dtype, layout) == route.memory_for(dtype, layout), (dtype, layout)
         if route.casts_to != "python":
             assert promise.keeps_dtype(dtype) == (route.result_dtype(dtype) == dtype), dtype
+
+
+@EVERY
+def test_reports_know_every_kind_of_outcome(route):
+    """Reports decide by kinds and never by words: what is no exception has a kind that they know."""
+    promise = read(route.contract())
+    for does in route.inputs.values():
+        error = isinstance(getattr(builtins, does, None), type)
+        assert promise.kinds[does] in contracts.KINDS and (promise.kind(does) == contracts.RAISES) == error, does
 
 
 def test_a_contract_made_before_copies_were_told_has_none():
