@@ -13,7 +13,6 @@ import numpy as np
 from analysis.statistics import MAD_TO_SD, Bools, Floats, estimate, means, student_quantile
 from numpy.typing import NDArray
 from records import calm
-from scipy.stats import quantile_test
 
 from .timing import AGAIN, SUITE, TORCH, Cell
 
@@ -87,6 +86,8 @@ def deviations(own: Floats, torch: Floats, again: Floats, sizes: NDArray[np.str_
 
 def middle(effects: Floats) -> tuple[float, float]:
     """The interval that the median of all such cells lies in, log units; unbounded for few."""
+    from scipy.stats import quantile_test  # scipy.stats takes half a second to import
+
     known = effects[np.isfinite(effects)]
     if len(known) < FEW:
         return -math.inf, math.inf
