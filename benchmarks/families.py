@@ -23,6 +23,7 @@ DECLARED = {
     "across": "nbytes",  # the parameter whose values are a table's columns
     "drawn": True,  # a panel of time against nbytes for every combination of the other parameters
     "beside": {},  # what a figure is compared with: parameter or "role" -> its value there, "called" -> a name for it
+    "stands_for": [],  # what a count stands for, where it is a place among these names
     "multiple_of": "",  # the parameter that a count is shown as a multiple of
 }
 SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure

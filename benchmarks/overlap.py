@@ -10,6 +10,13 @@ from . import sources as _sources
 from . import timing as _timing
 
 needs_device = True
+section = "A training step, a DataLoader"
+place = 21
+drawn = False
+about = (
+    "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1), and the DataLoader has no workers "
+    "(num_workers=0)."
+)
 
 MATRIX = 4096  # rows and columns of the product that transfers hide behind
 
@@ -94,7 +101,8 @@ class TrainingStep:
     prefetch             the next batch is copied on a side stream while the step runs
     """
 
-    role = "training step"
+    title = "From NumPy batch to NumPy loss"
+    beside = {"form": "naive", "called": "naive"}
     param_names = ("form", "nbytes")
     params = (["naive", "pinned", "pinned non_blocking", "prefetch"], [2**20, 16 * 2**20])
     single_threaded = False
@@ -166,7 +174,8 @@ class TrainingStep:
 class DataLoader:
     """Batches from a DataLoader to the device, by the batch, without pin_memory (pageable) and with it (pinned)."""
 
-    role = "loader"
+    title = "From a DataLoader to the device"
+    beside = {"memory": "pageable", "called": "pageable"}
     param_names = ("memory",)
     params = ([_routes.PAGEABLE, _routes.PINNED],)
     single_threaded = False

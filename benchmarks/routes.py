@@ -57,6 +57,7 @@ Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
 # What a route does with an awkward source, beside the name of an exception. What loses something that its user may miss
 # says what; what reads one thing for another is plain wrong.
 WORKS = "works"
+DETACHES = "detaches"
 WARNS = "works, warns once a process"
 WARNS_EACH_TIME = "works, warns each time"
 UNMASKED = "drops the mask, silently"
@@ -65,6 +66,13 @@ COUNTS = "counts of its unit, rounded, silently"
 UNCONVERTED = "gives it back as it is, silently"
 WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
+# What kind of thing that is, for those who decide by it; an exception's name is of the kind "raises"
+KINDS = {
+    **{WORKS: "works", DETACHES: "detaches"},
+    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns"},
+    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent"},
+    **{WRONG: "wrong", ABORTS: "aborts"},
+}
 
 
 def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -92,7 +100,6 @@ DLPACK = {
 }
 # torch→numpy: what Tensor.numpy does
 RAISES = "RuntimeError"
-DETACHES = "detaches"
 NUMPY = _each(
     {
         WORKS: ["complex", "empty", "expanded", "strided"],
@@ -167,8 +174,8 @@ class Route:
         return self.memory if shares or self.memory == INTO else COPY
 
     def contract(self) -> dict[str, Any]:
-        """The promises as plain data, for asv's benchmarks.json."""
-        return asdict(self)
+        """The promises as plain data, for asv's benchmarks.json; kinds: of each thing that happens to an input."""
+        return {**asdict(self), "kinds": {does: KINDS.get(does, "raises") for does in self.inputs.values()}}
 
 
 def _to_torch(expression: str, memory: str, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:

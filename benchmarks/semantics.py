@@ -80,6 +80,7 @@ class _Semantics:
         return DTYPES.index(dtype_name(self.result))
 
     track_dtype.unit = "place in " + " ".join(DTYPES)
+    track_dtype.stands_for = DTYPES
 
 
 class NumpyToTorch(_Semantics):

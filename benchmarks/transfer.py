@@ -13,6 +13,9 @@ from . import routes as _routes
 from . import timing as _timing
 
 needs_device = True
+section = "Transfers: casting, layout, containers, scalars"
+place = 20
+across = "memory"
 noise = "transfer"  # the device's, whatever its routes do with memory
 
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
@@ -120,7 +123,7 @@ def _to_device(family, sizes):
 class Casting(_ToDevice):
     """float64 on the host, float32 on the device; nbytes is that of the source."""
 
-    role = "casting transfer"
+    title = "float64 on the host to float32 on the device"
     dtype = "float64"
     params = _to_device(_routes.TRANSFER_CASTING, _moving.SIZES[3:6])
 
@@ -128,21 +131,21 @@ class Casting(_ToDevice):
 class Transposed(_ToDevice):
     """A transposed host tensor."""
 
-    role = "transposed transfer"
+    title = "a transposed tensor"
     params = _to_device(_routes.TRANSFER_LAYOUT, _moving.SIZES[3:6])
 
 
 class TreeToDevice(_ToDevice):
     """A nested container of four float32 host tensors, nbytes together."""
 
-    role = "tree to device"
+    title = "a nested container"
     params = _to_device(_routes.DEVICE_TREES, _moving.SIZES[1:6])
 
 
 class TreeToNumpy(_Float):
     """A nested container of four float32 device tensors, nbytes together."""
 
-    role = "tree from device"
+    title = "a nested container to NumPy"
     direction = _routes.DEVICE_TO_HOST
     params = (_family(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:6])
 
@@ -151,5 +154,6 @@ class Scalar(_Float):
     """One float32, such as a loss, to a Python or NumPy number."""
 
     role = "scalar"
+    title = "a scalar"
     direction = _routes.DEVICE_TO_HOST
     params = (_family(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])

@@ -284,7 +284,8 @@ def rich(root):
             "semantics.NumpyToTorch.track_dtype",
             routes | {"dtype": ["float32"]},
             {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 1},
-            unit="place in bool float32",
+            unit="a place",
+            declared={"stands_for": ["bool", "float32"]},
         ),
         Bench("novel.Family.timeit_anything", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
     ]

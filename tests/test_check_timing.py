@@ -11,6 +11,8 @@ import check_timing
 import machines
 import numpy as np
 import pytest
+from checking import bias
+from checking import timing as checking
 from cli import UserError
 from conftest import ROOT, environment
 from machines import Machine
@@ -83,20 +85,20 @@ def check(monkeypatch, tmp_path):
     def run(simulation, processes=4):
         machine, toy = simulation.machine, Toy()
         made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
-        cells = [check_timing.Cell(made, (r, "float32", nbytes)) for r in toy.params[0] for nbytes in SIZES]
+        cells = [checking.Cell(made, (r, "float32", nbytes)) for r in toy.params[0] for nbytes in SIZES]
         monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
         monkeypatch.setattr(pulses, "pulse", machine.pulse)
         monkeypatch.setattr(
             pulses, "MovePulse", lambda kind: lambda: machine.work(5e-4 if kind == pulses.MEMORY else 4e-5)
         )
-        for module in (pulses, statement, timing, check_timing):
+        for module in (pulses, statement, timing, checking):
             monkeypatch.setattr(module, "time", machine)
-        for module in (statement, check_timing):
+        for module in (statement, checking):
             monkeypatch.setattr(module, "timeit", SimpleNamespace(Timer=simulation.suite_timer))
-        monkeypatch.setattr(check_timing, "torch_timer", simulation.torch_timer)
-        monkeypatch.setattr(check_timing, "by_stock_asv", lambda benchmark, cell: 2 * seconds(int(cell[0]), cell[2]))
-        monkeypatch.setattr(check_timing, "in_child", simulation.in_child)
-        monkeypatch.setattr(check_timing, "find_cells", lambda only, sizes: cells)
+        monkeypatch.setattr(checking, "torch_timer", simulation.torch_timer)
+        monkeypatch.setattr(checking, "by_stock_asv", lambda benchmark, cell: 2 * seconds(int(cell[0]), cell[2]))
+        monkeypatch.setattr(checking, "in_child", simulation.in_child)
+        monkeypatch.setattr(checking, "find_cells", lambda only, sizes: cells)
         monkeypatch.setattr(check_timing.os, "environ", {**check_timing.os.environ})
         path = tmp_path / "check.json"
         code = check_timing.main(["--json", str(path), "--processes", str(processes)])
@@ -125,7 +127,7 @@ MACHINES = {
 def test_honest(check, name):
     found = check(Simulation(MACHINES[name]()))
     assert found.code == 0, (found.bias, found.noise)
-    assert not verdicts(found, check_timing.BIAS)
+    assert not verdicts(found, bias.BIAS)
     for row in found.rows:
         if not row["verdict"]:
             assert row["suite/torch"] == pytest.approx(1, abs=0.02)
@@ -139,8 +141,8 @@ def test_honest(check, name):
 def test_timer_that_reads_a_tenth_too_much(check, name):
     found = check(Simulation(MACHINES[name](), scale=1.1))
     assert found.code == 1
-    assert len(verdicts(found, check_timing.BIAS)) > 0.8 * len(found.rows)
-    clear = [row for row in found.rows if row["verdict"] != check_timing.NOISY]
+    assert len(verdicts(found, bias.BIAS)) > 0.8 * len(found.rows)
+    clear = [row for row in found.rows if row["verdict"] != bias.NOISY]
     assert all(row[ratio] == pytest.approx(1.1, abs=0.02) for row in clear for ratio in ("suite/torch", "block/torch"))
 
 
@@ -148,7 +150,7 @@ def test_timer_that_reads_three_percent_too_much(check):
     """No cell is beyond 5 %, and the median cell is beyond 2 %."""
     found = check(Simulation(Machine(machines.calm), scale=1.03))
     assert found.code == 1
-    assert not verdicts(found, check_timing.BIAS)
+    assert not verdicts(found, bias.BIAS)
     assert "the median suite/torch is 1.03" in found.bias[0]
 
 
@@ -157,7 +159,7 @@ def test_setup_that_is_timed(check):
     found = check(Simulation(Machine(machines.calm), setup=2e-7))
     assert found.code == 1
     quick = {(row["route"], row["nbytes"]) for row in found.rows if seconds(int(row["route"]), row["nbytes"]) < 3e-6}
-    assert verdicts(found, check_timing.BIAS) == quick
+    assert verdicts(found, bias.BIAS) == quick
 
 
 def test_warm_up_left_out(check, monkeypatch):
@@ -171,7 +173,7 @@ def test_warm_up_left_out(check, monkeypatch):
     found = check(Simulation(Machine(machines.calm)))
     bulk = {(str(route), 16 * MIB) for route in range(ROUTES // 2, ROUTES)}
     assert found.code == 1
-    assert verdicts(found, check_timing.BIAS) == bulk
+    assert verdicts(found, bias.BIAS) == bulk
     for row in found.rows:
         assert row["block/torch"] == pytest.approx(1, abs=0.02)
         if (row["route"], row["nbytes"]) in bulk:
@@ -199,7 +201,7 @@ def test_noise_is_not_called_bias(check, capsys, name):
     slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
     found = check(Simulation(Machine(slow), unseen=unseen))
     assert found.code == 2, found.bias
-    assert not verdicts(found, check_timing.BIAS)
+    assert not verdicts(found, bias.BIAS)
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("too noisy to tell: ")
     assert f"The machine ran at full speed {found.share:.0%} of the time: try again" in said
@@ -220,33 +222,33 @@ def noise(rng, sd, cells=185, processes=4):
 @pytest.mark.parametrize("sd", [0.005, 0.03, 0.1])
 def test_false_alarms_are_rare(sd):
     """In a run of 185 cells noise has one called biased in 5 % of runs at most, however strong it is."""
-    sizes = np.repeat([str(size) for size in check_timing.SIZES], 37)
+    sizes = np.repeat([str(size) for size in checking.SIZES], 37)
     alarms = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
         own, torch, again = (noise(rng, sd) for _ in range(3))
-        alarms += check_timing.deviations(own, torch, again, sizes, len(sizes)).biased.any()
+        alarms += bias.deviations(own, torch, again, sizes, len(sizes)).biased.any()
     assert alarms <= 9  # as many as a rate of 5 % has by chance
 
 
 def test_one_biased_cell_is_found_where_it_is_calm():
-    sizes = np.repeat([str(size) for size in check_timing.SIZES], 37)
+    sizes = np.repeat([str(size) for size in checking.SIZES], 37)
     rng = np.random.default_rng(0)
     own, torch, again = (noise(rng, 0.005) for _ in range(3))
     own[17] += math.log(1.1)
-    found = check_timing.deviations(own, torch, again, sizes, len(sizes))
+    found = bias.deviations(own, torch, again, sizes, len(sizes))
     assert np.flatnonzero(found.biased).tolist() == [17]
     assert found.noisy.mean() < 0.05
 
 
 def test_torch_that_deviates_from_itself_is_noise():
     """Of a cell whose second torch reads a tenth more than its first, a tenth says nothing of the suite."""
-    sizes = np.repeat([str(size) for size in check_timing.SIZES], 37)
+    sizes = np.repeat([str(size) for size in checking.SIZES], 37)
     rng = np.random.default_rng(0)
     own, torch, again = (noise(rng, 0.005) for _ in range(3))
     own[17] += math.log(1.1)
     again[17] += math.log(1.1)
-    found = check_timing.deviations(own, torch, again, sizes, len(sizes))
+    found = bias.deviations(own, torch, again, sizes, len(sizes))
     assert not found.biased.any()
     assert found.noisy[17]
 
@@ -258,10 +260,10 @@ def test_a_block_keeps_its_pulses():
         "seconds": [1.0, 2.0, 3.0, 4.0],
         "pulses": {"processor": [10, 11, 12, 13, 14, 15]},  # it waited between the second and the third
     }
-    own = check_timing.part(line, "suite")
+    own = bias.part(line, "suite")
     assert (own["seconds"], own["pulses"]["processor"], own["disturbed"]) == ([1.0, 4.0], [10, 11, 14, 15], [])
     assert [own["pulses"]["processor"][place] for place in calm.places(own)] == [10, 14]
-    again = check_timing.part(line, "torch again")
+    again = bias.part(line, "torch again")
     assert (again["seconds"], again["pulses"]["processor"], again["disturbed"]) == ([3.0], [13, 14], [0])
 
 
@@ -292,7 +294,7 @@ def command(tmp_path, *arguments):
     ],
 )
 def test_errors_are_one_line_before_anything_is_measured(monkeypatch, arguments, says):
-    monkeypatch.setattr(check_timing, "measure_all", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(checking, "measure_all", lambda *_: pytest.fail("it measured"))
     monkeypatch.setattr(check_timing.os, "environ", {**check_timing.os.environ})
     with pytest.raises(UserError) as error:
         check_timing.main(arguments)
@@ -302,17 +304,17 @@ def test_errors_are_one_line_before_anything_is_measured(monkeypatch, arguments,
 
 def test_slow_cells_have_fewer_processes(monkeypatch):
     """A call that takes a second takes minutes in four processes."""
-    cells = [check_timing.Cell(None, (route, "float32", 8)) for route in ("quick", "slow", "skipped")]
+    cells = [checking.Cell(None, (route, "float32", 8)) for route in ("quick", "slow", "skipped")]
     taken = {"quick": 1e-6, "slow": 1.0}
 
     def child(work):
         route = work.args[1][0]
-        if work.func is check_timing.by_stock_asv:
+        if work.func is checking.by_stock_asv:
             return 1.0
         return None if route == "skipped" else [{"seconds": [taken[route]]}, {}]
 
-    monkeypatch.setattr(check_timing, "in_child", child)
-    check_timing.measure_all(cells, 4)
+    monkeypatch.setattr(checking, "in_child", child)
+    checking.measure_all(cells, 4)
     assert [len(cell.processes) for cell in cells] == [4, 2, 0]
     assert [cell.skipped for cell in cells] == [False, False, True]
     assert [cell.stock for cell in cells[:2]] == [1.0, 1.0] and math.isnan(cells[2].stock)

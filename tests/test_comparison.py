@@ -51,7 +51,7 @@ def test_nothing_is_decided_of_what_was_never_calm(tmp_path):
         found = compared(base, new)
         assert found.counts[SLOWER] == found.counts[FASTER] == 0
         row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
-        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, f"the machine was never calm in {who}")
+        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, comparison.Reason(comparison.NEVER_CALM, who))
         assert not row["close"], "fresh processes are for what is close"
         assert f"the machine was never calm in {who}" in words.markdown(found, True, "command")
     # the same figures from a machine that was calm are a finding
@@ -101,7 +101,7 @@ def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path)
 )
 def test_other_settings_are_not_comparable(tmp_path, changes, reason):
     found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=changes))
-    assert set(found.cells["reason"]) == {reason}
+    assert set(found.cells["reason"].map(words.why)) == {reason}
     assert found.counts[comparison.NOT_COMPARABLE] == len(found.cells)
     assert found.exit_code == 2
 
@@ -111,7 +111,7 @@ def test_another_machine_only_if_asked_for(tmp_path):
     assert compared(base, new).exit_code == 2
     found = compared(base, new, across_machines=True)
     assert found.exit_code == 0
-    assert "machine differs: box, other; compared because you asked for it" in found.notes
+    assert "machine differs: box, other; compared because you asked for it" in words.trust(found)
 
 
 def edit(directory, change):
@@ -132,10 +132,10 @@ def test_another_version_or_regime_is_not_comparable(pair):
         (directory / "benchmarks.json").write_text(json.dumps(described))
 
     edit(pair[1], fewer_samples)
-    assert set(compared(*pair).cells["reason"]) == {"samples a process differ: 4, 2"}
+    assert set(compared(*pair).cells["reason"].map(words.why)) == {"samples a process differ: 4, 2"}
     edit(pair[1], version)
     found = compared(*pair)
-    assert set(found.cells["reason"]) == {"the benchmark itself changed: measure both sides with the same suite"}
+    assert set(found.cells["reason"]) == {comparison.Reason(comparison.SUITE)}
     assert set(found.cells["verdict"]) == {comparison.NOT_COMPARABLE}
 
 
@@ -176,7 +176,7 @@ def test_splits_take_one_of_every_two_neighbours():
 
 def test_results_without_a_record_are_compared_with_a_note(tmp_path):
     found = compared(write(tmp_path / "a", cells(0), records=[]), write(tmp_path / "b", cells(1), records=[]))
-    assert found.exit_code == 0 and "no run record" in found.notes[0]
+    assert found.exit_code == 0 and "no run record" in words.trust(found)[-1]
 
 
 STATES = st.sampled_from(["measured", "failed", "skipped", "absent", "slow", "two processes"])

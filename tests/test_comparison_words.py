@@ -5,7 +5,7 @@ import io
 import json
 import sys
 
-from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
+from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason
 from pages.comparison import figure as comparison_figure
 from pages.comparison import words
 from sides import compared
@@ -13,7 +13,7 @@ from sides import compared
 
 def row(found, **changes):
     plain = found.cells.to_dict("records")[0]
-    plain |= {"base_processes": 8, "new_processes": 8, "fresh": False, "reason": ""}
+    plain |= {"base_processes": 8, "new_processes": 8, "fresh": False, "reason": Reason()}
     return plain | changes
 
 

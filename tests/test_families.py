@@ -115,6 +115,21 @@ def test_a_cell_that_is_beside_stands_beside(tmp_path):
     assert section.tables[0].rows == (("\x0ef(a)\x0f", ["1.00 µs", "alone 2.00 µs: 2.00× as fast"]),)
 
 
+def test_a_cell_with_nothing_to_stand_beside_has_its_own_place(tmp_path):
+    params, cells = {"form": ["plain", "pinned"]}, {("plain",): around(2e-6)}
+    (section,) = family(tmp_path, params, cells, beside={"form": "plain", "called": "plain"})
+    assert section.tables[0].columns == ("", "plain") and section.tables[0].rows == (("all", "2.00 µs"),)
+
+
+def test_families_of_an_accelerator_have_a_place_of_their_own(tmp_path):
+    bench = Bench(
+        "novel.Family.timeit_anything", {"nbytes": [8]}, {(8,): around(1e-6)}, declared={"needs_device": True}
+    )
+    results = load(resultfiles.write(tmp_path, [bench]))
+    found = [families.sections(results, cells_of(results), tables.Missing(results), place) for place in (False, True)]
+    assert [[section.title for section in own] for own in found] == [[], ["Novel"]]
+
+
 def test_two_cells_in_one_place_are_an_error():
     """One of them would be lost in silence."""
     marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
@@ -136,9 +151,8 @@ def test_roles_are_known_on_both_sides():
     declared = {made["role"] for made in described.values() if isinstance(made, dict)} - {""}
     ours = {cells.CONVERSION, cells.GRAD, cells.LISTS, cells.CASTING, cells.MEMCPY, cells.HARNESS, cells.SEMANTICS}
     theirs = {
-        *(transfers.TRANSFER, transfers.CASTING, transfers.TRANSPOSED, transfers.TO_DEVICE, transfers.FROM_DEVICE),
-        *(transfers.SCALAR, transfers.LINK, transfers.SYNCHRONIZE, transfers.HARDWARE, transfers.OVERLAP),
-        *(transfers.STEP, transfers.LOADER, transfers.CONTEXT, transfers.PINNING),
+        *(transfers.TRANSFER, transfers.SCALAR, transfers.OVERLAP, transfers.CONTEXT, transfers.PINNING),
+        *(transfers.LINK, transfers.SYNCHRONIZE, transfers.HARDWARE),
     }
     assert declared == ours | theirs
 

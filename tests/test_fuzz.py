@@ -26,6 +26,7 @@ import run
 import track
 from analysis import results
 from analysis.results import load
+from checking import robust, timing
 from cli import LONGEST, UserError, harmless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -260,10 +261,10 @@ def place(tmp_path_factory):
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(check_compare, "write", begin)
         patched.setattr(check_noise, "begin", begin)
-        patched.setattr(check_robust, "Copy", begin)
-        patched.setattr(check_robust, "campaign", lambda title, count, attempt: [])
-        patched.setattr(check_robust, "inputs", lambda count: (count, []))
-        patched.setattr(check_timing, "find_cells", begin)
+        patched.setattr(robust, "Copy", begin)
+        patched.setattr(robust, "campaign", lambda title, count, attempt: [])
+        patched.setattr(robust, "inputs", lambda count: (count, []))
+        patched.setattr(timing, "find_cells", begin)
         yield patched
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import report
 import resultfiles
-from analysis import history
+from analysis import history, semantics
 from analysis.results import load
 from pages import show
 from pages.history import page as history_page
@@ -195,7 +195,8 @@ def meanings(place):
     cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
     dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
     yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
-    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="place in float16 float32")
+    names = {"stands_for": ["float16", "float32"]}
+    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="a place", declared=names)
     taken = {("t.numpy()",): int(place >= 7)}
     yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
 
@@ -204,9 +205,14 @@ def test_what_a_route_means(tmp_path):
     made = history_in(write(tmp_path, logs_of(13, len(SERIES)), extra=meanings))
     seen = [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in made.semantics]
     assert seen == [
-        (SERIES[3].version, ROUTES[0], "memory", "alias", "copy", ("float16",)),
-        (SERIES[5].version, ROUTES[1], "dtype of the result", "float32", "float16", ("float16",)),
-        (SERIES[7].version, "t.numpy()", "tensor that requires grad", "refused", "taken", ()),
+        (SERIES[3].version, ROUTES[0], semantics.MEMORY, True, False, ("float16",)),
+        (SERIES[5].version, ROUTES[1], semantics.DTYPE, "float32", "float16", ("float16",)),
+        (SERIES[7].version, "t.numpy()", semantics.TAKEN, False, True, ()),
+    ]
+    assert [row[2:4] for row in history_words.meaning(made).rows] == [
+        ("memory", "alias → copy"),
+        ("dtype of the result", "float32 → float16"),
+        ("tensor that requires grad", "refused → taken"),
     ]
 
 

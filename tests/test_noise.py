@@ -16,7 +16,10 @@ from pathlib import Path
 import check_noise
 import cli
 import pytest
-from check_noise import ALL, BEFORE, CALM, NEVER_CALM, NEW, NOISE, PAIRS, PLANTED, WERE_CALM, Step, Workplace
+from checking import noise as checking
+from checking import promises
+from checking.noise import BEFORE, CALM, NEW, NOISE, PAIRS, PLANTED, Step, Workplace
+from checking.promises import ALL, NEVER_CALM, WERE_CALM
 from conftest import ROOT, environment
 
 SCRIPTS = str(ROOT / "scripts")
@@ -26,7 +29,7 @@ SCRIPTS = str(ROOT / "scripts")
 
 
 def test_bursts_are_as_long_and_as_many_as_promised():
-    taken = list(itertools.islice(check_noise.bursts(random.Random(1)), 20_000))
+    taken = list(itertools.islice(checking.bursts(random.Random(1)), 20_000))
     kinds, lengths, pauses = zip(*taken)
     for seconds in (lengths, pauses):
         assert 0.001 <= min(seconds) < 0.0011 and 0.0499 < max(seconds) <= 0.050
@@ -35,7 +38,7 @@ def test_bursts_are_as_long_and_as_many_as_promised():
 
 
 def test_bursts_are_random_and_repeatable():
-    first, again, other = (list(itertools.islice(check_noise.bursts(random.Random(n)), 50)) for n in ("a", "a", "b"))
+    first, again, other = (list(itertools.islice(checking.bursts(random.Random(n)), 50)) for n in ("a", "a", "b"))
     assert first == again != other
     assert len({length for _, length, _ in first}) == 50
 
@@ -67,7 +70,7 @@ def cpu_seconds(pid):
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_one_noisy_process_on_every_core_while_the_block_runs():
     cores = os.sched_getaffinity(0)
-    with check_noise.noise("test") as processes:
+    with checking.noise("test") as processes:
         pids = [process.pid for process in processes]
         wanted = sorted([core] for core in cores)
         assert wait_until(lambda: sorted(sorted(os.sched_getaffinity(pid)) for pid in pids) == wanted)
@@ -82,14 +85,14 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
 
 
 def test_noise_ends_when_the_block_fails():
-    with pytest.raises(ZeroDivisionError), check_noise.noise("test") as processes:
+    with pytest.raises(ZeroDivisionError), checking.noise("test") as processes:
         pids = [process.pid for process in processes]
         raise ZeroDivisionError
     assert not any(map(is_running, pids))
 
 
 def test_noise_that_stopped_is_no_noise():
-    with pytest.raises(cli.UserError, match="ended early"), check_noise.noise("test") as processes:
+    with pytest.raises(cli.UserError, match="ended early"), checking.noise("test") as processes:
         processes[0].kill()
         processes[0].join()
 
@@ -98,9 +101,10 @@ def test_noise_that_stopped_is_no_noise():
 def test_noise_ends_when_its_parent_is_killed(tmp_path):
     script = tmp_path / "parent.py"  # a file: what multiprocessing spawns imports it again
     script.write_text(
-        "import check_noise, time\n"
+        "import time\n"
+        "from checking.noise import noise\n"
         "if __name__ == '__main__':\n"
-        "    with check_noise.noise('test') as processes:\n"
+        "    with noise('test') as processes:\n"
         "        print(*(process.pid for process in processes), flush=True)\n"
         "        time.sleep(60)\n"
     )
@@ -142,9 +146,9 @@ def sides(tmp_path_factory):
     found = {}
     place = tmp_path_factory.mktemp("planted")
     for side in ("base", "new-fresh"):
-        check_noise.copy_code(ROOT, place / side)
-        check_noise.plant(place / side)
-        command = [sys.executable, "-c", LOOK, place / side / "benchmarks", check_noise.ROUTE, "torch.as_tensor(a)"]
+        checking.copy_code(ROOT, place / side)
+        checking.plant(place / side)
+        command = [sys.executable, "-c", LOOK, place / side / "benchmarks", checking.ROUTE, "torch.as_tensor(a)"]
         done = subprocess.run(command, env=environment(place), capture_output=True, text=True)
         assert not done.returncode, done.stderr
         found[side] = json.loads(done.stdout)
@@ -152,9 +156,9 @@ def sides(tmp_path_factory):
 
 
 def test_one_side_makes_eleven_calls_for_ten(sides):
-    (base, *counted), (new, *same) = (sides[side]["found"][check_noise.ROUTE] for side in ("base", "new-fresh"))
-    assert base.split("; ") == [check_noise.ROUTE] * 10
-    assert new.split("; ") == [check_noise.ROUTE] * 11
+    (base, *counted), (new, *same) = (sides[side]["found"][checking.ROUTE] for side in ("base", "new-fresh"))
+    assert base.split("; ") == [checking.ROUTE] * 10
+    assert new.split("; ") == [checking.ROUTE] * 11
     assert counted == same == [10]
 
 
@@ -171,8 +175,8 @@ def test_both_sides_are_one_measurement(sides):
 def test_sides_have_the_names_that_the_interleaved_collection_gives_them():
     from measuring import interleave
 
-    assert set(check_noise.MADE) == set(interleave.SIDES)
-    assert {f"{side}{interleave.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(check_noise.MADE)
+    assert set(checking.MADE) == set(interleave.SIDES)
+    assert {f"{side}{interleave.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
 
 
 def test_slowdown_is_looked_for_among_enough_aliases(suite):
@@ -184,29 +188,29 @@ def test_slowdown_is_looked_for_among_enough_aliases(suite):
         for name, benchmark in suite.items()
         if (found := benchmark._params) is not None
     }
-    quick = profiles.select(profiles.PROFILES[check_noise.PROFILE], described)
+    quick = profiles.select(profiles.PROFILES[checking.PROFILE], described)
     cells = [
         cell
         for name, patterns in quick.items()
         for cell in profiles.names(described[name])
-        if any(re.search(pattern, cell) for pattern in patterns) and re.search(check_noise.alias_cells(), cell)
+        if any(re.search(pattern, cell) for pattern in patterns) and re.search(checking.alias_cells(), cell)
     ]
-    slow = [cell for cell in cells if check_noise.ROUTE in cell]
-    assert len(slow) == len(check_noise.ALIAS_SIZES)
-    assert len(cells) == len(check_noise.ALIASES) * len(check_noise.ALIAS_SIZES) >= MIN_FAMILY
+    slow = [cell for cell in cells if checking.ROUTE in cell]
+    assert len(slow) == len(checking.ALIAS_SIZES)
+    assert len(cells) == len(checking.ALIASES) * len(checking.ALIAS_SIZES) >= MIN_FAMILY
     contracts = {**suite["conversion.NumpyToTorch.timeit_convert"].contracts}
     contracts |= suite["conversion.TorchToNumpy.timeit_convert"].contracts
-    assert {contracts[route]["memory"] for route in check_noise.ALIASES} == {"alias"}
+    assert {contracts[route]["memory"] for route in checking.ALIASES} == {"alias"}
 
 
 # What is measured -----------------------------------------------------------------------------------------------------
 
 
 def test_both_codes_run_in_turns():
-    found = [(step.what, step.number) for step in check_noise.steps([CALM], 5, True)]
+    found = [(step.what, step.number) for step in checking.steps([CALM], 5, True)]
     assert found[:5] == [(NEW, 1), (BEFORE, 1), (NEW, 2), (BEFORE, 2), (NEW, 3)]
     assert found[5:] == [(NEW, 4), (NEW, 5), (PLANTED, 0), (PAIRS, 0)]
-    assert all(step.what != BEFORE for step in check_noise.steps([CALM, NOISE], 2, False))
+    assert all(step.what != BEFORE for step in checking.steps([CALM, NOISE], 2, False))
 
 
 def called(monkeypatch, capsys, *arguments):
@@ -243,12 +247,12 @@ def test_wrong_argument(arguments, says, monkeypatch, capsys, tmp_path):
 
 def test_a_revision_is_exported_as_it_was(tmp_path):
     try:
-        commit = check_noise.revision("HEAD")
+        commit = checking.revision("HEAD")
     except cli.UserError:
         pytest.skip("this checkout has no git history")
-    check_noise.export(commit, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(check_noise.CODE)
-    kept = check_noise.git("show", f"{commit}:scripts/run.py").stdout
+    checking.export(commit, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(checking.CODE)
+    kept = checking.git("show", f"{commit}:scripts/run.py").stdout
     assert (tmp_path / "scripts" / "run.py").read_bytes() == kept
 
 
@@ -286,7 +290,7 @@ def both(one, other):
     return {**one, "cells": one["cells"] + other["cells"]}
 
 
-FOUND = both(said(["slower", "slower"], check_noise.ROUTE, 1), said(["no change"] * 4))
+FOUND = both(said(["slower", "slower"], checking.ROUTE, 1), said(["no change"] * 4))
 
 
 @pytest.fixture
@@ -355,7 +359,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
         (Step(NOISE, NEW, 2), ran(1.03), "A/A of two runs"),
         (Step(NOISE, NEW, 2), ran({"a": 1.2}), "nine cells in ten"),
         (Step(CALM, NEW, 2), ran(1.01, seconds=150.0), "time, new"),
-        (Step(CALM, PLANTED), {"first": said(["slower", "inconclusive"], check_noise.ROUTE), "fresh": FOUND}, "10 %"),
+        (Step(CALM, PLANTED), {"first": said(["slower", "inconclusive"], checking.ROUTE), "fresh": FOUND}, "10 %"),
         (Step(NOISE, PLANTED), {"first": both(FOUND, said(["faster"])), "fresh": FOUND}, "unchanged cells"),
         (Step(CALM, PAIRS), [said(["no change"]), said(["slower"], code=1)], "A/A comparisons"),
     ],
@@ -379,7 +383,7 @@ def test_cells_that_a_run_lost_are_counted(place, capsys):
 def test_cells_that_never_were_calm_stand_apart():
     """What both runs stand behind repeats; the rest is told beside it, and counts in what is promised all the same."""
     wild = dict.fromkeys("abcdef", 1.0) | {"e": 1.5, "f": 1.5}
-    found = check_noise.spread(ran(1.0, calm="abcde"), ran(wild, calm="abcdf"))
+    found = promises.spread(ran(1.0, calm="abcde"), ran(wild, calm="abcdf"))
     assert {name: own["cells"] for name, own in found.items() if name in (ALL, WERE_CALM, NEVER_CALM)} == {
         ALL: 6,
         WERE_CALM: 4,
@@ -434,9 +438,9 @@ def test_noise_is_made_in_noise_alone(place, monkeypatch):
     def call(self, root, *arguments, **more):
         return json.dumps({"cells": {}, "nbytes": {}, "calm": [], "record": RECORD})
 
-    monkeypatch.setattr(check_noise, "noise", noise)
+    monkeypatch.setattr(checking, "noise", noise)
     monkeypatch.setattr(Workplace, "call", call)
-    check_noise.copy_code(ROOT, place.directory / "code" / NEW)
+    checking.copy_code(ROOT, place.directory / "code" / NEW)
     for condition in (CALM, NOISE):
         place.do(Step(condition, NEW, 1))
     assert made == ["noise/new-1"]
@@ -449,7 +453,7 @@ def test_a_run_that_fails_is_one_line(place):
 
 def test_spread_is_of_log_ratios():
     one, other = ran(1.0), ran({"a": 1.1, "b": 1 / 1.1})
-    found = check_noise.spread(one, other)
+    found = promises.spread(one, other)
     assert found["≤ 4 KiB"]["median"] == pytest.approx(0.0953, abs=1e-4)
     assert found["all"]["median"] == 0.0 and found["all"]["beyond"] == pytest.approx(2 / 6)
     assert found["all"]["nine"] == pytest.approx(0.0953, abs=1e-4)

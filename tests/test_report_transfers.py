@@ -14,7 +14,7 @@ from analysis import hockney, transfers
 from analysis.answers import choose
 from analysis.cells import cells_of
 from analysis.results import load
-from pages import show, tables
+from pages import families, show, tables
 from pages.transfers import advice as transfer_advice
 from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
@@ -159,7 +159,8 @@ def test_a_device_without_pinned_memory(tmp_path):
 def test_the_sections_of_an_accelerator(built):
     sections = re.findall(r'<section id="([^"]+)">', built[0])
     assert sections == [
-        *("transfers", "clocks", "more-transfers", "overlap", "firsts", "link"),
+        *("transfers", "clocks", "transfer-dtypes", "transfers-casting-layout-containers-scalars"),
+        *("a-training-step-a-dataloader", "overlap", "firsts", "link"),
         *("contracts", "questions", "method", "data"),
     ]
     assert "An Accelerator (cuda:0)" in built[0]
@@ -217,15 +218,24 @@ def test_a_route_without_sustained_leaves_it_empty(tmp_path):
     assert "Sustained is" not in page(tmp_path, benches)[1]
 
 
-def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(tmp_path, benches, found):
-    missing = tables.Missing(load(accelerator.write(tmp_path, benches)))
-    made = {show.to_plain(table.title): table for table in transfer_tables.special(found, missing)}
-    for what in ("A transposed host tensor to the device", "float64 on the host to float32 on the device"):
-        done, held = made[f"{what}, completion, 16 MiB"], made[f"{what}, enqueue, 16 MiB"]
+@pytest.fixture(scope="module")
+def declared(tmp_path_factory, benches):
+    """Tables by title, of the families of an accelerator that are shown by what they declare."""
+    results = load(accelerator.write(tmp_path_factory.mktemp("declared"), benches))
+    sections = families.sections(results, cells_of(results), tables.Missing(results), on_device=True)
+    return {show.to_plain(table.title): table for section in sections for table in section.tables}
+
+
+def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(declared):
+    for what in ("a transposed tensor", "float64 on the host to float32 on the device"):
+        done, held = (
+            declared[f"{HOST}: {what}, {clock}, 16 MiB, by host memory"] for clock in ("completion", "enqueue")
+        )
         assert done.columns == ("route", "pageable", "pinned") and held.columns == ("route", "pinned")
         assert len(held.rows) < len(done.rows)
         assert all("non_blocking" in show.to_plain(row[0]) for row in held.rows)
-    assert "A nested container to the device, pinned, enqueue, by total size" in made
+    assert declared[f"{HOST}: a nested container, enqueue, 1 MiB, by host memory"].columns == ("route", "pinned")
+    assert len([title for title in declared if "a scalar, completion" in title]) == 1
 
 
 def test_what_the_host_does_with_one_thread_is_said(built):
@@ -264,11 +274,12 @@ def test_a_part_that_is_missing_hides_nothing(tmp_path):
     assert transfers.hidden(read(tmp_path, benches)) == []
 
 
-def test_forms_of_a_step_stand_against_the_naive_one(found):
-    step, loader = transfer_tables.overlap(found)[1:]
-    assert [row[0] for row in step.rows] == ["naive", "pinned", "pinned non_blocking", "prefetch"]
-    assert step.rows[3][1][1] == "1.43× as fast as naive"
-    assert loader.rows[1][1][1] == "1.25× as fast as pageable"
+def test_forms_of_a_step_stand_against_the_naive_one(declared):
+    step = declared["From NumPy batch to NumPy loss, step, by size"]
+    assert [row[0] for row in step.rows] == ["pinned", "pinned non_blocking", "prefetch"]
+    assert step.rows[2][1][1] == "naive 331 µs: 1.43× as fast"
+    loader = declared["From a DataLoader to the device, batch, by host memory"]
+    assert loader.rows[0][1][1] == "pageable 3.00 ms: 1.25× as fast"
 
 
 def test_one_time_costs_by_the_gib(found):

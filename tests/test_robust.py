@@ -8,6 +8,7 @@ from pathlib import Path
 
 import check_robust
 import pytest
+from checking import robust
 
 
 @pytest.mark.slow
@@ -23,8 +24,8 @@ def test_nothing_is_lost_or_left_running(capsys):
 
 def test_what_falls_short_is_said(monkeypatch, capsys):
     def attempt(copy, *more):
-        raise check_robust.FellShort("something ran on")
+        raise robust.FellShort("something ran on")
 
-    monkeypatch.setattr(check_robust, "pair", attempt)
+    monkeypatch.setattr(robust, "pair", attempt)
     assert check_robust.main(["--kills", "0", "--pairs", "2", "--disks", "0", "--inputs", "0"]) == 1
     assert "pairs        2 tried,   2 fell short: something ran on" in capsys.readouterr().out

@@ -99,14 +99,14 @@ def cells_of(results: Results) -> list[Cell]:
     table["evidence"] = evidence_of(table, results.benchmarks)
     names = [name for name in ("benchmark", "cell", *Cell.__dataclass_fields__) if name in table]
     cells = []
-    for row, own in zip(table.to_dict("records"), parameters_of(table, results)):
+    for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
         spellings = dict(zip(benchmark["param_names"], benchmark["params"])).get("route", [])
-        route = own.get("route")
+        route = parameters.get("route")
         cells.append(
             Cell(
                 **{name: row[name] for name in names},
-                parameters=own,
+                parameters=parameters,
                 declared=benchmark,
                 order=spellings.index(repr(route)) if repr(route) in spellings else 0,
                 contract=of_cell(results.benchmarks, row["benchmark"], route),
@@ -154,12 +154,12 @@ def from_lists(cells: Iterable[Cell]) -> list[Cell]:
 
 def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
     """Cells of a benchmark and the usual dtype that differ in row and size alone, by their other parameters."""
-    found: dict[tuple[str, ...], list[Cell]] = {}
+    groups: dict[tuple[str, ...], list[Cell]] = {}
     usual = usual_dtype(cells)
     for cell in (cell for cell in cells if cell.dtype == usual):
         others = [str(value) for name, value in cell.parameters.items() if name not in (cell.row, "nbytes")]
-        found.setdefault(tuple(others), []).append(cell)
-    return found
+        groups.setdefault(tuple(others), []).append(cell)
+    return groups
 
 
 class Placed(Protocol):

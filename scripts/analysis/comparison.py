@@ -7,8 +7,8 @@ among the flags of a large comparison, the second the chance that an unchanged c
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -27,7 +27,31 @@ VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
+# What tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
+MACHINE = ("machine", "cpu", "cores", "caches")
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
+# What a Reason may be, beside FAILED
+DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
+SKIPS, NOT_RUN, TOO_FEW = "skips it", "not part of the run", "too few processes"
+WITHHELD, NEVER_CALM = FINAL = ("withheld", "never calm")  # not decided, however many more processes there are
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a cell has its verdict, or what else there is to know of a comparison; false where it is nothing.
+
+    side    whose it is: base, new or both
+    about   what that side says of the cell; what differs
+    values  of what differs, base's and new's
+    """
+
+    what: str = ""
+    side: str = ""
+    about: str = ""
+    values: tuple[Any, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.what)
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,10 @@ class SelfCheck:
     def rate(self) -> float:
         return self.flagged / self.cells if self.cells else math.nan
 
+    def contradicts(self, promise: float) -> bool:
+        """Whether more than the promised share of unchanged cells is flagged, beyond doubt."""
+        return self.lower > promise
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -73,15 +101,14 @@ class Comparison:
 
         cell, benchmark, family, group, method; a column a parameter, and parameters (those it has, by name);
         noise (the family whose noise it has);
-        verdict (one of VERDICTS), reason;
+        verdict (one of VERDICTS), reason (a Reason);
         base_seconds, new_seconds (geometric mean over the figures of their processes);
         base_processes, new_processes (that the verdict rests on); paired; close (to a verdict: takes fresh
         processes), fresh (has them);
         ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would
         probably decide an inconclusive cell, beyond those there are).
-    Figures that a cell does not have are NaN. Where the self-check contradicts the promise ``withheld`` says so, and
-    what would have been faster or slower is inconclusive. ``sessions`` is the variance of sessions by family, where it
-    was learnt from toolchains that were measured twice.
+    Figures that a cell does not have are NaN. ``sessions`` is the variance of sessions by family, where it was learnt
+    from toolchains that were measured twice.
     """
 
     settings: Settings
@@ -92,9 +119,13 @@ class Comparison:
     interleaved: bool
     skipped: int
     counted: int
-    notes: tuple[str, ...]
-    withheld: str
+    notes: tuple[Reason, ...]
     sessions: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the self-check contradicts the promise: what would have been decided is inconclusive."""
+        return self.check.contradicts(self.settings.promise)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -214,36 +245,21 @@ def controls_of(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Bools:
     return np.array([bool(benchmarks.get(name, {}).get("control")) for name in cells["benchmark"]], dtype=bool)
 
 
-def _machines_differ(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    for what in (
-        "machine",
-        "cpu",
-        "cores",
-        "caches",
-    ):  # a virtual machine's CPU may be called "AMD EPYC" whatever it is
-        one, other = base[what], new[what]
-        if one and other and one != other:
-            return f"{'machine' if what == 'machine' else f'machine ({what})'} differs: {one}, {other}"
-    return ""
+def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]) -> list[Reason]:
+    """What the sides differ in, of what both know."""
+    return [
+        Reason(DIFFERS, about=name, values=(base[name], new[name]))
+        for name in names
+        if base[name] and new[name] and base[name] != new[name]
+    ]
 
 
-def _runs_differ(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    for what in PER_CELL:
-        if base[what] and new[what] and base[what] != new[what]:
-            return f"{what} differs: {base[what]}, {new[what]}"
-    return ""
-
-
-def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) -> list[str]:
-    notes = []
-    for what in ("python", "system"):
-        if base[what] and new[what] and base[what] != new[what]:
-            notes.append(f"{what} differs: {base[what]}, {new[what]}")
-    different = _machines_differ(base, new)
-    if different and settings.across_machines:
-        notes.append(f"{different}; compared because you asked for it")
+def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) -> list[Reason]:
+    notes = _differences(base, new, ("python", "system"))
+    if settings.across_machines:
+        notes += [replace(each, what=ACROSS) for each in _differences(base, new, MACHINE)[:1]]
     if not (base["asv_runner"] and new["asv_runner"]):
-        notes.append("no run record beside the results of one side: its asv_runner and hardware are unknown")
+        notes.append(Reason(NO_RECORD))
     return notes
 
 
@@ -311,18 +327,11 @@ def compare(
         counts = np.isfinite(side).sum(axis=1)
         table[f"{name}_processes"] = table[f"{name}_processes"].where(table["fresh"], counts).astype(int)
 
-    withheld = ""
-    if check.lower > settings.promise:
-        withheld = (
-            f"the A/A on the baseline's own processes flags {check.rate:.1%} of cells that cannot differ (at least "
-            f"{check.lower:.1%}), and at most {settings.promise:.1%} was promised: no verdict on this data"
-        )
-        flagged = table["verdict"].isin(DECIDED)
-        table.loc[flagged, ["verdict", "reason"]] = [INCONCLUSIVE, WITHHELD]
-    table = table[table["verdict"] != "skipped"].reset_index()
+    if check.contradicts(settings.promise):
+        table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(WITHHELD)]
     return Comparison(
         settings=settings,
-        cells=table,
+        cells=table[table["verdict"] != "skipped"].reset_index(),
         check=check,
         base=sides[0],
         new=sides[1],
@@ -330,7 +339,6 @@ def compare(
         skipped=skipped,
         counted=len(set(base.values["cell"]) | set(new.values["cell"])) if len(base.values) + len(new.values) else 0,
         notes=tuple(_notes(*sides, settings)),
-        withheld=withheld,
         sessions={} if interleaved else dict(sessions or {}),
     )
 
@@ -343,10 +351,6 @@ def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
     return np.where((place >= 0)[:, None], logs[place], np.nan)
 
 
-# Reasons for which a cell is not decided, however many more processes there are
-WITHHELD = "withheld: the A/A contradicts the promise"
-NEVER_CALM = {who: f"the machine was never calm in {who}" for who in ("base", "new", "both")}
-FINAL = (WITHHELD, *NEVER_CALM.values())
 ONE_SIDE = ("status", "reason", "samples", "calm")  # what each side says of a cell
 FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
 
@@ -367,17 +371,15 @@ def _joined(
     verdicts, reasons = [], []
     columns = ("base_status", "new_status", "base_reason", "new_reason")
     for one, other, why_one, why_other in table[list(columns)].itertuples(index=False):
-        verdict, reason = "", ""
+        verdict, reason = "", Reason()
         if "failed" in (one, other):
             who = "both" if one == other else ("base" if one == "failed" else "new")
             why = why_other if other == "failed" else why_one
-            verdict, reason = FAILED, f"in {who}" + (f": {why}" if isinstance(why, str) and why else "")
+            verdict, reason = FAILED, Reason(FAILED, who, why if isinstance(why, str) else "")
         elif one == "measured" != other:
-            verdict = GONE
-            reason = f"new skips it: {why_other}" if other == "skipped" else "not part of new's run"
+            verdict, reason = GONE, Reason(SKIPS, "new", why_other) if other == "skipped" else Reason(NOT_RUN, "new")
         elif other == "measured" != one:
-            verdict = NEW
-            reason = f"base skips it: {why_one}" if one == "skipped" else "not part of base's run"
+            verdict, reason = NEW, Reason(SKIPS, "base", why_one) if one == "skipped" else Reason(NOT_RUN, "base")
         elif one != "measured":
             verdict = "skipped"
         verdicts.append(verdict)
@@ -392,20 +394,18 @@ def _joined(
 
 def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, Any]], settings: Settings) -> None:
     """Not comparable: machine, asv_runner, launch, the benchmark's version or samples a process differ."""
-    general = _runs_differ(*sides)
-    if not settings.across_machines:
-        general = _machines_differ(*sides) or general
+    general = _differences(*sides, PER_CELL if settings.across_machines else (*MACHINE, *PER_CELL))
     open_cells = table["verdict"] == ""
     versions = open_cells & (table["base_version"] != table["new_version"])
     samples = open_cells & (table["base_samples"] != table["new_samples"])
     if general:
-        table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, general]
+        table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, general[0]]
         return
     table.loc[samples, "reason"] = [
-        f"samples a process differ: {one:.0f}, {other:.0f}"
+        Reason(DIFFERS, about="samples", values=(int(one), int(other)))
         for one, other in table.loc[samples, ["base_samples", "new_samples"]].itertuples(index=False)
     ]
-    table.loc[versions, "reason"] = "the benchmark itself changed: measure both sides with the same suite"
+    table.loc[versions, "reason"] = Reason(SUITE)
     table.loc[samples | versions, "verdict"] = NOT_COMPARABLE
 
 
@@ -468,7 +468,7 @@ def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, setti
     needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
     more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
     return judged.assign(
-        reason=np.where(enough, "", f"fewer than {MIN_PROCESSES} processes a side"),
+        reason=[Reason() if there else Reason(TOO_FEW) for there in enough],
         more=np.where(judged["verdict"] == INCONCLUSIVE, more, np.nan),
         base_processes=counts[0],
         new_processes=counts[1],
@@ -485,7 +485,7 @@ def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> No
     busy = [[value is False for value in side] for side in (base, new)]
     for place, (one, other) in enumerate(zip(*busy)):
         if one or other:
-            reason = NEVER_CALM["both" if one and other else "base" if one else "new"]
+            reason = Reason(NEVER_CALM, "both" if one and other else "base" if one else "new")
             decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [INCONCLUSIVE, reason, False]
 
 

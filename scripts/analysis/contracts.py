@@ -11,18 +11,20 @@ from typing import Any
 import pandas as pd
 
 ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
-FINE = ("works", "detaches")  # what it says of an input that it simply takes
-RAISES = "Error"  # how what it says ends of an input that it refuses: the exception's name
-UNSAFE = ("wrong", "abort")  # how what it says begins of an input that goes wrong without an exception
+# Kinds of what happens to an awkward source, as benchmarks/routes.py has them, and their order: what is silent first
+KINDS = {"silent": 0, "wrong": 0, "aborts": 0, "warns": 1, "raises": 2, "works": 3, "detaches": 3}
+FINE = ("works", "detaches")  # it simply takes the source
+UNSAFE = ("wrong", "aborts")  # it goes wrong without an exception
+RAISES = "raises"
 GRAD = "requires grad"  # the awkward source that questions and measurements ask for
 
 
 @dataclass(frozen=True)
 class Contract:
-    """What a route promises; the fields are those of Route, and explained there.
+    """What a route promises; the fields are those of Route, and explained there. kinds: what happens -> its kind.
 
     A contract that was made before a field has its default: such a route is no view, copies no layout, waits until the
-    bytes have arrived, and moves tensors.
+    bytes have arrived, and moves tensors. What happens is an exception where its kind is not told.
     """
 
     direction: str
@@ -31,6 +33,7 @@ class Contract:
     casts_to: str = ""
     view: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
     copies: tuple[str, ...] = ()
     non_blocking: bool = False
@@ -56,35 +59,35 @@ class Contract:
     @property
     def safe(self) -> bool:
         """Whether the route may be recommended: no hazard, and no input that it silently gets wrong or dies of."""
-        return not self.hazard and not any(does.startswith(UNSAFE) for does in self.inputs.values())
+        return not self.hazard and not any(self.kind(does) in UNSAFE for does in self.inputs.values())
+
+    def kind(self, does: str) -> str:
+        """Of what happens to an awkward source, one of KINDS."""
+        kind = self.kinds.get(does, does)
+        return kind if kind in KINDS else RAISES
 
     @property
     def takes_grad(self) -> bool:
         """Whether it says that it takes a tensor that requires grad."""
-        return self.inputs.get(GRAD) in FINE
+        return GRAD in self.inputs and self.kind(self.inputs[GRAD]) in FINE
 
     @property
     def outcomes(self) -> dict[str, list[str]]:
         """What happens -> the awkward sources it happens to: what is silent first, what works last."""
-
-        def rank(does: str) -> int:
-            silent = does.startswith(UNSAFE) or "silently" in does
-            return 0 if silent else 3 if does in FINE else 2 if does.endswith(RAISES) else 1
-
-        found: dict[str, list[str]] = {}
+        sources: dict[str, list[str]] = {}
         for source, does in self.inputs.items():
-            found.setdefault(does, []).append(source)
-        return {does: found[does] for does in sorted(found, key=rank)}
+            sources.setdefault(does, []).append(source)
+        return {does: sources[does] for does in sorted(sources, key=lambda does: KINDS[self.kind(does)])}
 
     @property
     def quiet(self) -> dict[str, list[str]]:
         """The outcomes for the sources that the route neither simply takes nor refuses by an exception."""
-        return {does: own for does, own in self.outcomes.items() if does not in FINE and not does.endswith(RAISES)}
+        return {does: sources for does, sources in self.outcomes.items() if self.kind(does) not in (*FINE, RAISES)}
 
     @property
     def refused(self) -> list[str]:
         """The awkward sources that it refuses by an exception."""
-        return [source for does, own in self.outcomes.items() if does.endswith(RAISES) for source in own]
+        return [source for source, does in self.inputs.items() if self.kind(does) == RAISES]
 
 
 NONE = Contract("", "", "")  # of a benchmark without routes, or a route that it does not know
@@ -92,8 +95,8 @@ NONE = Contract("", "", "")  # of a benchmark without routes, or a route that it
 
 def of_cell(benchmarks: Mapping[str, Mapping[str, Any]], benchmark: str, route: Any) -> Contract:
     """The contract of a benchmark's route, NONE where there is none. benchmarks: as Results has them."""
-    found: Contract = benchmarks.get(benchmark, {}).get("contracts", {}).get(route, NONE)
-    return found
+    contract: Contract = benchmarks.get(benchmark, {}).get("contracts", {}).get(route, NONE)
+    return contract
 
 
 def memory_of_cells(cells: pd.DataFrame, benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -19,11 +19,10 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from . import statistics
-from .cells import SEMANTICS
 from .comparison import FASTER, SLOWER, Settings, controls_of, families, judge
 from .contracts import of_cell
 from .results import Results, load_files, parameters_of, read_runs
-from .semantics import dtype_of
+from .semantics import facts, measured
 from .statistics import MIN_PROCESSES, Estimate, Floats
 
 CHANGED = (SLOWER, FASTER)
@@ -132,15 +131,15 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Semantic:
-    """A route that means another thing from a release on: ``what`` (alias, dtype, grad) became ``new``."""
+    """A route that means another thing from a release on; what, old and new as semantics.measured has them."""
 
     at: Release
     before: Release
     direction: str
     route: str
     what: str
-    old: str
-    new: str
+    old: bool | str
+    new: bool | str
     dtypes: tuple[str, ...]
 
 
@@ -212,13 +211,13 @@ def packages(results: Results) -> list[str]:
 
 def files(results: Results) -> dict[str, str]:
     """The result files of releases, those that failed, too -> the package whose history it is."""
-    found: dict[str, str] = {}
+    package_of: dict[str, str] = {}
     for table in (results.processes, results.missing):
         for file, commit in table[["file", "commit"]].drop_duplicates().itertuples(index=False):
             toolchain = ledger.find(commit)
             if toolchain:
-                found[file] = toolchain.history
-    return found
+                package_of[file] = toolchain.history
+    return package_of
 
 
 def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> History:
@@ -286,13 +285,13 @@ def _measured(results: Results) -> Iterator[tuple[str, Release]]:
 
 def _releases(results: Results, package: str) -> tuple[list[Release], str, tuple[str, ...]]:
     """The measured releases in order of version, the Python they ran on, and notes of what is left out."""
-    found: dict[str, dict[str, Release]] = {}
+    by_python: dict[str, dict[str, Release]] = {}
     for python, release in _measured(results):
         if release.toolchain.history == package:
-            found.setdefault(python, {})[release.version] = release
-    python, chosen = max(found.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
-    others = {other: own for other, own in found.items() if other != python}
-    notes = tuple(f"{len(own)} releases were measured on Python {other}, too" for other, own in others.items())
+            by_python.setdefault(python, {})[release.version] = release
+    python, chosen = max(by_python.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
+    others = {other: theirs for other, theirs in by_python.items() if other != python}
+    notes = tuple(f"{len(theirs)} releases were measured on Python {other}, too" for other, theirs in others.items())
     return sorted(chosen.values(), key=lambda release: ledger.parts(release.version)), python, notes
 
 
@@ -320,11 +319,11 @@ def _of(table: pd.DataFrame, files: Iterable[str]) -> pd.DataFrame:
 
 def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
     """One row a timed cell, indexed by cell, of the version that the newest release has."""
-    own = _of(results.processes, (release.file for release in releases))
+    rows = _of(results.processes, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
     kinds = {name: place for place, name in enumerate(results.benchmarks)}
-    own = own.assign(place=own["file"].map(order), kind=own["benchmark"].map(kinds), row=range(len(own)))
-    newest = own.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
+    rows = rows.assign(place=rows["file"].map(order), kind=rows["benchmark"].map(kinds), row=range(len(rows)))
+    newest = rows.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
     newest = newest.sort_values(["kind", "row"])
     newest["parameters"] = parameters_of(newest, results)
     newest["declared"] = newest["benchmark"].map(results.benchmarks)
@@ -363,12 +362,12 @@ def _middle(record: Record) -> float:
 
 def _pairs(visits: Sequence[_Visit]) -> list[tuple[_Visit, _Visit]]:
     """Visits of one toolchain, each with the next in time."""
-    found = []
+    pairs = []
     dated = sorted((visit for visit in visits if math.isfinite(visit.middle)), key=lambda visit: visit.middle)
     for toolchain in dict.fromkeys((visit.release.torch, visit.release.numpy) for visit in dated):
         same = [visit for visit in dated if (visit.release.torch, visit.release.numpy) == toolchain]
-        found += list(zip(same, same[1:]))
-    return found
+        pairs += list(zip(same, same[1:]))
+    return pairs
 
 
 def _between(one: _Visit, other: _Visit, noise: Any) -> Estimate:
@@ -395,8 +394,8 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     for path in sorted((results / machine).glob("*.jsonl")):
         for record in read_runs(path) if path.name[:8] in known else []:
             if not record.failed:
-                made = record.toolchain
-                twice.setdefault((made.torch, made.numpy), []).append(path.with_suffix(".json"))
+                toolchain = record.toolchain
+                twice.setdefault((toolchain.torch, toolchain.numpy), []).append(path.with_suffix(".json"))
     files = {path for paths in twice.values() if len(paths) > 1 for path in paths}
     if not files:
         return {}
@@ -409,14 +408,14 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
 
 
 def _repeat(one: _Visit, other: _Visit, effect: Floats, controls: Any) -> Repeat:
-    own = effect[~controls & np.isfinite(effect)]
+    free = effect[~controls & np.isfinite(effect)]
     fixed = effect[controls & np.isfinite(effect)]
-    quarter, middle, rest = np.exp(np.quantile(own, (0.25, 0.5, 0.75))) if len(own) else (math.nan,) * 3
+    quarter, middle, rest = np.exp(np.quantile(free, (0.25, 0.5, 0.75))) if len(free) else (math.nan,) * 3
     return Repeat(
         sooner=one.release,
         later=other.release,
         hours=(other.middle - one.middle) / 3600,
-        cells=len(own),
+        cells=len(free),
         median=float(middle),
         quarter=float(quarter),
         three_quarters=float(rest),
@@ -430,9 +429,9 @@ def _drift(effect: Floats, noise: Any) -> Floats:
     everything = float(np.median(effect[known])) if known.any() else 0.0
     moved = np.full(len(effect), everything)
     for family in np.unique(noise):
-        own = (noise == family) & known
-        if own.sum() >= statistics.MIN_FAMILY:
-            moved[noise == family] = np.median(effect[own])
+        members = (noise == family) & known
+        if members.sum() >= statistics.MIN_FAMILY:
+            moved[noise == family] = np.median(effect[members])
     return moved
 
 
@@ -467,7 +466,7 @@ def _series(
     table: pd.DataFrame, visits: Sequence[_Visit], raw: Floats, corrected: Floats, errors: Floats, session: Floats
 ) -> list[Series]:
     """Every cell's series with its levels; raw, corrected and errors are (cells, visits), session is (cells,)."""
-    found = []
+    series = []
     for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
         there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
         own = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
@@ -476,8 +475,8 @@ def _series(
         releases = tuple(visits[k].release for k in there)
         counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
         points = (raw[place, there], values, own, deviation, counts)
-        found.append(Series({"cell": cell, **names}, releases, *points, starts, levels))
-    return found
+        series.append(Series({"cell": cell, **names}, releases, *points, starts, levels))
+    return series
 
 
 def _fit(values: Floats, own: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
@@ -492,12 +491,12 @@ def _fit(values: Floats, own: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
 
 def _spans(values: Floats, noise: Floats, starts: Sequence[int]) -> list[tuple[int, int, float, float]]:
     """Of each level: its first point, the one after its last, its mean weighted by the noise, the variance of that."""
-    found = []
+    spans = []
     for first, last in zip(starts, [*starts[1:], len(values)]):
         weight = noise[first:last] ** -2.0
         mean = float(np.sum(weight * values[first:last]) / np.sum(weight))
-        found.append((first, last, mean, 1.0 / float(np.sum(weight))))
-    return found
+        spans.append((first, last, mean, 1.0 / float(np.sum(weight))))
+    return spans
 
 
 def _shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) -> Floats:
@@ -507,32 +506,32 @@ def _shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) -
     """
     places = {release.file: place for place, release in enumerate(releases)}
     left = np.full((len(series), len(releases)), np.nan)
-    for row, one in zip(left, series):
-        row[[places[release.file] for release in one.releases]] = one.values - one.levels
+    for row, cell in zip(left, series):
+        row[[places[release.file] for release in cell.releases]] = cell.values - cell.levels
     variance = np.zeros(len(series))
     for family in np.unique(noise):
-        own = left[noise == family]
-        own = own[:, np.isfinite(own).sum(axis=0) >= statistics.MIN_FAMILY]
-        if own.shape[1] >= LEAST_RELEASES:
-            shifts = np.nanmedian(own, axis=0)
+        kind = left[noise == family]
+        kind = kind[:, np.isfinite(kind).sum(axis=0) >= statistics.MIN_FAMILY]
+        if kind.shape[1] >= LEAST_RELEASES:
+            shifts = np.nanmedian(kind, axis=0)
             variance[noise == family] = (statistics.MAD_TO_SD * np.median(np.abs(shifts - np.median(shifts)))) ** 2
     return variance
 
 
 def _shuffled(series: Sequence[Series], releases: Sequence[Release], settings: Settings) -> tuple[int, ...]:
     """How many breaks are confirmed where nothing changed: in what the levels leave, its releases shuffled."""
-    found = []
+    confirmed = []
     for seed in range(SHUFFLES if len(releases) >= LEAST_RELEASES else 0):
         order = np.random.default_rng(seed).permutation(len(releases))
         rank = {release.file: int(order[place]) for place, release in enumerate(releases)}
         mixed = []
-        for one in series:
-            by = np.argsort([rank[release.file] for release in one.releases], kind="stable")
-            values, own = (one.values - one.levels)[by], one.own[by]
+        for cell in series:
+            by = np.argsort([rank[release.file] for release in cell.releases], kind="stable")
+            values, own = (cell.values - cell.levels)[by], cell.own[by]
             deviation, starts, levels = _fit(values, own)
-            mixed.append(replace(one, values=values, own=own, noise=deviation, starts=starts, levels=levels))
-        found.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
-    return tuple(found)
+            mixed.append(replace(cell, values=values, own=own, noise=deviation, starts=starts, levels=levels))
+        confirmed.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
+    return tuple(confirmed)
 
 
 def _tested(series: Sequence[Series], settings: Settings) -> pd.DataFrame:
@@ -542,36 +541,36 @@ def _tested(series: Sequence[Series], settings: Settings) -> pd.DataFrame:
     A series with fewer processes than a comparison takes gets no verdict.
     """
     effect, error, df, whole = [], [], [], []
-    for one in series:
-        spans = _spans(one.values, one.noise, one.starts)
+    for cell in series:
+        spans = _spans(cell.values, cell.noise, cell.starts)
         for (_, _, old, before), (_, _, new, after) in zip(spans, spans[1:]):
             effect.append(new - old)
             error.append(math.sqrt(before + after))
-            df.append(float(len(one.values) - len(spans)))
-            whole.append(bool((one.processes >= MIN_PROCESSES).all()))
+            df.append(float(len(cell.values) - len(spans)))
+            whole.append(bool((cell.processes >= MIN_PROCESSES).all()))
     free = np.array(df, dtype=np.float64)
     errors = np.array(error, dtype=np.float64)
     estimated = Estimate(
         np.array(effect, dtype=np.float64), np.where(free > 0, errors, np.nan), np.where(free > 0, free, np.nan), errors
     )
-    silent = sum(1 for one in series if len(one.starts) == 1)
+    silent = sum(1 for cell in series if len(cell.starts) == 1)
     return judge(estimated, (free > 0) & np.array(whole, dtype=bool), settings, silent)
 
 
 def _judged(series: Sequence[Series], settings: Settings) -> list[Series]:
     """The series with a verdict on each break."""
     rows = iter(_tested(series, settings).to_dict("records"))
-    found = []
-    for one in series:
+    judged = []
+    for cell in series:
         breaks = []
-        for number, start in enumerate(one.starts[1:], start=1):
+        for number, start in enumerate(cell.starts[1:], start=1):
             row = next(rows)
-            first, last = statistics.break_range(one.values, one.noise, one.starts, number)
-            before, at, earliest, latest = (one.releases[place] for place in (start - 1, start, first, last))
+            first, last = statistics.break_range(cell.values, cell.noise, cell.starts, number)
+            before, at, earliest, latest = (cell.releases[place] for place in (start - 1, start, first, last))
             ends = (row["ratio"], row["low95"], row["high95"], row["q"], row["verdict"])
             breaks.append(Break(before, at, earliest, latest, *ends))
-        found.append(replace(one, breaks=tuple(breaks)))
-    return found
+        judged.append(replace(cell, breaks=tuple(breaks)))
+    return judged
 
 
 # --- what appeared, and what it means --------------------------------------------------------------------------------
@@ -580,74 +579,54 @@ def _judged(series: Sequence[Series], settings: Settings) -> list[Series]:
 def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appearance]:
     """What has a figure from a release on and had none before, or the other way round; of what has a route."""
     about: dict[str, tuple[str, str, str]] = {}
-    measured: dict[str, set[str]] = {release.file: set() for release in releases}
+    there: dict[str, set[str]] = {release.file: set() for release in releases}
     absent: dict[tuple[str, str], str] = {}
     for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
-        rows = table[table["file"].isin(measured) & table["method"].str.startswith("timeit_") & table["route"].notna()]
+        rows = table[table["file"].isin(there) & table["method"].str.startswith("timeit_") & table["route"].notna()]
         for row in rows.to_dict("records"):
             contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
             about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
             if "status" in row:
-                absent[row["file"], row["cell"]] = _general(row["reason"] or row["status"], str(row["dtype"]))
+                absent[row["file"], row["cell"]] = row["reason"] or row["status"]
             else:
-                measured[row["file"]].add(row["cell"])
+                there[row["file"]].add(row["cell"])
     for before, at in zip(releases, releases[1:]):
         for gained, one, other in ((True, at, before), (False, before, at)):
-            there = {about[cell][:2] for cell in measured[other.file]}
+            known = {about[cell][:2] for cell in there[other.file]}
             found: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
-            for cell in sorted(measured[one.file] - measured[other.file], key=list(about).index):
+            for cell in sorted(there[one.file] - there[other.file], key=list(about).index):
                 reason = absent.get((other.file, cell))
                 if reason is not None:  # else it was not part of that run
                     direction, route, dtype = about[cell]
                     found.setdefault((direction, route, reason), []).append(dtype)
             alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
             for (direction, route, reason), dtypes in found.items():
-                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in there else ()
+                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in known else ()
                 alike.setdefault((direction, reason, some), []).append(route)
             for (direction, reason, some), routes in alike.items():
                 yield Appearance(at, before, gained, direction, tuple(routes), some, reason)
 
 
-def _general(reason: str, dtype: str) -> str:
-    """A reason without the dtype that it begins with, so that it can be said once of many."""
-    return reason.removeprefix(f"{dtype}: ")
-
-
 def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
     """Where alias, dtype or grad of a route differ from the release before."""
-    own = _of(results.values, (release.file for release in releases))
-    own = results.of_role(own, SEMANTICS)
-    seen = {(row["file"], row["cell"]): row for row in own.to_dict("records")}
-    cells = own.drop_duplicates("cell").to_dict("records")
+    rows = _of(facts(results), (release.file for release in releases))
+    seen = {(row["file"], row["cell"]): row for row in rows.to_dict("records")}
+    cells = rows.drop_duplicates("cell").to_dict("records")
     for before, at in zip(releases, releases[1:]):
-        found: dict[tuple[str, str, str, str, str], list[str]] = {}
+        changed: dict[tuple[str, str, str, bool | str, bool | str], list[str]] = {}
         for row in cells:
             old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
             if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
-                what, words = _meaning(row["method"], row["unit"])
-                key = (
-                    results.benchmarks[row["benchmark"]].get("direction", ""),
-                    row["route"],
-                    what,
-                    words(old["value"]),
-                    words(new["value"]),
-                )
-                found.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
-        for (direction, route, what, before_it, after), dtypes in found.items():
-            yield Semantic(at, before, direction, route, what, before_it, after, tuple(filter(None, dtypes)))
+                benchmark = results.benchmarks[row["benchmark"]]
+                (what, was), (_, became) = measured(benchmark, old), measured(benchmark, new)
+                key = benchmark.get("direction", ""), row["route"], what, was, became
+                changed.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
+        for (direction, route, what, was, became), dtypes in changed.items():
+            yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, dtypes)))
 
 
 def _looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
     """How many facts about what routes mean the releases have: the fewest and the most."""
-    own = results.of_role(results.values, SEMANTICS)
-    counts = [int((own["file"] == release.file).sum()) for release in releases]
+    rows = facts(results)
+    counts = [int((rows["file"] == release.file).sum()) for release in releases]
     return min(counts), max(counts)
-
-
-def _meaning(method: str, unit: str) -> tuple[str, Any]:
-    """What a track_* method of benchmarks/semantics.py is about, and its figures in words."""
-    if method == "track_alias":
-        return "memory", lambda value: "alias" if value else "copy"
-    if method == "track_dtype":
-        return "dtype of the result", lambda value: dtype_of(unit, value)
-    return "tensor that requires grad", lambda value: "taken" if value else "refused"

@@ -1,29 +1,42 @@
 """What routes were measured to do, and where their contracts promise something else."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
 
 from .cells import SEMANTICS, TORCH_TO_NUMPY
 from .contracts import ALIAS, COPY, GRAD, INTO, Contract
 from .results import Results
 
 MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # what is measured of a route
+MEASURED = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKEN}  # by methods of benchmarks/semantics.py
 
 
-def dtype_of(unit: str, value: float) -> str:
-    """The dtype that a figure of track_dtype stands for: its place in the unit's list."""
-    names = unit.removeprefix("place in ").split()
-    return names[int(value)] if value < len(names) else "?"
+def facts(results: Results) -> pd.DataFrame:
+    """The rows of Results.values that say what routes were measured to do."""
+    rows = results.of_role(results.values, SEMANTICS)
+    return rows[rows["method"].isin(MEASURED)]
+
+
+def measured(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, bool | str]:
+    """What one of the facts is about, and what it says: whether memory is shared; the result's dtype; whether what
+    requires grad is taken. benchmark: as benchmarks.json describes it; a dtype that it does not name is "?"."""
+    what, value = MEASURED[row["method"]], row["value"]
+    if what != DTYPE:
+        return what, bool(value)
+    names = benchmark.get("stands_for", [])
+    return what, names[int(value)] if value < len(names) else "?"
 
 
 @dataclass(frozen=True)
 class Broken:
     """A promise of a contract that the measurement contradicts.
 
-    what      MEMORY, DTYPE or TAKEN
-    dtype     of the source; "" where it is about TAKEN
-    measured  whether memory is shared; the result's dtype; whether what requires grad is taken
-    promised  as the contract has it
+    what, measured  as ``measured`` has them
+    dtype           of the source; "" where it is about TAKEN
+    promised        as the contract has it
     """
 
     route: str
@@ -44,15 +57,16 @@ class Semantics:
         self.alias: dict[tuple[str, str], dict[str, bool]] = {}
         self.dtype: dict[tuple[str, str], dict[str, str]] = {}
         self.grad: dict[str, bool] = {}
-        own = results.of_role(results.values, SEMANTICS)
-        for row in own.to_dict("records"):
-            key = results.benchmarks[row["benchmark"]].get("direction", ""), row["route"]
-            if row["method"] == "track_alias":
-                self.alias.setdefault(key, {})[row["dtype"]] = bool(row["value"])
-            elif row["method"] == "track_dtype":
-                self.dtype.setdefault(key, {})[row["dtype"]] = dtype_of(row["unit"], row["value"])
-            elif row["method"] == "track_taken":
-                self.grad[row["route"]] = bool(row["value"])
+        for row in facts(results).to_dict("records"):
+            benchmark = results.benchmarks[row["benchmark"]]
+            key = benchmark.get("direction", ""), row["route"]
+            what, value = measured(benchmark, row)
+            if what == TAKEN:
+                self.grad[row["route"]] = bool(value)
+            elif what == MEMORY:
+                self.alias.setdefault(key, {})[row["dtype"]] = bool(value)
+            else:
+                self.dtype.setdefault(key, {})[row["dtype"]] = str(value)
 
     def memory(self, contract: Contract) -> dict[str, str]:
         """alias, copy or into as measured, by dtype."""
@@ -70,18 +84,18 @@ class Semantics:
 
     def broken(self, contracts: Iterable[Contract]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
-        found: list[Broken] = []
+        contradicted: list[Broken] = []
         for contract in contracts:
             key = contract.direction, contract.expression
             for dtype, shares in self.alias.get(key, {}).items():
                 promised = contract.memory_for(dtype)
                 if shares != (promised == ALIAS):
-                    found.append(Broken(key[1], MEMORY, dtype, shares, promised))
+                    contradicted.append(Broken(key[1], MEMORY, dtype, shares, promised))
             for dtype, result in self.dtype.get(key, {}).items():
                 promised = contract.casts_to or dtype
                 if promised not in ("python", result):
-                    found.append(Broken(key[1], DTYPE, dtype, result, promised))
+                    contradicted.append(Broken(key[1], DTYPE, dtype, result, promised))
             taken, promise = self.taken(contract), contract.inputs.get(GRAD)
             if taken is not None and promise and taken != contract.takes_grad:
-                found.append(Broken(key[1], TAKEN, "", taken, promise))
-        return found
+                contradicted.append(Broken(key[1], TAKEN, "", taken, promise))
+        return contradicted

@@ -17,11 +17,8 @@ from .cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, Limit, bytes_decide, me
 from .results import Results
 
 # The roles of benchmarks that an accelerator takes part in, as their classes declare them
-TRANSFER, CASTING, TRANSPOSED = "transfer", "casting transfer", "transposed transfer"
-TO_DEVICE, FROM_DEVICE, SCALAR = "tree to device", "tree from device", "scalar"
+TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
 LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"
-OVERLAP, STEP, LOADER = "overlap", "training step", "loader"
-CONTEXT, PINNING = "context", "pinned memory"
 BOTH = "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
 COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"
@@ -90,41 +87,41 @@ class Transfers:
 
 def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     """The part of the results that an accelerator takes part in."""
-    own = tuple(cell for cell in cells if cell.declared.get("needs_device"))
+    on_device = tuple(cell for cell in cells if cell.declared.get("needs_device"))
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
-    plain = [cell for cell in own if cell.role == TRANSFER and cell.direction in ways]
+    plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in ways]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
     measured: dict[str, dict[int, Cell]] = {}
-    for cell in own:
+    for cell in on_device:
         if cell.role == LINK:
             measured.setdefault(cell.direction, {})[cell.nbytes] = cell
     limits = {way: Limit(by_size, moved=2 if way == BOTH else 1, steady=True) for way, by_size in measured.items()}
     counted = results.of_role(results.values, HARDWARE)
     hardware = dict(zip(counted["quantity"], counted["value"])) if len(counted) else {}
-    floor = next((cell for cell in own if cell.role == SYNCHRONIZE), None)
+    floor = next((cell for cell in on_device if cell.role == SYNCHRONIZE), None)
     seconds: dict[tuple[str, str, str], dict[int, float]] = {}
     for cell in main:
         seconds.setdefault((cell.benchmark, cell.route, cell.host), {})[cell.nbytes] = cell.seconds
     roles = {name: one.get("role", "") for name, one in results.benchmarks.items() if one.get("needs_device")}
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
-    return Transfers(own, main, Link(limits, hardware, floor), tuple(missing), seconds)
+    return Transfers(on_device, main, Link(limits, hardware, floor), tuple(missing), seconds)
 
 
 def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     """The cells of each need: host to device before back, pageable memory first."""
-    found: dict[Need, list[Cell]] = {}
+    by_need: dict[Need, list[Cell]] = {}
     for cell in cells:
         need = Need(MOVE, cell.direction, cell.memory, host=cell.host, array=cell.contract.array)
-        found.setdefault(need, []).append(cell)
+        by_need.setdefault(need, []).append(cell)
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 
     def order(key: Need) -> tuple[int, bool, int, bool]:
         place = HOSTS.index(key.host) if key.host in HOSTS else len(HOSTS)
         return ways.index(key.direction), not key.array, place, key.into
 
-    return {key: found[key] for key in sorted(found, key=order)}
+    return {key: by_need[key] for key in sorted(by_need, key=order)}
 
 
 def comparable(cells: Sequence[Cell]) -> list[Cell]:
@@ -140,12 +137,12 @@ def recommendations(found: Transfers) -> list[dict[Need, Choice]]:
     for key, cells in needs(found.of(COMPLETION)).items():
         if not key.array or key.host == PAGEABLE:
             ends.setdefault((key.direction, key.array, key.host), {})[key] = cells
-    made = []
+    chosen = []
     for by_need in ends.values():
         nbytes = usual_size(cell for cells in by_need.values() for cell in cells)
         here = {key: [cell for cell in cells if cell.nbytes == nbytes] for key, cells in by_need.items()}
-        made.append({key: choose(cells)[0].choices[0] for key, cells in here.items() if cells})
-    return made
+        chosen.append({key: choose(cells)[0].choices[0] for key, cells in here.items() if cells})
+    return chosen
 
 
 @dataclass(frozen=True)

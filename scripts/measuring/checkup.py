@@ -8,12 +8,14 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from records import calm
 
+from .direct import benchmark_of, figure, in_child
 from .engine import PATIENCE_VARIABLE, ROOT
 from .machine import conditions, read, settings
 
@@ -116,23 +118,12 @@ def of_device(at: Mapping[str, Any]) -> Finding:
 
 def measured(seconds: float = SECONDS) -> dict[str, list[calm.Line]]:
     """What the suite logs of the three cells, by their names in CELLS, process by process in turns."""
-    from check_timing import benchmark_of, figure, in_child
-
     made = {title: benchmark_of(name) for title, (name, _) in CELLS.items()}
-
-    def process(title: str) -> Callable[[], Any]:
-        def work() -> Any:
-            benchmark, cell = made[title], CELLS[title][1]
-            benchmark._current_params = cell
-            return None if benchmark.do_setup() else figure(benchmark, cell)
-
-        return work
-
     lines: dict[str, list[calm.Line]] = {title: [] for title in CELLS}
     until, rounds = time.monotonic() + seconds, 0
     while rounds < LEAST or time.monotonic() < until:
         for title, own in lines.items():
-            line = in_child(process(title))
+            line = in_child(partial(figure, made[title], CELLS[title][1]))
             if line is not None:
                 own.append(line)
         rounds += 1

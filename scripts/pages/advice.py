@@ -139,12 +139,12 @@ def busy(choices: Iterable[Choice]) -> Iterator[str]:
 def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
     found = crossovers(segments)
     bounds = []
-    for one in found:
-        inside = f" (undecided at {show.sizes(one.undecided)})" if one.undecided else ""
-        bounds.append(f"between {show.size(one.low)} and {show.size(one.high)}{inside}")
+    for crossover in found:
+        inside = f" (undecided at {show.sizes(crossover.undecided)})" if crossover.undecided else ""
+        bounds.append(f"between {show.size(crossover.low)} and {show.size(crossover.high)}{inside}")
     if found:
         lie = "The crossover lies" if len(found) == 1 else "The crossovers lie"
-        which = "other sizes" if any(one.undecided for one in found) else "sizes"
+        which = "other sizes" if any(crossover.undecided for crossover in found) else "sizes"
         yield f"{lie} {show.join(bounds)}: {which} in between were not measured."
 
 

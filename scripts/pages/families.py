@@ -5,6 +5,7 @@ from typing import Any
 
 from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.results import Results, parameters_of
+from analysis.transfers import SCALAR
 
 from . import show, tables
 from .advice import capital
@@ -12,24 +13,28 @@ from .figures import Figure, slug, times_figure
 from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
-OWN = ("", CONVERSION, GRAD, LISTS, CASTING)  # roles whose figures are shown here; others have places of their own
-ACROSS = {"nbytes": "size", "dtype": "the source's dtype"}
+# roles whose figures are shown here; others have places of their own
+OWN = ("", CONVERSION, GRAD, LISTS, CASTING, SCALAR)
+ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 
-def sections(results: Results, cells: Iterable[Cell], missing: Missing) -> list[Section]:
-    """A section a family, in the order of their places; what was timed comes before what was counted."""
-    found: dict[tuple[int, str], list[str]] = {}
+def sections(results: Results, cells: Iterable[Cell], missing: Missing, on_device: bool = False) -> list[Section]:
+    """A section a family, in the order of their places; what was timed comes before what was counted.
+
+    on_device: those that an accelerator takes part in, else the others
+    """
+    named: dict[tuple[int, str], list[str]] = {}
     timed: dict[str, list[Cell]] = {}
     for cell in cells:
         timed.setdefault(cell.benchmark, []).append(cell)
     for name in dict.fromkeys([*timed, *results.values["benchmark"]]):
         declared = results.benchmarks[name]
-        if declared.get("role", "") in OWN:
+        if declared.get("role", "") in OWN and bool(declared.get("needs_device")) == on_device:
             title = declared.get("section") or capital(name.partition(".")[0])
-            found.setdefault((declared.get("place", 99), title), []).append(name)
+            named.setdefault((declared.get("place", 99), title), []).append(name)
     return [
-        _section(title, [results.benchmarks[name] for name in found[place, title]], results, timed, missing)
-        for place, title in sorted(found, key=lambda key: key[0])
+        _section(title, [results.benchmarks[name] for name in named[place, title]], results, timed, missing)
+        for place, title in sorted(named, key=lambda key: key[0])
     ]
 
 
@@ -56,22 +61,23 @@ def _section(
 
 def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:
     """Time against size, a panel for every combination of the other parameters; nothing where there is one size."""
-    made = []
+    panels = []
     for values, own in alike(cells).items():
         name = ", ".join((_about(own[0]), *values))
         for figure in times_figure(slug("time", own[0].family, name), f"Time against size: {name}", name, own):
-            made.append((figure, curves(figure.cells, missing)))
-    return made
+            panels.append((figure, curves(figure.cells, missing)))
+    return panels
 
 
 def _about(cell: Cell) -> str:
     """What a benchmark's figures are, in a title."""
-    way, title, group = cell.declared.get("direction", ""), cell.declared.get("title", ""), cell.benchmark.split(".")[1]
-    return _titled(way, title, group) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
+    return _titled(cell.declared) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
 
 
-def _titled(way: str, title: str, group: str) -> str:
-    return ": ".join(filter(None, (way, title))) or group
+def _titled(declared: Mapping[str, Any]) -> str:
+    """Direction and title; the name of the class where it declares neither."""
+    words = ": ".join(filter(None, (declared.get("direction", ""), declared.get("title", ""))))
+    return words or str(declared["name"]).split(".")[-2:][0]
 
 
 def _timed(
@@ -85,15 +91,16 @@ def _timed(
         others = {_place(cell): cell for cell in there if cell.dtype == usual_dtype(there)}
     else:
         others = {_place(cell, beside): cell for cell in cells if called and _has(cell, beside)}
+    pairs = [(cell, others.get(_place(cell) if role else _place(cell, beside))) for cell in cells]
+    stand_beside = [other for cell, other in pairs if other is not cell]
 
-    def mark(cell: Cell) -> Mark:
+    def mark(cell: Cell, other: Cell | None) -> Mark:
         lines = [show.time(cell)]
-        other = others.get(_place(cell) if role else _place(cell, beside))
-        if other is not None:
+        if other is not None and other is not cell:
             lines.append(f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}")
         return Mark(cell.parameters, lines, cell.order)
 
-    shown = [mark(cell) for cell in cells if role or not called or not _has(cell, beside)]
+    shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
     if declared.get("role") == CONVERSION and len({each.parameters["dtype"] for each in shown}) < 2:
         return []  # "Time against size" has them
     return _tables(declared, _about(cells[0]), shown, missing)
@@ -117,16 +124,15 @@ def _as_long(cell: Cell, other: Cell) -> str:
 
 def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missing) -> list[Table]:
     """What was counted, a line a benchmark of the class."""
-    found: dict[tuple[Any, ...], Mark] = {}
+    marks: dict[tuple[Any, ...], Mark] = {}
     for declared in own:
         rows = results.values[results.values["benchmark"] == declared["name"]]
         routes = dict(zip(declared["param_names"], declared["params"])).get("route", [])
         for value, unit, parameters in zip(rows["value"], rows["unit"], parameters_of(rows, results)):
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
-            mark = found.setdefault(tuple(parameters.values()), mark)
+            mark = marks.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(value, unit, parameters.get(declared.get("multiple_of", ""))))
-    about = _titled(own[0].get("direction", ""), own[0].get("title", ""), own[0]["name"].split(".")[1])
-    return _tables(own[0], about, list(found.values()), missing)
+    return _tables(own[0], _titled(own[0]), list(marks.values()), missing)
 
 
 def _count(value: float, unit: str, of: float | None) -> str:

@@ -38,7 +38,7 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(cells)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
-    first, *more_transfers = transfer_sections(moved, missing)
+    first, clocks, dtypes, *more_transfers = transfer_sections(moved, missing)
     sections = [
         Section(
             "decision",
@@ -68,6 +68,9 @@ def sections_of(
             tuple(map(data, figures.efficiency(cells, limit))),
         ),
         *families.sections(results, cells, missing),
+        clocks,
+        dtypes,
+        *families.sections(results, cells, missing, on_device=True),
         *more_transfers,
         Section(
             "contracts",

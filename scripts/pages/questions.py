@@ -62,6 +62,7 @@ TO_DEVICE, TO_DEVICE_EARLY = "t.to(device)", "t.to(device, non_blocking=True)"
 INTO_HOST, INTO_HOST_EARLY, FRESH_HOST = "h.copy_(t)", "h.copy_(t, non_blocking=True)", "t.cpu()"
 PIN_FIRST = "t.pin_memory().to(device, non_blocking=True)"
 PLAIN = "t.numpy()"  # what people write first, and what the errors are about
+CONSTRUCTED = "np.array(t)"  # what the warnings about copies are about
 
 Wanted = Callable[[Contract], bool]  # what a contract is to promise
 array, takes_grad = attrgetter("array"), attrgetter("takes_grad")
@@ -172,12 +173,12 @@ class Questions:
                 yield f"Tensor {where}: {show.codes([first.route, last.route])}: {times}, {words}."
 
     def answer_6(self) -> Iterator[str]:
-        own = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
+        cells = [c for c in self.cells if c.dtype == "bfloat16" and c.role == CASTING and c.direction == TORCH_TO_NUMPY]
         refusing = self.results.contracts.get((TORCH_TO_NUMPY, PLAIN), NONE).refuses.get("bfloat16")
-        if own and refusing:
+        if cells and refusing:
             yield f"{code(PLAIN)} of bfloat16: {refusing}."
-        nbytes = usual_size(own)
-        for cell in sorted((cell for cell in own if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
+        nbytes = usual_size(cells)
+        for cell in sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: not cell.safe):
             hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
             gives = f", gives {cell.contract.casts_to}" if cell.contract.casts_to else ""
             yield f"{_timed(cell)}{gives}{hazard}."
@@ -258,8 +259,8 @@ class Questions:
             yield f"The first {show.size(cell.nbytes)} of pinned memory take {took}."
 
     def answer_12(self) -> Iterator[str]:
-        at, made = self.results.last.settings, self.results.last.toolchain
-        torch, numpy = at.torch or made.torch, at.numpy or made.numpy
+        at, toolchain = self.results.last.settings, self.results.last.toolchain
+        torch, numpy = at.torch or toolchain.torch, at.numpy or toolchain.numpy
         roles = (CONVERSION, REQUIRES_GRAD)
         timed = [cell for cell in self.cells if cell.role in roles]
         if timed and torch and numpy:
@@ -271,9 +272,9 @@ class Questions:
                 yield f"This run has numpy {numpy}: it tells nothing of NumPy 2."
             else:
                 yield f"torch {torch} and numpy {numpy}{'' if failed else ' work together'}: {counts}."
-        for (direction, route), contract in self.results.contracts.items():
-            if "NumPy 2" in contract.hazard:
-                yield f"{code(route)}: {contract.hazard}{self._seconds_of(direction, route)}."
+        hazard = self.results.contracts.get((TORCH_TO_NUMPY, CONSTRUCTED), NONE).hazard
+        if hazard:
+            yield f"{code(CONSTRUCTED)}: {hazard}{self._seconds_of(TORCH_TO_NUMPY, CONSTRUCTED)}."
 
     # Pieces
 

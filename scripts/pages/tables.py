@@ -211,17 +211,17 @@ def _measured_dtype(semantics: Semantics, contract: Contract) -> str:
 
 def broken(semantics: Semantics, contracts: Iterable[Contract]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
-    return [_broken(one) for one in semantics.broken(contracts)]
+    return [_broken(promise) for promise in semantics.broken(contracts)]
 
 
-def _broken(one: Broken) -> str:
-    if one.what == MEMORY:
-        does = f"{'shares memory' if one.measured else 'does not share memory'} for {one.dtype}"
-    elif one.what == DTYPE:
-        does = f"gives {one.measured} for {one.dtype}"
+def _broken(promise: Broken) -> str:
+    if promise.what == MEMORY:
+        does = f"{'shares memory' if promise.measured else 'does not share memory'} for {promise.dtype}"
+    elif promise.what == DTYPE:
+        does = f"gives {promise.measured} for {promise.dtype}"
     else:
-        does = f"{'takes' if one.measured else 'refuses'} a tensor that requires grad"
-    return f"{code(one.route)} {does}; its contract says {one.promised}."
+        does = f"{'takes' if promise.measured else 'refuses'} a tensor that requires grad"
+    return f"{code(promise.route)} {does}; its contract says {promise.promised}."
 
 
 def _by_dtype(words: Mapping[str, str]) -> str:
@@ -266,7 +266,7 @@ def _memory(contract: Contract) -> str:
 
 def catalogue(results: Results) -> list[tuple[str, str]]:
     """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
-    found: dict[tuple[str, str], None] = {}
+    keys: dict[tuple[str, str], None] = {}
     families = ["conversion", "casting", "layout", "batches"]
 
     def rank(name: str) -> tuple[int, int]:
@@ -282,9 +282,9 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
         if "route" in benchmark.get("param_names", []):
             spellings = benchmark["params"][benchmark["param_names"].index("route")]
             for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
-                found[promises[route].direction, route] = None
-    directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in found)]
-    return sorted(found, key=lambda key: directions.index(key[0]))
+                keys[promises[route].direction, route] = None
+    directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in keys)]
+    return sorted(keys, key=lambda key: directions.index(key[0]))
 
 
 def spread(cells: Sequence[Cell]) -> Table:

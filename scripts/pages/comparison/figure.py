@@ -30,6 +30,7 @@ from .words import (
     sentence,
     title,
     trust,
+    withheld,
 )
 
 AT_MOST = 40  # rows of a plot that can still be read
@@ -141,7 +142,7 @@ def section(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tuple[Figure
         rows=tuple((cell_line(row), sentence(row, comparison)) for row in chosen(comparison)),
         numeric=False,
     )
-    return intro, (((figure, data),) if figure else ()), tuple(trust(comparison))
+    return intro, (((figure, data),) if figure else ()), (*withheld(comparison), *trust(comparison))
 
 
 def save(comparison: Comparison, path: Path) -> bool:

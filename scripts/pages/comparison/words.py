@@ -14,18 +14,29 @@ from typing import Any, TextIO
 
 import pandas as pd
 from analysis.comparison import (
+    ACROSS,
+    DIFFERS,
     FAILED,
     FASTER,
     FINAL,
     GONE,
     INCONCLUSIVE,
+    NEVER_CALM,
     NEW,
     NO_CHANGE,
+    NO_RECORD,
     NOT_COMPARABLE,
+    NOT_RUN,
+    SKIPS,
     SLOWER,
+    SUITE,
+    TOO_FEW,
     VERDICTS,
+    WITHHELD,
     Comparison,
+    Reason,
 )
+from analysis.statistics import MIN_PROCESSES
 
 from pages import show
 from pages.show import code
@@ -36,6 +47,27 @@ FIRST = (SLOWER, FASTER, FAILED, NOT_COMPARABLE)  # shown without being asked fo
 AT_MOST = 20  # ... this many of each
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
 MANY = 1000  # processes: beyond it the number is no advice
+
+
+DIFFERENCE = {name: f"machine ({name}) differs" for name in ("cpu", "cores", "caches")}
+DIFFERENCE |= {"samples": "samples a process differ"}
+
+
+def why(reason: Reason) -> str:
+    """A reason in words; "" where there is none."""
+    difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
+    return {
+        FAILED: f"in {reason.side}" + (f": {reason.about}" if reason.about else ""),
+        SKIPS: f"{reason.side} skips it: {reason.about}",
+        NOT_RUN: f"not part of {reason.side}'s run",
+        DIFFERS: difference,
+        ACROSS: f"{difference}; compared because you asked for it",
+        SUITE: "the benchmark itself changed: measure both sides with the same suite",
+        NO_RECORD: "no run record beside the results of one side: its asv_runner and hardware are unknown",
+        TOO_FEW: f"fewer than {MIN_PROCESSES} processes a side",
+        NEVER_CALM: f"the machine was never calm in {reason.side}",
+        WITHHELD: "withheld: the A/A contradicts the promise",
+    }.get(reason.what, "")
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -89,19 +121,19 @@ def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
         return f"{name} (90 % CI {number(row['low90'])}–{number(row['high90'])})"
     if verdict == INCONCLUSIVE:
         return f"{verdict}: {_undecided(row, comparison)}"
-    return f"{verdict}: {row['reason']}"
+    return f"{verdict}: {why(row['reason'])}"
 
 
 def _undecided(row: Mapping[str, Any], comparison: Comparison) -> str:
     seen = f"{number(row['low95'])}–{number(row['high95'])}; " if math.isfinite(row["low95"]) else ""
-    if row["reason"] in FINAL:
-        return seen + row["reason"]
+    if row["reason"].what in FINAL:
+        return seen + why(row["reason"])
     more = int(row["more"]) if math.isfinite(row["more"]) else 0
     wanted = f"{more:,} more process{'es' if more > 1 else ''}"
     if more > MANY:
         return f"{seen}more than {MANY:,} processes would be needed to decide ±{_margin(comparison)}"
     if row["reason"]:
-        return f"{seen}{row['reason']}; at least {wanted} needed"
+        return f"{seen}{why(row['reason'])}; at least {wanted} needed"
     side_by_side = "" if comparison.interleaved else ", taken by --run,"
     return f"{seen}about {wanted}{side_by_side} would decide ±{_margin(comparison)}"
 
@@ -173,8 +205,6 @@ def trust(comparison: Comparison) -> list[str]:
         )
     else:
         lines.append("A/A not possible: no cell has four processes on the baseline's side")
-    if comparison.withheld:
-        lines.append(_withheld(comparison))
     if comparison.interleaved:
         lines.append("processes of both sides ran in turns (A B B A): effects are means of paired differences")
     else:
@@ -189,19 +219,28 @@ def trust(comparison: Comparison) -> list[str]:
             "changes; --run measures them in turns"
         )
     reasons = Counter(row["reason"] for row in rows(comparison, NOT_COMPARABLE))
-    lines += [f"not comparable, {count} cells: {reason}" for reason, count in reasons.most_common()]
+    lines += [f"not comparable, {count} cells: {why(reason)}" for reason, count in reasons.most_common()]
     for verdict in (NEW, GONE):
         reasons = Counter(row["reason"] for row in rows(comparison, verdict))
-        lines += [f"{verdict}, {count} cells: {reason}" for reason, count in reasons.most_common(3)]
+        lines += [f"{verdict}, {count} cells: {why(reason)}" for reason, count in reasons.most_common(3)]
     if comparison.skipped:
         lines.append(f"{comparison.skipped} cells that both sides skip have no verdict")
     if comparison.counted:
         lines.append(f"{comparison.counted} cells that are counted and not timed are not compared")
-    return lines + list(comparison.notes)
+    return lines + [why(note) for note in comparison.notes]
 
 
-def _withheld(comparison: Comparison) -> str:
-    return f"verdicts withheld: {comparison.withheld}"
+def withheld(comparison: Comparison) -> list[str]:
+    """That the method's own check contradicts what it promises, where it does."""
+    return [f"verdicts withheld: {_contradicted(comparison)}"] if comparison.withheld else []
+
+
+def _contradicted(comparison: Comparison) -> str:
+    check = comparison.check
+    return (
+        f"the A/A on the baseline's own processes flags {check.rate:.1%} of cells that cannot differ (at least "
+        f"{check.lower:.1%}), and at most {comparison.settings.promise:.1%} was promised: no verdict on this data"
+    )
 
 
 def headline(comparison: Comparison) -> str:
@@ -230,12 +269,12 @@ def refusal(comparison: Comparison) -> str:
 def why_not(comparison: Comparison) -> str:
     """Why no cell could be judged."""
     if comparison.withheld:
-        return comparison.withheld
+        return _contradicted(comparison)
     if comparison.counts[INCONCLUSIVE]:
         fewest = comparison.cells[["base_processes", "new_processes"]].max().min()
         return f"a verdict takes 4 processes a side and no cell has more than {fewest} on both: run.py --rounds 4"
     reasons = Counter(comparison.cells["reason"]).most_common(1)
-    return f"no cell has comparable figures on both sides ({reasons[0][0]})"
+    return f"no cell has comparable figures on both sides ({why(reasons[0][0])})"
 
 
 # --- the terminal ----------------------------------------------------------------------------------------------------
@@ -267,8 +306,10 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
     console.print(Text(headline(comparison), style="bold"))
     console.print(Text(decided_line(comparison)))
     console.print(Text(counts_line(comparison)))
+    for line in withheld(comparison):
+        console.print(Text(line, style="bold yellow"))
     for line in trust(comparison):
-        console.print(Text(line, style="bold yellow" if line == _withheld(comparison) else "dim"))
+        console.print(Text(line, style="dim"))
 
 
 def text(comparison: Comparison, everything: bool) -> str:
@@ -279,7 +320,8 @@ def text(comparison: Comparison, everything: bool) -> str:
     lines = [title(comparison), ""]
     lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
     lines += [""] if listing else []
-    lines += [headline(comparison), decided_line(comparison), counts_line(comparison), *trust(comparison)]
+    lines += [headline(comparison), decided_line(comparison), counts_line(comparison)]
+    lines += [*withheld(comparison), *trust(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -313,7 +355,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     for verdict, count in comparison.counts.items():
         tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
     tail += [f"| all | {len(comparison.cells)} |", "", "<details><summary>How far to trust this</summary>", ""]
-    tail += [f"- {escape(line)}" for line in trust(comparison)]
+    tail += [f"- {escape(line)}" for line in (*withheld(comparison), *trust(comparison))]
     tail += ["", "Made with:", "", show.fenced(command), "</details>", ""]
     if listing:
         lines += ["| verdict | cell |", "| --- | --- |"]
@@ -335,7 +377,7 @@ def as_json(comparison: Comparison, command: str) -> str:
     """Everything, for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
     cells = [
         {name: _plain(value) for name, value in row.items() if name != "parameters"}
-        | {"sentence": sentence(row, comparison)}
+        | {"reason": why(row["reason"]), "sentence": sentence(row, comparison)}
         for row in comparison.cells.to_dict("records")
     ]
     check = comparison.check
@@ -348,7 +390,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "interleaved": comparison.interleaved,
         "exit_code": comparison.exit_code,
         "headline": headline(comparison),
-        "withheld": comparison.withheld,
+        "withheld": _contradicted(comparison) if comparison.withheld else "",
         "session_variance": dict(comparison.sessions),
         "counts": comparison.counts,
         "decided": {
@@ -360,7 +402,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
         "counted_not_timed": comparison.counted,
-        "notes": list(comparison.notes),
+        "notes": [why(note) for note in comparison.notes],
         "cells": cells,
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -142,9 +142,7 @@ def _box(history: History, found: Sequence[Change]) -> Box:
     elif history.semantics:
         one = history.semantics[0]
         more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
-        notes.append(
-            f"Means something else: {one.at.name}, {code(one.route)}, {one.what}: {one.old} → {one.new}{more}."
-        )
+        notes.append(f"Means something else: {one.at.name}, {code(one.route)}, {': '.join(words.meant(one))}{more}.")
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
         lines=(words.overall(history), *words.head(history, found)),

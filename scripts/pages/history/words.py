@@ -1,13 +1,15 @@
 """A history in words and tables: what changed, at which release, by how much; what is new; what has another meaning."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from analysis.cells import CONVERSION
 from analysis.comparison import FASTER, SLOWER
-from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Series
+from analysis.contracts import ALIAS, COPY
+from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Semantic, Series
+from analysis.semantics import DTYPE, MEMORY, TAKEN
 
 from pages import show
 from pages.comparison.words import change, factor, number
@@ -182,16 +184,28 @@ def appeared(history: History) -> Table:
     )
 
 
+ABOUT = {MEMORY: "memory", DTYPE: "dtype of the result", TAKEN: "tensor that requires grad"}
+SEEN: Mapping[str, Mapping[bool | str, str]] = {
+    MEMORY: {True: ALIAS, False: COPY},
+    TAKEN: {True: "taken", False: "refused"},
+}
+
+
+def meant(changed: Semantic) -> tuple[str, str]:
+    """("memory", "alias → copy")"""
+    seen = SEEN.get(changed.what, {})
+    return ABOUT[changed.what], f"{seen.get(changed.old, changed.old)} → {seen.get(changed.new, changed.new)}"
+
+
 def meaning(history: History) -> Table:
     rows: list[tuple[Entry, ...]] = []
-    for one in history.semantics:
-        dtypes = show.join(one.dtypes) if one.dtypes else "float32"
+    for changed in history.semantics:
+        dtypes = show.join(changed.dtypes) if changed.dtypes else "float32"
         rows.append(
             (
-                [one.at.name, one.at.date],
-                [code(one.route), one.direction],
-                one.what,
-                f"{one.old} → {one.new}",
+                [changed.at.name, changed.at.date],
+                [code(changed.route), changed.direction],
+                *meant(changed),
                 dtypes,
             )
         )
@@ -285,9 +299,9 @@ def overall(history: History) -> str:
     """What the newest release takes of what the oldest took, in the cells that both measured."""
     first, last = history.releases[0], history.releases[-1]
     ratios = [
-        float(one.values[-1] - one.values[0])
-        for one in history.series
-        if one.releases[0] is first and one.releases[-1] is last
+        float(cell.values[-1] - cell.values[0])
+        for cell in history.series
+        if cell.releases[0] is first and cell.releases[-1] is last
     ]
     if not ratios:
         return f"No cell was measured at both {first.name} and {last.version}."

@@ -60,17 +60,16 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             after=tuple(bent),
         ),
         Section(
-            "more-transfers",
-            "Transfers: dtypes, casting, layout, containers",
-            tables=(*transfer_tables.dtypes(found, missing), *transfer_tables.special(found, missing)),
+            "transfer-dtypes",
+            "Transfers by dtype",
+            tables=tuple(transfer_tables.dtypes(found, missing)),
         ),
         Section(
             "overlap",
             "Transfers behind compute",
             (
                 "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
-                "the processes allow; more than 100 % or less than 0 % is noise. The DataLoader has no workers "
-                "(num_workers=0), and the host copies of a step or a batch use one thread (OMP_NUM_THREADS=1).",
+                "the processes allow; more than 100 % or less than 0 % is noise.",
             ),
             tables=tuple(transfer_tables.overlap(found)),
         ),

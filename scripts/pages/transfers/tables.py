@@ -21,7 +21,7 @@ from analysis.transfers import (
 from pages import show
 from pages.advice import capital
 from pages.show import code
-from pages.tables import IN_CACHE, Entry, Missing, Table, compared, named, pivot
+from pages.tables import IN_CACHE, Entry, Missing, Table, named, pivot
 
 from .advice import result_of, told, way_of
 
@@ -118,35 +118,6 @@ def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Tab
     return pivot(title, cells, "nbytes", missing, speed, show.size)
 
 
-def by_host(cells: Iterable[Cell], title: str, missing: Missing) -> list[Table]:
-    """Routes down, host memory across: a table a clock and size."""
-    tables: dict[tuple[str, int], list[Cell]] = {}
-    for cell in cells:
-        tables.setdefault((method(cell), cell.nbytes), []).append(cell)
-    return [
-        pivot(f"{title}, {clock}, {show.size(n)}", tables[clock, n], "memory", missing) for clock, n in sorted(tables)
-    ]
-
-
-def special(found: Transfers, missing: Missing) -> list[Table]:
-    """Casting on the way, transposed sources, containers, scalars: a table a clock."""
-    tables = by_host(found.role(transfers.CASTING), "float64 on the host to float32 on the device", missing)
-    tables += by_host(found.role(transfers.TRANSPOSED), "A transposed host tensor to the device", missing)
-    for role, what in (
-        (transfers.TO_DEVICE, "A nested container to the device"),
-        (transfers.FROM_DEVICE, "and from it to NumPy"),
-    ):
-        cells = found.role(role)
-        for clock, host in dict.fromkeys((method(cell), cell.host) for cell in cells):
-            title = f"{what}, {host}, {clock}, by total size"
-            own = [cell for cell in cells if (method(cell), cell.host) == (clock, host)]
-            tables.append(pivot(title, own, "nbytes", missing, head=show.size))
-    scalars = found.role(transfers.SCALAR)
-    if scalars:
-        tables.append(pivot("A scalar, completion", scalars, "nbytes", missing, head=show.size))
-    return tables
-
-
 def dtypes(found: Transfers, missing: Missing) -> list[Table]:
     """Transfers by dtype where more than one was measured."""
     tables = []
@@ -154,13 +125,13 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
     for cell in found.cells:
         if cell.role == transfers.TRANSFER and cell.dtype and method(cell) == COMPLETION:
             groups.setdefault((cell.benchmark, cell.host), []).append(cell)
-    for (_, host), own in groups.items():
-        nbytes = usual_size(own, "dtype", IN_CACHE)
-        here = [cell for cell in own if cell.nbytes == nbytes]
+    for (_, host), cells in groups.items():
+        nbytes = usual_size(cells, "dtype", IN_CACHE)
+        here = [cell for cell in cells if cell.nbytes == nbytes]
         several = {c.route for c in here if len({d.dtype for d in here if d.route == c.route}) > 1}
         shown = [cell for cell in here if cell.route in several]
         if shown:
-            title = f"{own[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype"
+            title = f"{cells[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype"
             tables.append(pivot(title, shown, "dtype", missing))
     return tables
 
@@ -169,7 +140,7 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
 
 
 def overlap(found: Transfers) -> list[Table]:
-    """The share that hides, the forms of a training step, the data loader."""
+    """The share that hides."""
     rows: list[tuple[Entry, ...]] = []
     for each in hidden(found):
         low, high = each.interval
@@ -179,11 +150,7 @@ def overlap(found: Transfers) -> list[Table]:
         rows.append((name, *(show.time(cell) for cell in parts), share_words(each), span))
     title = "A non-blocking copy beside a matrix product on another stream, completion"
     columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
-    tables = [Table(title, columns, tuple(rows))]
-    tables.append(_against(found.role(transfers.STEP), "form", "naive", "A training step, by form and batch"))
-    loader = found.role(transfers.LOADER)
-    tables.append(_against(loader, "memory", "pageable", "A batch from a DataLoader to the device, by host memory"))
-    return [table for table in tables if table]
+    return [Table(title, columns, tuple(rows))] if rows else []
 
 
 def share_words(each: Hidden) -> str:
@@ -192,25 +159,6 @@ def share_words(each: Hidden) -> str:
     if share > 1:
         return f"all ({show.percent(share)} by noise)"
     return f"none ({show.percent(share)} by noise)" if share < 0 else show.percent(share)
-
-
-def _against(cells: Sequence[Cell], name: str, base: str, title: str) -> Table:
-    """One parameter down, sizes across: seconds, and how they compare with those of ``base``."""
-    sizes = sorted({cell.nbytes for cell in cells})
-    here = {(cell.text(name), cell.nbytes): cell for cell in cells}
-
-    def entry(value: str, nbytes: int) -> Entry:
-        cell, other = here.get((value, nbytes)), here.get((base, nbytes))
-        if cell is None:
-            return "n/a"
-        if other is None or cell is other:
-            return show.time(cell)
-        gain = f"{show.ratio(other.seconds / cell.seconds)} as fast as {base}"
-        return [show.time(cell), compared(cell, other, gain, tie=f"tie with {base}")]
-
-    values = dict.fromkeys(value for value, _ in here)
-    heads = [show.size(n) if n else "a batch" for n in sizes]
-    return Table(title, (name, *heads), tuple((value, *(entry(value, n) for n in sizes)) for value in values))
 
 
 # One-time costs, the link
@@ -230,11 +178,11 @@ def firsts(found: Transfers) -> list[Table]:
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
     tables.append(Table("The first tensor on the device", ("what", "once a process"), tuple(rows)))
-    own = found.role(transfers.PINNING)
-    sizes = sorted({cell.nbytes for cell in own})
-    here = {(method(cell), cell.nbytes): cell for cell in own}
+    pinned = found.role(transfers.PINNING)
+    sizes = sorted({cell.nbytes for cell in pinned})
+    here = {(method(cell), cell.nbytes): cell for cell in pinned}
     rows = []
-    for what in dict.fromkeys(method(cell) for cell in own):
+    for what in dict.fromkeys(method(cell) for cell in pinned):
         cells = [here.get((what, n)) for n in sizes]
         rows.append((ONCE.get(what, what), *(_once(cell) if cell else "n/a" for cell in cells)))
     title = "Pinned memory for the first time in a process, the context there already"
@@ -312,9 +260,9 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
     rows: list[tuple[Entry, ...]] = []
     bent: list[str] = []
     for (direction, host, route), seconds in series.items():
-        made = fit(seconds)
-        if made is not None and made.good:
-            rows.append(([code(route), f"{direction}, {host}" if host else direction], *_fitted(made)))
+        model = fit(seconds)
+        if model is not None and model.good:
+            rows.append(([code(route), f"{direction}, {host}" if host else direction], *_fitted(model)))
         elif len(seconds) >= LEAST:
             bent.append(route)
     columns = ("route", "latency α", "bandwidth", "n½", "largest deviation")
@@ -327,6 +275,6 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
     return [table] if table else [], lines
 
 
-def _fitted(made: Fit) -> tuple[str, ...]:
-    worst = show.percent(made.deviation)
-    return show.seconds(made.latency), show.bandwidth(made.bandwidth), show.size(round(made.half)), worst
+def _fitted(model: Fit) -> tuple[str, ...]:
+    worst = show.percent(model.deviation)
+    return show.seconds(model.latency), show.bandwidth(model.bandwidth), show.size(round(model.half)), worst

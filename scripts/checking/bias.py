@@ -1,0 +1,222 @@
+"""Is the suite biased against torch.utils.benchmark? Judged with the noise of each cell and its like, and said.
+
+Arrays are over cells; readings are (cells, processes) of log seconds, NaN where a process was not calm.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from analysis.statistics import MAD_TO_SD, Bools, Floats, estimate, means, student_quantile
+from numpy.typing import NDArray
+from records import calm
+
+from .timing import AGAIN, SUITE, TORCH, Cell
+
+EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
+ERROR = 0.05  # chance that noise alone has any cell called biased
+CONFIDENCE = 0.99  # of the interval that the median cell lies in
+TELLING = 0.5  # share of the cells whose noise must be below EACH
+FEW = 10  # cells: of fewer the median is not judged
+BIAS, NOISY = "bias", "too noisy to tell"
+
+
+def part(line: calm.Line, name: str) -> calm.Line:
+    """The blocks of one timer as a line of their own: a pulse before and one behind each, as if after a wait."""
+    chosen = [index for index, by in enumerate(line["by"]) if by == name]
+    places, disturbed = calm.places(line), set(line["disturbed"])
+    return {
+        **line,
+        "seconds": [line["seconds"][index] for index in chosen],
+        "disturbed": [place for place, index in enumerate(chosen) if index in disturbed],
+        "pulses": {
+            kind: [pulse for index in chosen for pulse in taken[places[index] : places[index] + 2]]
+            for kind, taken in line["pulses"].items()
+        },
+        "waits": list(range(1, len(chosen))),
+    }
+
+
+def reading(line: calm.Line, floors: Mapping[str, float]) -> float:
+    """Log seconds a call: the suite's figure of the calm samples; NaN where too few are calm."""
+    process = calm.judge(line, floors)
+    return math.log(process.seconds) if process.calm else math.nan
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Log ratios to torch, (cells,) each: the effect, and what noise alone could make of it, infinite if unknown."""
+
+    effect: Floats
+    noise: Floats
+
+    @property
+    def biased(self) -> Bools:
+        return np.abs(self.effect) - self.noise > math.log1p(EACH)
+
+    @property
+    def noisy(self) -> Bools:
+        """A bias could hide there that is EACH larger than what is allowed."""
+        return self.noise > math.log1p(EACH)
+
+
+def deviations(own: Floats, torch: Floats, again: Floats, sizes: NDArray[np.str_], tests: int) -> Deviations:
+    """How far the readings ``own`` are from torch's two.
+
+    Noise is that of a t test, by Bonferroni's rule for so many ``tests``. Its error is moderated by that of the cells
+    of the same size, and never less than what torch differs from itself by: in cells of that size, or in that cell.
+    """
+    both = (torch + again) / 2
+    found = estimate(both, own, sizes, np.full(len(sizes), True))
+    itself = np.zeros(len(sizes))
+    for size in np.unique(sizes):
+        differences = abs(torch - again)[sizes == size]
+        if np.isfinite(differences).any():
+            # torch - again has two readings' variance, own - both that of one and a half
+            itself[sizes == size] = MAD_TO_SD * np.nanmedian(differences) * math.sqrt(1.5 / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.maximum(found.error, itself / np.sqrt(np.isfinite(own - both).sum(axis=1)))
+        noise = student_quantile(1 - ERROR / tests / 2, found.df) * error
+        noise = np.maximum(noise, abs(means(torch - again)))
+    return Deviations(found.effect, np.where(np.isfinite(noise), noise, math.inf))
+
+
+def middle(effects: Floats) -> tuple[float, float]:
+    """The interval that the median of all such cells lies in, log units; unbounded for few."""
+    from scipy.stats import quantile_test  # scipy.stats takes half a second to import
+
+    known = effects[np.isfinite(effects)]
+    if len(known) < FEW:
+        return -math.inf, math.inf
+    low, high = quantile_test(known, p=0.5).confidence_interval(CONFIDENCE)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the check found.
+
+    rows         a cell each: seconds a call, ratios, log units of noise in suite/torch, and BIAS, NOISY or nothing
+    share        of the time that the machine ran at full speed
+    bias, noise  what speaks for bias, and for too much noise, in words; nothing where nothing does
+    """
+
+    rows: list[dict[str, Any]]
+    share: float
+    bias: list[str]
+    noise: list[str]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.bias else 2 if self.noise else 0
+
+
+def judge(cells: Sequence[Cell]) -> Verdict:
+    """What was measured, judged with the pulses of all of it in sight."""
+    lines = [line for cell in cells for process in cell.processes for line in process]
+    floors = calm.floors(lines)
+    readings = np.full((4, len(cells), max(len(cell.processes) for cell in cells)), np.nan)
+    for place, cell in enumerate(cells):
+        for turn, (first, rest) in enumerate(cell.processes):
+            own = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
+            readings[:, place, turn] = [reading(line, floors) for line in own]
+    whole, block, torch, again = readings
+    sizes = np.array([str(cell.nbytes) for cell in cells])
+    found = {
+        "suite/torch": deviations(whole, torch, again, sizes, 2 * len(cells)),
+        "block/torch": deviations(block, torch, again, sizes, 2 * len(cells)),
+    }
+    itself = means(again - torch)
+    biased = np.any([each.biased for each in found.values()], axis=0)
+    noisy = np.any([each.noisy for each in found.values()], axis=0)
+    columns = {
+        "suite": np.exp(means(whole)),
+        "torch": np.exp(means((torch + again) / 2)),
+        "stock": np.array([cell.stock for cell in cells]),
+        **{name: np.exp(each.effect) for name, each in found.items()},
+        "torch/torch": np.exp(itself),
+        "noise": found["suite/torch"].noise,
+        "verdict": np.where(biased, BIAS, np.where(noisy, NOISY, "")),
+    }
+    rows = [
+        {"route": cell.route, "nbytes": cell.nbytes, **dict(zip(columns, values))}
+        for cell, values in zip(cells, zip(*(column.tolist() for column in columns.values())))
+    ]
+
+    bias = [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"] if biased.any() else []
+    noise = []
+    if (noisy & ~biased).mean() > TELLING:
+        noise.append(f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells")
+    for name, each in found.items():
+        low, high = middle(each.effect)
+        if high - low > 2 * MIDDLE and math.isfinite(high - low):
+            noise.append(f"the median {name} is known to ±{(high - low) / 2:.1%} only")
+        for size in ("", *dict.fromkeys(sizes)):
+            chosen = each.effect[sizes == size] if size else each.effect
+            low, high = middle(chosen)
+            if max(low, -high) > math.log1p(MIDDLE):
+                where = f" at {size} bytes" if size else ""
+                bias.append(f"the median {name}{where} is {math.exp(np.nanmedian(chosen)):.3f}")
+                if not size:  # which says enough
+                    break
+    apart = abs(itself[np.isfinite(itself)])
+    if len(apart) and np.median(apart) > math.log1p(MIDDLE):
+        noise.append(f"torch deviates from itself by {np.median(apart):.1%} in the median cell")
+    return Verdict(rows, calm.share(lines, floors), bias, noise)
+
+
+def show(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "–"
+    for unit, scale in (("s ", 1), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:7.3g} {unit}"
+    return f"{seconds * 1e9:7.3g} ns"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return "unknown" if math.isnan(share) else f"{share:.{digits}%}"
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    ratios = ("suite/torch", "block/torch", "torch/torch")
+    yield f"{'route':44} {'bytes':>8} {'suite':>10} {'torch':>10} {'  '.join(ratios)}  stock/torch"
+    for row in rows:
+        seconds = " ".join(f"{show(row[name]):>10}" for name in ("suite", "torch"))
+        figures = " ".join(f"{row[name]:12.3f}" if math.isfinite(row[name]) else f"{'–':>12}" for name in ratios)
+        stock = f"{row['stock'] / row['torch']:12.3g}" if math.isfinite(row["torch"]) else f"{'–':>12}"
+        mark = {BIAS: "  <-- bias", NOISY: "  ?"}.get(row["verdict"], "")
+        yield f"{row['route']:44} {row['nbytes']:8} {seconds}{figures} {stock}{mark}"
+
+
+def summary(verdict: Verdict) -> Iterator[str]:
+    """The lines below the table, the verdict last. Deviations are of the cells that noise does not hide."""
+    rows = verdict.rows
+    clear = [row for row in rows if row["verdict"] != NOISY] or rows
+
+    def deviations(name: str) -> list[float]:
+        return [abs(row[name] - 1) for row in clear if math.isfinite(row[name])] or [math.nan]
+
+    whole, block, itself = map(deviations, ("suite/torch", "block/torch", "torch/torch"))
+    stock = [abs(row["stock"] / row["torch"] - 1) for row in rows if math.isfinite(row["torch"])] or [math.nan]
+    verdicts = [row["verdict"] for row in rows]
+    yield (
+        f"suite against torch.utils.benchmark, {len(rows)} cells: median deviation {percent(statistics.median(whole))} "
+        f"({percent(statistics.median(block))} in blocks), largest {percent(max(whole))}, {verdicts.count(BIAS)} "
+        f"biased, {verdicts.count(NOISY)} too noisy to tell"
+    )
+    yield (
+        f"torch.utils.benchmark against itself: median deviation {percent(statistics.median(itself))}, largest "
+        f"{percent(max(itself))}; the machine ran at full speed {verdict.share:.0%} of the time"
+    )
+    yield f"stock asv: median deviation {percent(statistics.median(stock), 0)}, largest {percent(max(stock), 0)}"
+    if verdict.bias:
+        yield f"bias: {'; '.join(verdict.bias)}"
+    elif verdict.noise:
+        yield (
+            f"too noisy to tell: {'; '.join(verdict.noise)}. The machine ran at full speed {verdict.share:.0%} of the "
+            "time: try again when it has nothing else to do, or with more --processes"
+        )

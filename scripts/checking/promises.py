@@ -1,0 +1,311 @@
+"""What noise did to the suite's figures, as a table, with what is promised of them beside it."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cli import UserError
+from measuring.profiles import KIB, MIB
+
+from .noise import BEFORE, CALM, CONDITIONS, NEW, PAIRS, PLANTED, ROUNDS, ROUTE, SLOWDOWN, Step, Workplace, steps
+
+# What is promised; A/A figures are |log ratio|, 0.02 is 2 %
+MEDIAN, NINE_IN_TEN = 0.02, 0.06
+TIME, MOVED = 1.15, 0.01  # calm, new against before: seconds a cell, and the median cell's figure
+
+# The classes that the A/A is shown by, sizes in bytes
+ALL, WERE_CALM, NEVER_CALM = "all", "calm in both runs", "never calm in one of them"
+SIZES = {"≤ 4 KiB": (0, 4 * KIB), "1 MiB": (MIB, MIB), "≥ 16 MiB": (16 * MIB, math.inf)}
+CLASSES = (ALL, WERE_CALM, NEVER_CALM, *SIZES)
+
+AGAINST = "against"  # the figures of one code, those of the other
+FLAGS = ("slower", "faster")
+DECIDED = (*FLAGS, "no change")
+
+
+def spread(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """A/A of two runs, for all cells and for those of each of CLASSES: cells in both and in either, and of the
+    |log ratio| of their figures the median, the 90 % quantile (nine) and the share beyond NINE_IN_TEN."""
+    calm = {*one["calm"]} & {*other["calm"]}
+    nbytes = {**one["nbytes"], **other["nbytes"]}
+    first, second = one["cells"], other["cells"]
+    either: Counter[str] = Counter()
+    apart: dict[str, list[float]] = {name: [] for name in CLASSES}
+    for cell in {**first, **second}:
+        sizes = [name for name, (low, high) in SIZES.items() if low <= nbytes.get(cell, math.nan) <= high]
+        for name in (ALL, WERE_CALM if cell in calm else NEVER_CALM, *sizes):
+            either[name] += 1
+            if cell in first and cell in second:
+                apart[name].append(abs(math.log(first[cell] / second[cell])))
+    if not apart[ALL]:
+        raise UserError("two runs of one code have no cell in common")
+    return {
+        name: {
+            "cells": len(off),
+            "either": either[name],
+            "median": statistics.median(off),
+            "nine": statistics.quantiles(off, n=10, method="inclusive")[8] if len(off) > 1 else off[0],
+            "beyond": sum(value > NINE_IN_TEN for value in off) / len(off),
+        }
+        for name, off in apart.items()
+        if off
+    }
+
+
+def disturbed(record: Mapping[str, Any]) -> float:
+    """Share of samples that the run itself says the machine disturbed."""
+    calm = record.get("calm")
+    if isinstance(calm, (int, float)):
+        return 1.0 - calm
+    return (record["retaken"] + record["disturbed"]) / max(1, record["samples"] + record["retaken"])
+
+
+def of_code(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The A/A of the first two runs of a code; seconds, cells and disturbed samples of a run, on average."""
+    return {
+        "spread": spread(runs[0], runs[1]),
+        "seconds": statistics.mean(result["seconds"] for result in runs),
+        "cells": statistics.mean(len(result["cells"]) for result in runs),
+        "disturbed": statistics.mean(disturbed(result["record"]) for result in runs),
+    }
+
+
+def against(new: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Two codes in the same minutes, new ÷ before: time (seconds a cell) and figures (of the median cell)."""
+    sides = new[: len(before) + 1], before
+    time_of = [statistics.mean(one["seconds"] / len(one["cells"]) for one in runs) for runs in sides]
+    shared = set.intersection(*(set(one["cells"]) for runs in sides for one in runs))
+    if not shared:
+        raise UserError("the two codes have no cell in common")
+    logs = [{cell: statistics.mean(math.log(one["cells"][cell]) for one in runs) for cell in shared} for runs in sides]
+    return {
+        "time": time_of[0] / time_of[1],
+        "figures": math.exp(statistics.median(logs[0][cell] - logs[1][cell] for cell in shared)),
+        "cells": len(shared),
+    }
+
+
+def of_planted(said: Mapping[str, Any]) -> dict[str, Any]:
+    """found of cells that have the slowdown, their ratios, and wrong flags among the others that have none."""
+    have = [cell for cell in said["cells"] if cell["route"] == ROUTE]
+    others = [cell for cell in said["cells"] if cell["route"] != ROUTE]
+    return {
+        "found": sum(cell["verdict"] == "slower" for cell in have),
+        "cells": len(have),
+        "ratios": [[cell[name] for name in ("ratio", "low95", "high95")] for cell in have],
+        "wrong": sum(cell["verdict"] in FLAGS for cell in others),
+        "others": len(others),
+        "processes": max((cell["base_processes"] for cell in have), default=0),
+        "exit_code": said["exit_code"],
+    }
+
+
+def of_pairs(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A/A comparisons: how many, how many of them flagged a cell or could not compare; cells flagged and decided."""
+    verdicts = [[cell["verdict"] for cell in pair["cells"]] for pair in pairs]
+    every = Counter(verdict for found in verdicts for verdict in found)
+    decided = sum(every[verdict] for verdict in DECIDED)
+    return {
+        "pairs": len(pairs),
+        "alarms": sum(any(verdict in FLAGS for verdict in found) for found in verdicts),
+        "flags": sum(every[verdict] for verdict in FLAGS),
+        "could_not": sum(pair["exit_code"] == 2 for pair in pairs),
+        "decided": decided / max(1, decided + every["inconclusive"]),
+    }
+
+
+def figures(place: Workplace, plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Condition -> all that its finished steps tell; nothing of a condition without any."""
+    found: dict[str, dict[str, Any]] = {}
+    for condition in CONDITIONS:
+        planned = steps([condition], plan["runs"], bool(plan["before"]))
+        done = {step: result for step in planned if (result := place.result(step)) is not None}
+        own: dict[str, Any] = {}
+        runs = {code: [result for step, result in done.items() if step.what == code] for code in (NEW, BEFORE)}
+        for code, results in runs.items():
+            if len(results) > 1:
+                own[code] = of_code(results)
+        if NEW in own and BEFORE in own:
+            own[AGAINST] = against(runs[NEW], runs[BEFORE])
+        planted, pairs = (done.get(Step(condition, what)) for what in (PLANTED, PAIRS))
+        if planted:
+            own[PLANTED] = {stage: of_planted(said) for stage, said in planted.items()}
+        if pairs:
+            own[PAIRS] = of_pairs(pairs)
+        if own:
+            found[condition] = own
+    return found
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. values: column -> text. kept: condition -> whether the promise was; none without promise."""
+
+    label: str
+    promise: str
+    values: Mapping[str, str]
+    kept: Mapping[str, bool]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line of the table shows of every condition.
+
+    show    the figures that are meant -> text; "" where there are none
+    of      which those are: of one of the codes (a column each), of both, of a comparison
+    keeps   those figures -> whether what is promised in words was kept; asked of the new code in the conditions judged
+    """
+
+    label: str
+    show: Callable[[Any], str]
+    of: Sequence[str] = (NEW, BEFORE)
+    promise: str = ""
+    keeps: Callable[[Any], bool] | None = None
+    judged: Sequence[str] = CONDITIONS
+
+    def row(self, found: Mapping[str, Mapping[str, Any]]) -> Row:
+        there = {(condition, what): own[what] for condition, own in found.items() for what in self.of if what in own}
+        texts = {column(*place): self.show(own) for place, own in there.items()}
+        values = {name: text or "–" for name, text in texts.items()} if any(texts.values()) else {}
+        kept = {
+            condition: self.keeps(own)
+            for (condition, what), own in there.items()
+            if self.keeps and what != BEFORE and condition in self.judged
+        }
+        return Row(self.label, self.promise, values, kept)
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %"
+
+
+def column(condition: str, what: str) -> str:
+    return f"{condition}, {what}" if what == BEFORE else condition
+
+
+def _of_class(name: str, own: Mapping[str, Any]) -> str:
+    found = own["spread"].get(name)
+    return f"{found['cells']:.0f}: {percent(found['median'])}, {percent(found['nine'])}" if found else ""
+
+
+def _ratios(ratios: Iterable[Sequence[float | None]]) -> str:
+    known = [[float(value) for value in ratio if value is not None] for ratio in ratios]
+    return ", ".join("{:.2f} ({:.2f}–{:.2f})".format(*ratio) for ratio in known if len(ratio) == 3) or "–"
+
+
+LINES = (
+    Line(
+        "A/A of two runs: the median cell differs by",
+        lambda own: percent(own["spread"][ALL]["median"]),
+        promise=f"at most {percent(MEDIAN, 0)}",
+        keeps=lambda own: own["spread"][ALL]["median"] <= MEDIAN,
+    ),
+    Line(
+        "nine cells in ten differ by at most",
+        lambda own: percent(own["spread"][ALL]["nine"]),
+        promise=percent(NINE_IN_TEN, 0),
+        keeps=lambda own: own["spread"][ALL]["nine"] <= NINE_IN_TEN,
+    ),
+    Line(f"cells beyond {percent(NINE_IN_TEN, 0)}", lambda own: percent(own["spread"][ALL]["beyond"])),
+    *(Line(f"{name}: cells, median, nine in ten", partial(_of_class, name)) for name in CLASSES if name != ALL),
+    Line("cells in both runs", lambda own: "{cells} of {either}".format(**own["spread"][ALL])),
+    Line("seconds a run", lambda own: f"{own['seconds']:.0f}"),
+    Line("samples that the run calls disturbed", lambda own: percent(own["disturbed"])),
+    Line(
+        "time, new ÷ before",
+        lambda own: f"{own['time']:.2f}",
+        (AGAINST,),
+        f"calm: at most {TIME}",
+        lambda own: own["time"] <= TIME,
+        (CALM,),
+    ),
+    Line(
+        "figures, new ÷ before, the median cell",
+        lambda own: f"{own['figures']:.3f}",
+        (AGAINST,),
+        f"calm: within {percent(MOVED, 0)}",
+        lambda own: abs(own["figures"] - 1) <= MOVED,
+        (CALM,),
+    ),
+    Line(
+        f"{percent(SLOWDOWN, 0)} slowdown of `{ROUTE}`, {ROUNDS} processes a side: found in",
+        lambda own: "{found} of {cells}".format(**own["first"]),
+        (PLANTED,),
+        "every cell",
+        lambda own: own["first"]["found"] == own["first"]["cells"] > 0,
+    ),
+    Line("the slowdown it reads (95 %)", lambda own: _ratios(own["first"]["ratios"]), (PLANTED,)),
+    Line(
+        "unchanged cells flagged beside it",
+        lambda own: f"{own['first']['wrong'] + own['fresh']['wrong']} of {own['first']['others']}",
+        (PLANTED,),
+        "none",
+        lambda own: own["first"]["wrong"] + own["fresh"]["wrong"] == 0,
+    ),
+    Line(
+        "found with the fresh processes that `compare.py --run` takes where it is close",
+        lambda own: "{found} of {cells}".format(**own["fresh"]),
+        (PLANTED,),
+    ),
+    Line(
+        "A/A comparisons with a false flag",
+        lambda own: "{alarms} of {pairs}".format(**own),
+        (PAIRS,),
+        "none",
+        lambda own: own["alarms"] == 0,
+    ),
+    Line("cells they decide", lambda own: percent(own["decided"]), (PAIRS,)),
+    Line("comparisons that could not tell (exit code 2)", lambda own: "{could_not} of {pairs}".format(**own), (PAIRS,)),
+)
+
+
+def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """The table's lines: all figures, and whether the new code kept what is promised of it."""
+    return [row for row in (line.row(found) for line in LINES) if row.values]
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """The table, to be pasted into a page."""
+    columns = [column(condition, what) for condition in CONDITIONS for what in (NEW, BEFORE)]
+    used = [name for name in columns if any(name in row.values for row in table)]
+    lines = [["", "promise", *used, "kept"], ["---"] * (len(used) + 3)]
+    for row in table:
+        broken = [condition for condition, kept in row.kept.items() if not kept]
+        kept = f"**no**: {', '.join(broken)}" if broken else "yes" if row.kept else ""
+        lines.append([row.label, row.promise, *(row.values.get(name, "") for name in used), kept])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def exit_code(table: Sequence[Row]) -> int:
+    """0 where every promise that was tried was kept, and one was tried."""
+    tried = [kept for row in table for kept in row.kept.values()]
+    return 0 if tried and all(tried) else 1
+
+
+def describe(place: Workplace, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Machine, toolchain, day and codes, by the run record of the first run that is done."""
+    done = (place.result(Step(condition, NEW, 1)) for condition in CONDITIONS)
+    record = next(result for result in done if result)["record"]
+    return {
+        **{name: record["conditions"].get(name) for name in ("cpu", "cores", "cores_allowed", "system")},
+        **{name: record["settings"].get(name) for name in ("torch", "numpy", "python")},
+        "day": record["started"][:10],
+        **{name: plan[name] for name in (NEW, BEFORE, "command")},
+    }
+
+
+def sentence(about: Mapping[str, Any]) -> str:
+    """Below the table: on what it was measured, and the command."""
+    codes = f"new is {about['new'] or 'this checkout'}" + (f", before {about['before'][:8]}" if about["before"] else "")
+    return (
+        f"{about['cpu']}, {about['cores_allowed']} of {about['cores']} cores, {about['system']}; Python "
+        f"{about['python']}, torch {about['torch']}, numpy {about['numpy']}; {about['day']}; {codes}; "
+        f"`{about['command']}`"
+    )
