@@ -32,6 +32,7 @@ place = 11
 SIZES = [8, 4 * 2**10]
 ROOT = _Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
+CODE = "import sys; from benchmarks import instructions; instructions.count_all(sys.argv[1])"
 REPEATS = 3
 FEW, MOST = 10, 500  # calls that are counted at a time: the more instructions one takes, the fewer
 ENOUGH = 500_000  # instructions, of which the few that differ between two counts are less than a thousandth
@@ -96,18 +97,16 @@ def count_all(path):
 class _Instructions(_conversion._Conversion):
     """route × dtype × nbytes over contiguous sources."""
 
-    setup_cache_timeout = TIMEOUT
     timeit_convert = None  # the base's
 
     def key(self, *cell):
         return " ".join(map(str, (self.direction, *cell)))
 
-    def setup_cache(self):
+    def setup_cache(self, code=CODE):
         why = _missing()
         if why:
             return why
         with _tempfile.TemporaryDirectory() as directory:
-            code = "import sys; from benchmarks import instructions; instructions.count_all(sys.argv[1])"
             valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
             valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
             environment = {**_os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -118,6 +117,8 @@ class _Instructions(_conversion._Conversion):
                 said = done.stderr.strip().splitlines() or ["nothing"]
                 return f"Valgrind ended with {done.returncode}: {said[-1]}"
             return _json.loads(counts.read_text(encoding="utf-8"))
+
+    setup_cache.timeout = TIMEOUT
 
     def setup(self, cache, route, dtype, nbytes):
         if isinstance(cache, str):

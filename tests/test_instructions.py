@@ -1,0 +1,51 @@
+"""Instructions of a call are counted where Valgrind is, the same each time; elsewhere the cell says what it needs."""
+
+import shutil
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks import instructions
+
+FEWER = """
+import sys
+from benchmarks import instructions
+instructions.NumpyToTorch.params = (["torch.from_numpy(a)", "torch.tensor(a)"], ["float32"], [8])
+instructions.TorchToNumpy.params = (["t.numpy()"], ["float32", "bfloat16"], [8])
+instructions.count_all(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="no Valgrind here: apt-get install valgrind")
+def test_counts_are_those_of_a_call():
+    counts = instructions.NumpyToTorch().setup_cache(FEWER)
+    if isinstance(counts, str):
+        pytest.skip(counts)
+    view, copy = (counts[f"numpy→torch {route} float32 8"] for route in ("torch.from_numpy(a)", "torch.tensor(a)"))
+    assert len(view) == instructions.REPEATS and max(view) < 1.005 * min(view)
+    assert 1_000 < min(view) < min(copy) / 2, "a view of an array takes less than a copy of it"
+    assert max(copy) < 1.005 * min(copy)
+    assert counts["torch→numpy t.numpy() bfloat16 8"] == "bfloat16: raises TypeError"
+
+
+def test_without_valgrind_the_cell_says_what_it_needs(monkeypatch):
+    monkeypatch.setattr(instructions._shutil, "which", lambda name: None)
+    made = instructions.NumpyToTorch()
+    with pytest.raises(NotImplementedError, match="needs Valgrind|does not talk to Valgrind"):
+        made.setup(made.setup_cache(), "torch.from_numpy(a)", "float32", 8)
+
+
+def test_a_refused_dtype_keeps_its_reason():
+    made = instructions.TorchToNumpy()
+    with pytest.raises(NotImplementedError, match="bfloat16: raises TypeError"):
+        made.setup({made.key("t.numpy()", "bfloat16", 8): "bfloat16: raises TypeError"}, "t.numpy()", "bfloat16", 8)
+
+
+def test_a_count_is_the_median_and_its_spread():
+    made = instructions.TorchToNumpy()
+    cell = ("t.numpy()", "float32", 8)
+    made.setup({made.key(*cell): [5000.0, 5010.0, 5100.0]}, *cell)
+    assert made.track_instructions(None, *cell) == 5010
+    assert made.track_spread(None, *cell) == pytest.approx(2)
