@@ -29,6 +29,7 @@ about = (
     "Spread: by how much three counts differ."
 )
 place = 11
+across = "dtype"
 SIZES = [8, 4 * 2**10]
 ROOT = _Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"

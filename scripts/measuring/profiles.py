@@ -137,8 +137,10 @@ PROFILES = {
             Rule(r"semantics\..*"),
         ),
     ),
-    # the cross product of everything on the CPU; transfers have a profile of their own
-    "full": Profile(4, 40.0, (Rule(".*", host=True),)),
+    # the cross product of what is timed on the CPU; transfers and counts have profiles of their own
+    "full": Profile(4, 40.0, (Rule(r"(?!instructions\.).*", host=True),)),
+    # needs Valgrind
+    "instructions": Profile(4, 7.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
     # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
     # so every route at two sizes, those that people choose between at more, and no cell that sets up only to skip
     "transfers": Profile(
