@@ -33,8 +33,7 @@ def declare(benchmark, attr_sources):
     """Give a benchmark what its family declares; its question is the first paragraph of its file's docstring."""
     for name, default in DECLARED.items():
         setattr(benchmark, name, _get_first_attr(attr_sources, name, default))
-    own = type(benchmark.func.__self__) if hasattr(benchmark.func, "__self__") else benchmark.func
-    text = inspect.getdoc(inspect.getmodule(own)) or ""
+    text = inspect.getdoc(inspect.getmodule(version.owner(benchmark.func))) or ""
     benchmark.question = " ".join(text.split("\n\n")[0].split())
 
 

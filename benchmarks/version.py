@@ -115,12 +115,17 @@ def _deciding(node, method, spoken):
             yield part
 
 
+def owner(func):
+    """What a benchmark stands in: the class of a method, or the function itself."""
+    return type(func.__self__) if hasattr(func, "__self__") else func
+
+
 def version_of(func, *more, spoken=()):
     """Version of the benchmark ``func``, a function or a method, timed by ``more``: (file, name) of this package.
 
     spoken: attributes of a class that only say something to reports.
     """
-    own, method, spoken = type(func.__self__) if hasattr(func, "__self__") else func, func.__name__, {*spoken, *SPOKEN}
+    own, method, spoken = owner(func), func.__name__, {*spoken, *SPOKEN}
     path = Path(inspect.getsourcefile(own)).resolve()
     waiting = [(path, own.__name__), *((HERE / file, name) for file, name in more)]
     code = {}

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from .choice import Evidence, evidence_of
 from .contracts import ALIAS, Contract, of_cell
-from .results import Results, parameters_of, summarize
+from .results import Results, listed, parameters_of, summarize
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
@@ -97,11 +97,11 @@ def cells_of(results: Results) -> list[Cell]:
         return []
     table = summarize(results.processes)
     table["evidence"] = evidence_of(table, results.benchmarks)
-    names = [name for name in ("benchmark", "cell", *Cell.__dataclass_fields__) if name in table]
+    names = [name for name in Cell.__dataclass_fields__ if name in table]
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
-        spellings = dict(zip(benchmark["param_names"], benchmark["params"])).get("route", [])
+        spellings = listed(benchmark, "route")
         route = parameters.get("route")
         cells.append(
             Cell(

@@ -445,6 +445,12 @@ def summarize(processes: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
+def listed(benchmark: Mapping[str, Any], parameter: str) -> Sequence[str]:
+    """A parameter's values as a benchmark lists them, in asv's spelling; none where it has no such parameter."""
+    spellings: Sequence[str] = dict(zip(benchmark["param_names"], benchmark["params"])).get(parameter, [])
+    return spellings
+
+
 def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
     """The parameters of each row of a table of results: name -> value, of those its benchmark has, in its order."""
     names = {name: benchmark["param_names"] for name, benchmark in results.benchmarks.items()}

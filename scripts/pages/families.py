@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, row_of, usual_dtype, usual_size
-from analysis.results import Results, parameters_of
+from analysis.results import Results, listed, parameters_of
 from analysis.transfers import SCALAR
 
 from . import show, tables
@@ -88,7 +88,8 @@ def _timed(
     called, role = beside.pop("called", ""), beside.pop("role", "")
     if role:
         there = [cell for own in timed.values() for cell in own if cell.role == role]
-        others = {_place(cell): cell for cell in there if cell.dtype == usual_dtype(there)}
+        usual = usual_dtype(there)
+        others = {_place(cell): cell for cell in there if cell.dtype == usual}
     else:
         others = {_place(cell, beside): cell for cell in cells if called and _has(cell, beside)}
     pairs = [(cell, others.get(_place(cell) if role else _place(cell, beside))) for cell in cells]
@@ -127,7 +128,7 @@ def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missin
     marks: dict[tuple[Any, ...], Mark] = {}
     for declared in own:
         rows = results.values[results.values["benchmark"] == declared["name"]]
-        routes = dict(zip(declared["param_names"], declared["params"])).get("route", [])
+        routes = listed(declared, "route")
         for value, unit, parameters in zip(rows["value"], rows["unit"], parameters_of(rows, results)):
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
             mark = marks.setdefault(tuple(parameters.values()), mark)
@@ -156,7 +157,7 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
     groups: dict[tuple[Any, ...], list[Mark]] = {}
     for mark in marks:
         groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
-    columns = dict(zip(names, declared["params"])).get(across, [])
+    columns = listed(declared, across)
     made = []
     for combination, own in groups.items():
         nbytes = usual_size(own, across, tables.IN_CACHE) if sized else 0

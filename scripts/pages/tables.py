@@ -9,7 +9,7 @@ from analysis.answers import Answer, Choice
 from analysis.cells import DIRECTIONS, HARNESS, Cell, Limit
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
-from analysis.results import Results, parameters_of
+from analysis.results import Results, listed, parameters_of
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 from records.runs import Record, Settings
 
@@ -267,22 +267,12 @@ def _memory(contract: Contract) -> str:
 def catalogue(results: Results) -> list[tuple[str, str]]:
     """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
     keys: dict[tuple[str, str], None] = {}
-    families = ["conversion", "casting", "layout", "batches"]
-
-    def rank(name: str) -> tuple[int, int]:
-        family = name.split(".")[0]
-        return (families.index(family) if family in families else len(families)), -len(
-            results.benchmarks[name].get("contracts", {})
-        )
-
-    for name in sorted(results.benchmarks, key=rank):
-        benchmark = results.benchmarks[name]
-        promises = benchmark.get("contracts", {})
+    families = results.benchmarks.values()
+    for benchmark in sorted(families, key=lambda each: (each.get("place", 99), -len(each["contracts"]))):
+        promises = benchmark["contracts"]
         by_spelling = {repr(route): route for route in promises}
-        if "route" in benchmark.get("param_names", []):
-            spellings = benchmark["params"][benchmark["param_names"].index("route")]
-            for route in (by_spelling[spelling] for spelling in spellings if spelling in by_spelling):
-                keys[promises[route].direction, route] = None
+        for route in (by_spelling[spelling] for spelling in listed(benchmark, "route") if spelling in by_spelling):
+            keys[promises[route].direction, route] = None
     directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in keys)]
     return sorted(keys, key=lambda key: directions.index(key[0]))
 
