@@ -95,6 +95,12 @@ CHANGES = {
         "def timeit_register(self, nbytes):\n        1 + 1",
         "firsts.PinnedMemory.timeit_register".__eq__,
     ),
+    "how instructions are counted": (
+        "instructions.py",
+        "REPEATS = 3",
+        "REPEATS = 4",
+        lambda name: name.startswith("instructions."),
+    ),
     "what moves": (
         "moving.py",
         "CHUNK = 4",
