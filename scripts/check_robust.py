@@ -50,7 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def tried(chosen: argparse.Namespace, cache: Path) -> list[tuple[str, int, list[str]]]:
     """The campaigns that were asked for: title, how many attempts, what fell short."""
     rng = random.Random(chosen.seed)
-    robust.fill(cache)
     typical = robust.undisturbed(cache) if chosen.kills else 0.0
     table = []
     attempts: dict[str, Callable[[Path], None]] = {

@@ -15,6 +15,7 @@ import track
 from analysis.results import load
 from cli import UserError
 from measuring import tracking
+from measuring.profiles import PROFILES
 from measuring.state import State
 from records import calm
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
@@ -177,7 +178,7 @@ def test_torch_that_does_not_import_stops_no_other(project):
         (("--since", "99"), "no release is left to measure"),
         (("--since", "two"), "--since 'two' is no version"),
         (("--keep", "0"), "--keep takes a whole number from 1"),
-        (("--profile", "none"), "there is no profile 'none'; there are: quick, standard, full, transfers, tracking"),
+        (("--profile", "none"), f"there is no profile 'none'; there are: {', '.join(PROFILES)}"),
         (("--machine", "../x"), "--machine '../x': use letters, digits, dot, dash and underscore"),
         (("--machine", "history"), "--machine 'history': reports/history is taken, choose another name"),
         (("--only", "("), "--only '(' is not a regular expression: missing ), unterminated subpattern at position 0"),

@@ -120,14 +120,10 @@ def resumed(copy: Copy) -> None:
         raise FellShort(f"--resume ended with {code}: {err.strip()[-300:]}")
 
 
-def fill(cache: Path) -> None:
-    """Compile what every run imports, so that a run that is killed spends its time on measuring."""
+def undisturbed(cache: Path) -> float:
+    """Seconds that a run takes which nobody ends, what all import compiled; UserError where it fails."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache)}
     subprocess.run([sys.executable, "-c", "import asv.main, torch"], env=environment, capture_output=True)
-
-
-def undisturbed(cache: Path) -> float:
-    """Seconds that a run takes which nobody ends; UserError where it fails."""
     with tempfile.TemporaryDirectory(prefix="robust-") as place:
         copy, began = Copy(Path(place), cache), time.monotonic()
         code, err = ended(copy.start("--rounds", str(ROUNDS)))

@@ -1,6 +1,5 @@
 """Conversions timed by the suite, by torch.utils.benchmark and by stock asv: the same calls, in forked processes."""
 
-import importlib
 import itertools
 import math
 import statistics
@@ -13,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from cli import UserError, matcher
-from measuring.direct import benchmark_of, figure, in_child
+from measuring.direct import benchmark_of, figure, in_child, part_of_suite
 from measuring.profiles import KIB, MIB
 from measuring.progress import duration
 from records import calm
@@ -102,8 +101,7 @@ def blocks(benchmark: Any, cell: tuple, whole: calm.Line, turn: int) -> calm.Lin
     One of each in every order, one order after the other, so that neither drift nor what the block before left in the
     caches favours any. Calls a block: as many as the suite made for a sample of ``whole``.
     """
-    # asv's discovery has put the suite on the path
-    pulses, timing = (importlib.import_module(f"benchmarks.{name}") for name in ("pulses", "timing"))
+    pulses, timing = map(part_of_suite, ("pulses", "timing"))
     began, number = time.perf_counter(), whole["number"]
     expression, namespace = benchmark.func(*cell)
     timer = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)

@@ -23,7 +23,7 @@ from records import calm
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
-LOOKS = 40  # two seconds, for the name of who holds a run
+NAMED = 2.0  # seconds within which whoever holds a run has said so
 # In this order, so that whoever reads meanwhile finds samples that the figures are among, and no record without figures
 ORDER = (calm.SUFFIX, ".json", ".jsonl")  # asv and file_record write no others
 
@@ -147,14 +147,15 @@ def held(directory: Path) -> Iterator[None]:
     directory.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory.with_name(directory.name + ".lock"))
     holder = directory.with_name(directory.name + ".holder")
-    # Who took it this moment has yet to say so, and who ends has taken the name away already: look again
-    for last in (*[False] * LOOKS, True):
+    until = time.monotonic() + NAMED
+    while True:
         try:
             lock.acquire(timeout=0)
             break
         except Timeout:
+            # who took it this moment has yet to say so, and who ends has taken the name away already: look again
             who = _read(holder)
-            if who or last:
+            if who or time.monotonic() > until:
                 raise UserError(
                     f"{directory.name} is being measured already, by {who or 'another process'}: "
                     "wait for it, or use --machine"
