@@ -10,7 +10,7 @@ import warnings
 
 import torch
 
-from .statement import first_line, is_out_of_memory
+from .said import first_line, is_out_of_memory
 
 VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory

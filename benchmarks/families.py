@@ -8,14 +8,15 @@ import inspect
 from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.track import TrackBenchmark
 
-from . import version
+from . import said, version
 
 DECLARED = {
     "needs_device": False,  # an accelerator takes part: left out where there is none
+    "needs_programs": {},  # program -> how to get it: left out where it is not found
     "control": False,  # no toolchain can change it: memcpy and the like
     "noise": "",  # what its noise is called, and shared with; "": as what its routes do with memory, else as the family
     "direction": "",  # which way it converts or transfers, where its parameters and routes do not say
-    "role": "",  # what reports do with its figures beside showing them; analysis/cells.py lists the roles
+    "role": "",  # what reports do with its figures beside showing them; analysis/roles.py lists the roles
     "section": "",  # the title it has on a page; "": the family's name
     "place": 99,  # of the section among the others
     "about": "",  # sentences below the section's question
@@ -24,6 +25,7 @@ DECLARED = {
     "drawn": True,  # a panel of time against nbytes for every combination of the other parameters
     "beside": {},  # what a figure is compared with: parameter or "role" -> its value there, "called" -> a name for it
     "stands_for": [],  # what a count stands for, where it is a place among these names
+    "repeated": False,  # a count is the median of several: compared by their spread, and followed along histories
     "multiple_of": "",  # the parameter that a count is shown as a multiple of
 }
 SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure
@@ -37,7 +39,7 @@ def declare(benchmark, attr_sources):
     benchmark.question = " ".join(text.split("\n\n")[0].split())
 
 
-class CountBenchmark(TrackBenchmark):
+class CountBenchmark(said.Aloud, TrackBenchmark):
     """asv's own for what is counted and not timed, with what its family declares and the version of what decides it."""
 
     def __init__(self, name, func, attr_sources):

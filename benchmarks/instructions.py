@@ -1,7 +1,7 @@
 """How many instructions does one call take? Counted by Valgrind, so that no noise touches it.
 
-Torch's wheels for Linux carry Valgrind's client requests, and callgrind counts between two of them. One process counts
-every cell of a toolchain (asv's setup_cache), for to start one under Valgrind takes a quarter of a minute.
+Torch's wheels for Linux carry Valgrind's client requests, and callgrind counts between two of them. Three processes
+count every cell of a toolchain (asv's setup_cache), for to start one under Valgrind takes a quarter of a minute.
 """
 
 import gc as _gc
@@ -9,93 +9,111 @@ import itertools as _itertools
 import json as _json
 import os as _os
 import re as _re
-import shutil as _shutil
-import statistics as _statistics
 import subprocess as _subprocess
 import sys as _sys
 import tempfile as _tempfile
+from concurrent.futures import ThreadPoolExecutor as _ThreadPoolExecutor
 from pathlib import Path as _Path
 
 import torch as _torch
 
 from . import conversion as _conversion
 from . import routes as _routes
+from . import said as _said
 from . import sources as _sources
 
 section = "Instructions per call"
 about = (
     "By Valgrind's callgrind, the empty loop taken off: evidence about calls, not about bytes, of which a single "
-    "instruction moves many. It depends on the C library, the processor's instruction sets and the interpreter. "
-    "Spread: by how much three counts differ."
+    "instruction moves many. It depends on the C library, the processor's instruction sets and the interpreter."
 )
 place = 11
 across = "dtype"
+repeated = True
+needs_programs = {name: "apt-get install valgrind" for name in ("valgrind", "callgrind_control")}
 SIZES = [8, 4 * 2**10]
 ROOT = _Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
+# Processes that count each cell. A count depends on where objects lie, for hashes of addresses collide, which costs
+# 230 instructions at every call of some that take 6,700, and copies are aligned or not: up to 6 %. Valgrind gives every
+# process the same addresses, so that a count is repeated to the last digit, and another release may move it by that
+# alone. What lies before everything else tells the processes apart.
 REPEATS = 3
-FEW, MOST = 10, 500  # calls that are counted at a time: the more instructions one takes, the fewer
-ENOUGH = 500_000  # instructions, of which the few that differ between two counts are less than a thousandth
-WARM = 20  # calls before, so that caches of Python and allocators have settled
+MOVED = 997  # objects
+CALLS, SLOW_CALLS = 50, 10  # that are counted together; of routes that convert element by element, the slow ones
 TIMEOUT = 1800  # seconds
 
 
-def _missing():
-    """Why nothing can be counted here; "" where it can."""
-    if not getattr(_torch._C, "_valgrind_supported_platform", lambda: False)():
-        return "this build of torch does not talk to Valgrind: its wheels for Linux do"
-    if not (_shutil.which("valgrind") and _shutil.which("callgrind_control")):
-        return "needs Valgrind: apt-get install valgrind"
-    return ""
+def _counted(directory, statement, names, calls=CALLS):
+    """Instructions of a call, with what its part of the loop takes: callgrind counts between two requests.
 
-
-def _counted(directory, statement, names, calls, repeats):
-    """Instructions that so many calls take, once for each repeat, from what callgrind dumps at the second request."""
-    code = f"def run():\n toggle()\n for _ in range({calls}): {statement}\n dump()"
-    made = {**names, "toggle": _torch._C._valgrind_toggle, "dump": _torch._C._valgrind_toggle_and_dump_stats}
-    exec(code, made)
-    for _ in range(1 + repeats):  # Python 3.11 and newer specialize the loop while it first runs
-        made["run"]()
-    dumps = sorted(directory.glob("callgrind.out.*.*"), key=lambda path: int(path.suffix[1:]))
-    counts = [int(_re.search(r"^(?:totals|summary): (\d+)", path.read_text(), _re.MULTILINE)[1]) for path in dumps]
-    for path in dumps:
-        path.unlink()
-    return counts[1:]
-
-
-def _of_a_call(directory, statement, names, empty=0.0):
-    """Instructions of a call, ``empty`` taken off, once for each repeat."""
-    for _ in range(WARM):
-        exec(statement, names)
-    (some,) = _counted(directory, statement, names, FEW, 1)
-    calls = max(FEW, min(MOST, ENOUGH * FEW // max(1, some)))
-    return [count / calls - empty for count in _counted(directory, statement, names, calls, REPEATS)]
+    As many calls before them are not counted, twice: caches and allocators settle meanwhile, and Python 3.11 and newer
+    specialize the loop while it first runs.
+    """
+    made = dict(names)
+    exec(f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()", made)
+    for begin, end in (
+        (dict, dict),
+        (dict, dict),
+        (_torch._C._valgrind_toggle, _torch._C._valgrind_toggle_and_dump_stats),
+    ):
+        made["run"](calls, begin, end)
+    (dump,) = directory.glob("callgrind.out.*.*")
+    count = int(_re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), _re.MULTILINE)[1])
+    dump.unlink()
+    return count / calls
 
 
 def count_all(path):
     """Count every cell, in a process that runs under callgrind, and file counts.json in the directory ``path``.
 
-    A cell is there by its direction, route, dtype and size, with its counts or with the reason why it has none.
+    A cell is there by its direction, route, dtype and size, with its count or with the reason why it has none.
     """
     directory = _Path(path)
     _subprocess.run(["callgrind_control", "-i", "on", str(_os.getpid())], check=True, stdout=_subprocess.DEVNULL)
     _gc.disable()
     found = {}
-    (empty,) = _counted(directory, "pass", {}, MOST, 1)
+    empty = _counted(directory, "pass", {})
     for family in (NumpyToTorch(), TorchToNumpy()):
         for expression, dtype, nbytes in _itertools.product(*family.params):
             route = _routes.find(expression, family.direction)
             try:
                 names = _sources.namespace(route, _sources.source(route, dtype, nbytes))
-                counts = _of_a_call(directory, expression, names, empty / MOST)
+                count = _counted(directory, expression, names, SLOW_CALLS if route.per_element else CALLS) - empty
             except NotImplementedError as reason:
-                counts = str(reason)
-            found[family.key(expression, dtype, nbytes)] = counts
+                count = str(reason)
+            except Exception as error:  # one route's, which is no reason to count no other
+                count = {"failed": f"{type(error).__name__}: {_said.first_line(error)}"}
+            found[family.key(expression, dtype, nbytes)] = count
     (directory / COUNTS).write_text(_json.dumps(found), encoding="utf-8")
 
 
-# Named by the function itself, so that the measurement's version follows what it does
-CODE = f"import sys; from benchmarks import instructions; instructions.{count_all.__name__}(sys.argv[1])"
+# Named by the function itself, so that the measurement's version follows what it does. Objects made before all others
+# move them in memory.
+CODE = (
+    "import sys; moved = [bytearray(size % 700) for size in range(int(sys.argv[2]))]; "
+    f"from benchmarks import instructions; instructions.{count_all.__name__}(sys.argv[1])"
+)
+
+
+def _counts(code, moved):
+    """What ``count_all`` finds in a process of its own, in which so many objects lie before all others; or why none."""
+    with _tempfile.TemporaryDirectory() as directory:
+        valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
+        valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
+        environment = {**_os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [*valgrind, _sys.executable, "-c", code, directory, str(moved)]
+        try:
+            done = _subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+        except FileNotFoundError:
+            return "needs Valgrind"
+        counts = _Path(directory, COUNTS)
+        if done.returncode or not counts.is_file():
+            said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("==")] or [
+                "nothing"
+            ]
+            return f"Valgrind ended with {done.returncode}: {said[-1]}"
+        return _json.loads(counts.read_text(encoding="utf-8"))
 
 
 class _Instructions(_conversion._Conversion):
@@ -107,20 +125,15 @@ class _Instructions(_conversion._Conversion):
         return " ".join(map(str, (self.direction, *cell)))
 
     def setup_cache(self, code=CODE):
-        why = _missing()
-        if why:
-            return why
-        with _tempfile.TemporaryDirectory() as directory:
-            valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
-            valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
-            environment = {**_os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-            command = [*valgrind, _sys.executable, "-c", code, directory]
-            done = _subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
-            counts = _Path(directory, COUNTS)
-            if done.returncode or not counts.is_file():
-                said = done.stderr.strip().splitlines() or ["nothing"]
-                return f"Valgrind ended with {done.returncode}: {said[-1]}"
-            return _json.loads(counts.read_text(encoding="utf-8"))
+        if not getattr(_torch._C, "_valgrind_supported_platform", lambda: False)():
+            return "this build of torch does not talk to Valgrind: its wheels for Linux do"
+        with _ThreadPoolExecutor(_os.cpu_count()) as pool:  # noise touches no count: they may run side by side
+            found = list(pool.map(_counts, [code] * REPEATS, range(0, REPEATS * MOVED, MOVED)))
+        broken = [each for each in found if isinstance(each, str)]
+        if broken:
+            return broken[0]
+        counts = {cell: [each[cell] for each in found] for cell in found[0]}
+        return {cell: each if isinstance(each[0], float) else each[0] for cell, each in counts.items()}
 
     setup_cache.timeout = TIMEOUT
 
@@ -130,16 +143,13 @@ class _Instructions(_conversion._Conversion):
         self.counts = cache[self.key(route, dtype, nbytes)]
         if isinstance(self.counts, str):
             raise NotImplementedError(self.counts)
+        if isinstance(self.counts, dict):
+            raise RuntimeError(self.counts["failed"])
 
     def track_instructions(self, cache, route, dtype, nbytes):
-        return _statistics.median(self.counts)
+        return {"samples": self.counts, "number": 1}  # asv takes their median, and keeps them and their spread
 
     track_instructions.unit = "instructions"
-
-    def track_spread(self, cache, route, dtype, nbytes):
-        return 100 * (max(self.counts) / min(self.counts) - 1)
-
-    track_spread.unit = "% spread"
 
 
 class NumpyToTorch(_Instructions):

@@ -8,8 +8,6 @@ in a ``timeit`` loop over the source that ``setup`` made once.
 
 import cProfile
 import itertools
-import json
-import os
 import re
 import time
 import timeit
@@ -18,35 +16,12 @@ from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 
-from . import families, timing, version
+from . import families, said, timing, version
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
-LONGEST_REASON = 300  # letters of why a cell failed
-LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects what asv's results have no place for
 
 
-def log(**record):
-    """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py does)."""
-    path = os.environ.get(LOG_VARIABLE)
-    if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-
-def first_line(error):
-    """The first line of an exception's text; torch adds pages of advice below it."""
-    return str(error).strip().split("\n")[0]
-
-
-def is_out_of_memory(error):
-    """Whether an exception says that the host or the device has no more memory."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error).lower()
-    return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))
-
-
-class StatementBenchmark(TimeBenchmark):
+class StatementBenchmark(said.Aloud, TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
     A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A benchmark
@@ -92,32 +67,11 @@ class StatementBenchmark(TimeBenchmark):
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
 
     def do_setup(self):
-        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
         self._began = time.perf_counter()
-        try:
-            for setup in self._setups:
-                setup(*self._current_params)
-        except NotImplementedError as reason:
-            self._log_skip(reason)
-            return True
-        except Exception as error:
-            self._log_failure(error)
-            raise
-        self._load_vars()
-        return False
-
-    def _log_failure(self, error):
-        """asv prints why a cell failed, once, and keeps nothing of it."""
-        why = f"{type(error).__name__}: {first_line(error)}"
-        log(benchmark=self.name, params=self.params_text(), failed=why[:LONGEST_REASON])
-
-    def _log_skip(self, reason):
-        print(f"asv: skipped: {reason}")
-        log(benchmark=self.name, params=self.params_text(), skipped=str(reason))
-
-    def params_text(self):
-        """The cell's parameters as asv writes them."""
-        return [repr(value) for value in self._current_params]
+        skipped = super().do_setup()
+        if not skipped:
+            self._load_vars()
+        return skipped
 
     def run(self, *params):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
@@ -126,23 +80,23 @@ class StatementBenchmark(TimeBenchmark):
         except SkipNotImplemented:
             raise
         except Exception as error:
-            self._log_failure(error)
+            self.log_failure(error)
             raise
 
     def _run(self, params):
         try:
             statement, namespace, *calls = self.func(*params)
         except NotImplementedError as reason:  # asv knows this as a skip in setup alone
-            self._log_skip(reason)
+            self.log_skip(reason)
             raise SkipNotImplemented(str(reason)) from None
         timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
         prepare = namespace["synchronize"] if self.drained else None
         try:
             return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not said.is_out_of_memory(error):
                 raise
-            self._log_skip(f"out of memory: {first_line(error)}")
+            self.log_skip(f"out of memory: {said.first_line(error)}")
             raise SkipNotImplemented(str(error)) from None
 
     def _measure(self, timer, params, prepare, calls):
@@ -163,7 +117,7 @@ class StatementBenchmark(TimeBenchmark):
             warmup_time=self.warmup_time,
         ).take()
         took = round(time.perf_counter() - self._began, 4)
-        log(benchmark=self.name, params=self.params_text(), **found, took=took)
+        said.log(benchmark=self.name, params=self.params_text(), **found, took=took)
         return {"samples": samples, "number": number}
 
     def do_profile(self, filename=None):

@@ -35,8 +35,9 @@ from measuring.profiles import check_chosen
 from toolchains import asked
 
 if TYPE_CHECKING:
-    from analysis.comparison import Comparison, Settings
+    from analysis.comparison import Comparison
     from analysis.results import Results
+    from analysis.verdicts import Settings
 
 
 def share(text: str, ends: bool = False) -> float:
@@ -141,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen.given = list(sys.argv[1:] if argv is None else argv)
     if chosen.figure:
         check_writable("--figure", chosen.figure)
-    from analysis.comparison import Settings
+    from analysis.verdicts import Settings
 
     settings = Settings(
         only=chosen.only,

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import resultfiles
 from analysis import comparison
-from analysis.comparison import Settings
 from analysis.results import load
+from analysis.verdicts import Settings
 
 SIZES = [2**k for k in range(12)]
 ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]

@@ -298,7 +298,7 @@ def test_a_run_says_so_in_one_line_and_measures_the_rest(counted):
     done = counted.run("scripts/run.py", *only, "--no-report", "--machine", counted.machine, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("skipped: "))
-    assert line == f"skipped: 1 benchmarks of transfers: {REASON}"
+    assert line == f"skipped: 1 benchmarks (link): {REASON}"
     assert all(samples for _, samples in counted.cells("limits.Floor.timeit_floor").values())
     record = json.loads(counted.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
     assert (record["settings"]["device"], record["settings"]["no_device"]) == ("", REASON)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from analysis import statistics
-from analysis.comparison import Settings
+from analysis.verdicts import Settings
 from conftest import Checkout
 from measuring import checkup
 from scipy import special

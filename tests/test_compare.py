@@ -11,7 +11,7 @@ from pathlib import Path
 import compare
 import pytest
 import resultfiles
-from analysis.comparison import FAILED, FASTER, INCONCLUSIVE, SLOWER, Settings
+from analysis.verdicts import FAILED, FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment
 from pages.comparison import figure as comparison_figure

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import resultfiles
 from analysis import comparison
-from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, VERDICTS
+from analysis.verdicts import FASTER, INCONCLUSIVE, NEVER_CALM, NO_CHANGE, SLOWER, SUITE, VERDICTS, Reason
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pages.comparison import words
@@ -51,7 +51,7 @@ def test_nothing_is_decided_of_what_was_never_calm(tmp_path):
         found = compared(base, new)
         assert found.counts[SLOWER] == found.counts[FASTER] == 0
         row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
-        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, comparison.Reason(comparison.NEVER_CALM, who))
+        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, Reason(NEVER_CALM, who))
         assert not row["close"], "fresh processes are for what is close"
         assert f"the machine was never calm in {who}" in words.markdown(found, True, "command")
     # the same figures from a machine that was calm are a finding
@@ -135,7 +135,7 @@ def test_another_version_or_regime_is_not_comparable(pair):
     assert set(compared(*pair).cells["reason"].map(words.why)) == {"samples a process differ: 4, 2"}
     edit(pair[1], version)
     found = compared(*pair)
-    assert set(found.cells["reason"]) == {comparison.Reason(comparison.SUITE)}
+    assert set(found.cells["reason"]) == {Reason(SUITE)}
     assert set(found.cells["verdict"]) == {comparison.NOT_COMPARABLE}
 
 

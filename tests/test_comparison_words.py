@@ -5,7 +5,7 @@ import io
 import json
 import sys
 
-from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason
+from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason
 from pages.comparison import figure as comparison_figure
 from pages.comparison import words
 from sides import compared

@@ -24,17 +24,36 @@ def test_counts_are_those_of_a_call():
     if isinstance(counts, str):
         pytest.skip(counts)
     view, copy = (counts[f"numpy→torch {route} float32 8"] for route in ("torch.from_numpy(a)", "torch.tensor(a)"))
-    assert len(view) == instructions.REPEATS and max(view) < 1.005 * min(view)
+    assert len(view) == instructions.REPEATS and max(view) < 1.05 * min(view)
     assert 1_000 < min(view) < min(copy) / 2, "a view of an array takes less than a copy of it"
-    assert max(copy) < 1.005 * min(copy)
+    assert max(copy) < 1.05 * min(copy), "where its memory lies decides a little"
     assert counts["torch→numpy t.numpy() bfloat16 8"] == "bfloat16: raises TypeError"
 
 
-def test_without_valgrind_the_cell_says_what_it_needs(monkeypatch):
-    monkeypatch.setattr(instructions._shutil, "which", lambda name: None)
+@pytest.mark.slow
+def test_what_one_route_dies_of_is_that_cells_failure(monkeypatch):
+    broken = FEWER.replace("instructions.count_all", "instructions._sources.namespace = None\ninstructions.count_all")
+    counts = instructions.NumpyToTorch().setup_cache(broken)
+    if isinstance(counts, str):
+        pytest.skip(counts)
     made = instructions.NumpyToTorch()
-    with pytest.raises(NotImplementedError, match="needs Valgrind|does not talk to Valgrind"):
+    with pytest.raises(RuntimeError, match="TypeError: 'NoneType' object is not callable"):
+        made.setup(counts, "torch.from_numpy(a)", "float32", 8)
+
+
+def test_without_valgrind_the_cell_says_what_it_needs(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(instructions._torch._C, "_valgrind_supported_platform", lambda: True, raising=False)
+    made = instructions.NumpyToTorch()
+    with pytest.raises(NotImplementedError, match="needs Valgrind"):
         made.setup(made.setup_cache(), "torch.from_numpy(a)", "float32", 8)
+
+
+def test_a_build_of_torch_that_does_not_talk_to_valgrind_is_no_failure(monkeypatch):
+    monkeypatch.setattr(instructions._torch._C, "_valgrind_supported_platform", lambda: False, raising=False)
+    made = instructions.TorchToNumpy()
+    with pytest.raises(NotImplementedError, match="does not talk to Valgrind"):
+        made.setup(made.setup_cache(), "t.numpy()", "float32", 8)
 
 
 def test_a_refused_dtype_keeps_its_reason():
@@ -43,9 +62,8 @@ def test_a_refused_dtype_keeps_its_reason():
         made.setup({made.key("t.numpy()", "bfloat16", 8): "bfloat16: raises TypeError"}, "t.numpy()", "bfloat16", 8)
 
 
-def test_a_count_is_the_median_and_its_spread():
+def test_a_count_comes_with_its_repeats():
     made = instructions.TorchToNumpy()
     cell = ("t.numpy()", "float32", 8)
     made.setup({made.key(*cell): [5000.0, 5010.0, 5100.0]}, *cell)
-    assert made.track_instructions(None, *cell) == 5010
-    assert made.track_spread(None, *cell) == pytest.approx(2)
+    assert made.track_instructions(None, *cell) == {"samples": [5000.0, 5010.0, 5100.0], "number": 1}

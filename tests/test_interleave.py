@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import compare
 import pytest
 from analysis import statistics
-from analysis.comparison import INCONCLUSIVE, SLOWER, Settings
+from analysis.verdicts import INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from measuring import interleave
 from pages.comparison import words

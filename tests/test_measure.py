@@ -183,7 +183,7 @@ def test_only_chooses_cells(monkeypatch):
     every = Profile(1, 1.0, (Rule(r"toy\..*"),))
 
     def chosen(only):
-        found = cells_of(every, benchmarks, only, "every", "cuda")
+        found = cells_of(every, benchmarks, only, "every")
         assert found.processes == len(cells(found.timed["toy.Toy.timeit_call"], benchmarks["toy.Toy.timeit_call"]))
         return cells(found.patterns["toy.Toy.timeit_call"], benchmarks["toy.Toy.timeit_call"])
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, statement, transfer
+from benchmarks import devices, moving, routes, said, statement, transfer
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of every copy the device made
@@ -297,7 +297,7 @@ def test_registration_refused_for_want_of_memory_is_out_of_memory(monkeypatch):
     for expected in (True, False):
         with pytest.raises(NotImplementedError, match="cudaHostRegister refused 4 bytes") as raised:
             devices.Device("cuda:0").registered(torch.ones(1))
-        assert statement.is_out_of_memory(raised.value) == expected
+        assert said.is_out_of_memory(raised.value) == expected
 
 
 def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):
@@ -311,7 +311,7 @@ def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):
         raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB\nand advice")
 
     log = tmp_path / "log"
-    monkeypatch.setenv(statement.LOG_VARIABLE, str(log))
+    monkeypatch.setenv(said.LOG_VARIABLE, str(log))
     hungry = Hungry()
     benchmark = statement.StatementBenchmark("hungry", hungry.timeit_all, [hungry.timeit_all, hungry])
     with pytest.raises(SkipNotImplemented):

@@ -16,7 +16,7 @@ from records import calm
 
 pytest.importorskip("torch")
 
-from benchmarks import pulses, statement, timing
+from benchmarks import pulses, said, statement, timing
 from benchmarks.statement import StatementBenchmark
 from benchmarks.timing import samples_per_process
 
@@ -53,7 +53,7 @@ def benchmark(suite=Counted, *cell, **attributes):
 def log(tmp_path, monkeypatch):
     """The lines of the sampling log."""
     path = tmp_path / "sampling.jsonl"
-    monkeypatch.setenv(statement.LOG_VARIABLE, str(path))
+    monkeypatch.setenv(said.LOG_VARIABLE, str(path))
     return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -346,7 +346,7 @@ def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
 
 
 def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
-    monkeypatch.delenv(statement.LOG_VARIABLE, raising=False)
+    monkeypatch.delenv(said.LOG_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     made = benchmark()
     made.do_setup()

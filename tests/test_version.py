@@ -73,8 +73,8 @@ def timed(name):
 
 # file, what stands there, what is to stand there, which benchmarks get a new version
 CHANGES = {
-    "what writes the log": ("statement.py", "def log(", "def noted(", None),
-    "how skips are told": ("statement.py", "asv: skipped", "left out", None),
+    "what writes the log": ("said.py", "def log(", "def noted(", None),
+    "how skips are told": ("said.py", "asv: skipped", "left out", None),
     "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", timed),
     "what a pulse is": ("pulses.py", "def pulse():", "def pulse():\n    sum(range(9))", timed),
     "a layout": ("sources.py", "[::2]", "[1::2]", lambda name: name.startswith("layout.")),

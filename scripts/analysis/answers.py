@@ -11,9 +11,10 @@ what counts is not to be beaten by any, rather than to be tied with the one that
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .cells import CASTING, Cell, conversions, from_lists, requires_grad
+from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
 from .contracts import INTO, MEMORIES, Contract
+from .roles import CASTING
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning

@@ -8,13 +8,11 @@ from typing import Any, Protocol
 from .choice import Evidence, evidence_of
 from .contracts import ALIAS, Contract, of_cell
 from .results import Results, listed, parameters_of, summarize
+from .roles import CONVERSION, GRAD, LISTS, MEMCPY
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
-# What reports do with a benchmark's figures beside showing them, as its class declares it (benchmarks/families.py)
-CONVERSION, GRAD, LISTS, CASTING = "conversion", "requires grad", "lists", "casting"  # what advice is about
-MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 

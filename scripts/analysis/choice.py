@@ -1,7 +1,7 @@
 """Which of two routes is faster, decided by the statistics of a comparison on the processes of one run.
 
 A cell is decided to be slower than another where the hypothesis that it takes at most MARGIN more is rejected at the
-comparison's promise (see comparison.Settings and statistics.p_different). Anything else is a tie: a difference below
+comparison's promise (see verdicts.Settings and statistics.p_different). Anything else is a tie: a difference below
 the margin changes nobody's choice, and one that the processes do not show would be another in the next run. Variances
 of processes are moderated within the families of alike noise. What the cells of a family share in a round, such as the
 clock of the machine then, cancels in the rounds of which both have a process, and is added as a variance of its own for
@@ -23,8 +23,9 @@ import numpy as np
 import pandas as pd
 
 from . import statistics
-from .comparison import Settings, families
+from .comparison import families
 from .statistics import MIN_PROCESSES, Bools, Levels
+from .verdicts import Settings
 
 MARGIN = 0.05  # relative: a route that takes so much longer is as good
 PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided

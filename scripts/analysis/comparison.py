@@ -16,60 +16,39 @@ import numpy as np
 import pandas as pd
 from cli import UserError, matcher
 
-from . import statistics
+from . import counts, statistics
 from .contracts import memory_of_cells
 from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
+from .verdicts import (
+    ACROSS,
+    AS_MANY,
+    DECIDED,
+    DEFAULT,
+    DIFFERS,
+    FASTER,
+    FEWER,
+    INCONCLUSIVE,
+    MORE,
+    NEVER_CALM,
+    NO_CHANGE,
+    NO_RECORD,
+    NOT_COMPARABLE,
+    SLOWER,
+    SUITE,
+    TOO_FEW,
+    VERDICTS,
+    WITHHELD,
+    Reason,
+    Settings,
+    of_status,
+)
 
-SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
-NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
-VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
-DECIDED = (SLOWER, FASTER, NO_CHANGE)
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
 # What tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
 MACHINE = ("machine", "cpu", "cores", "caches")
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
-# What a Reason may be, beside FAILED
-DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
-SKIPS, NOT_RUN, TOO_FEW = "skips it", "not part of the run", "too few processes"
-WITHHELD, NEVER_CALM = FINAL = ("withheld", "never calm")  # not decided, however many more processes there are
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a cell has its verdict, or what else there is to know of a comparison; false where it is nothing.
-
-    side    whose it is: base, new or both
-    about   what that side says of the cell; what differs
-    values  of what differs, base's and new's
-    """
-
-    what: str = ""
-    side: str = ""
-    about: str = ""
-    values: tuple[Any, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.what)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """min_effect and equivalence are relative changes (0.01 is 1 %), fdr the false discovery rate, min_decided the
-    share of the comparable cells that a comparison has to decide (0: none)."""
-
-    only: str = ""
-    min_effect: float = 0.01
-    equivalence: float = 0.05
-    fdr: float = 0.05
-    min_decided: float = 0.5
-    across_machines: bool = False
-
-    @property
-    def promise(self) -> float:
-        """At most this share of unchanged cells is flagged."""
-        return self.fdr / 10
 
 
 @dataclass(frozen=True)
@@ -107,7 +86,10 @@ class Comparison:
         processes), fresh (has them);
         ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would
         probably decide an inconclusive cell, beyond those there are).
-    Figures that a cell does not have are NaN. ``sessions`` is the variance of sessions by family, where it was learnt
+    Figures that a cell does not have are NaN.
+
+    counted: the same of counts that are repeated, see counts.compare and counts.beside; looked_at: how many cells are
+    counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt
     from toolchains that were measured twice.
     """
 
@@ -118,7 +100,8 @@ class Comparison:
     new: dict[str, Any]
     interleaved: bool
     skipped: int
-    counted: int
+    counted: pd.DataFrame
+    looked_at: int
     notes: tuple[Reason, ...]
     sessions: Mapping[str, float] = field(default_factory=dict)
 
@@ -149,21 +132,32 @@ class Comparison:
         return self.decided / self.comparable if self.comparable else math.nan
 
     @property
+    def counts_decided(self) -> dict[str, int]:
+        """Counts of each verdict that is about them."""
+        found = Counter(self.counted["verdict"])
+        return {verdict: found.get(verdict, 0) for verdict in (MORE, FEWER, AS_MANY)}
+
+    @property
     def possible(self) -> bool:
         """Whether any cell could be judged at all."""
+        if any(self.counts_decided.values()):
+            return True
         measured = self.cells[self.cells["verdict"].isin((*DECIDED, INCONCLUSIVE))]
         enough = measured[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
         return bool(enough.any()) and not self.withheld
 
     @property
     def exit_code(self) -> int:
-        """0 nothing slower, 1 something slower, 2 could not compare or too little decided.
+        """0 nothing slower, 1 something slower or of more instructions, 2 could not compare or too little decided.
 
         What is slower was found, however little was decided beside it; that nothing is takes decided cells.
         """
         if not self.possible:
             return 2
-        return 1 if self.counts[SLOWER] else (0 if self.share_decided >= self.settings.min_decided else 2)
+        if self.counts[SLOWER] or self.counts_decided[MORE]:
+            return 1
+        # counts alone are decided without times
+        return 0 if not self.comparable or self.share_decided >= self.settings.min_decided else 2
 
 
 # --- the two sides as one table ------------------------------------------------------------------------------------
@@ -191,6 +185,7 @@ def describe(results: Results) -> dict[str, Any]:
         "launch": record.launch or None,
         "cpu": conditions.cpu or None,
         "cores": conditions.cores_allowed,
+        "libc": conditions.libc or None,
         "caches": ", ".join(f"{level} {size}" for level, size in conditions.caches.items()),
         "system": conditions.system or None,
         "interleaved": record.interleaved or None,
@@ -286,11 +281,12 @@ def belong_together(base: Results, new: Results, fresh_base: Results, fresh_new:
 def compare(
     base: Results,
     new: Results,
-    settings: Settings = Settings(),
+    settings: Settings = DEFAULT,
     fresh: tuple[Results, Results] | None = None,
     sessions: Mapping[str, float] | None = None,
 ) -> Comparison:
-    """Every timed cell's verdict. UserError where the two sides have no timed cell, or none that ``only`` matches.
+    """The verdict of every cell that was timed or counted in repeats. UserError where the two sides have none, or none
+    that ``only`` matches.
 
     fresh     a second collection, base and new, of the cells that were close in the first: they are judged by it alone
     sessions  family -> variance of what two sessions on this machine differ by, see history.sessions_in
@@ -300,7 +296,8 @@ def compare(
     first, second = _timed(base, settings.only), _timed(new, settings.only)
     table, logs = _joined(first, second)
     skipped = len(table[table["verdict"] == "skipped"])
-    if not len(table) - skipped:
+    counted = counts.compare(base, new, settings, tuple(_differences(*sides, counts.SAME)))
+    if not len(table) - skipped + len(counted):
         matched = f" that match {settings.only!r}" if settings.only else ""
         raise UserError(f"neither side has timed cells{matched}")
     interleaved = is_interleaved(*sides)
@@ -324,8 +321,8 @@ def compare(
     for side, name in zip(logs, ("base", "new")):
         means = np.exp(statistics.means(side))
         table[f"{name}_seconds"] = table[f"{name}_seconds"].where(table[f"{name}_seconds"].notna(), means)
-        counts = np.isfinite(side).sum(axis=1)
-        table[f"{name}_processes"] = table[f"{name}_processes"].where(table["fresh"], counts).astype(int)
+        processes = np.isfinite(side).sum(axis=1)
+        table[f"{name}_processes"] = table[f"{name}_processes"].where(table["fresh"], processes).astype(int)
 
     if check.contradicts(settings.promise):
         table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(WITHHELD)]
@@ -337,7 +334,8 @@ def compare(
         new=sides[1],
         interleaved=interleaved,
         skipped=skipped,
-        counted=len(set(base.values["cell"]) | set(new.values["cell"])) if len(base.values) + len(new.values) else 0,
+        counted=counts.beside(counted, table, contracts),
+        looked_at=len({*base.values["cell"], *new.values["cell"]} - {*counted["cell"]}),
         notes=tuple(_notes(*sides, settings)),
         sessions={} if interleaved else dict(sessions or {}),
     )
@@ -371,17 +369,7 @@ def _joined(
     verdicts, reasons = [], []
     columns = ("base_status", "new_status", "base_reason", "new_reason")
     for one, other, why_one, why_other in table[list(columns)].itertuples(index=False):
-        verdict, reason = "", Reason()
-        if "failed" in (one, other):
-            who = "both" if one == other else ("base" if one == "failed" else "new")
-            why = why_other if other == "failed" else why_one
-            verdict, reason = FAILED, Reason(FAILED, who, why if isinstance(why, str) else "")
-        elif one == "measured" != other:
-            verdict, reason = GONE, Reason(SKIPS, "new", why_other) if other == "skipped" else Reason(NOT_RUN, "new")
-        elif other == "measured" != one:
-            verdict, reason = NEW, Reason(SKIPS, "base", why_one) if one == "skipped" else Reason(NOT_RUN, "base")
-        elif one != "measured":
-            verdict = "skipped"
+        verdict, reason = of_status(one, other, why_one, why_other)
         verdicts.append(verdict)
         reasons.append(reason)
     table["verdict"], table["reason"] = verdicts, reasons

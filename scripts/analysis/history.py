@@ -19,16 +19,16 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from . import statistics
-from .comparison import FASTER, SLOWER, Settings, controls_of, families, judge
+from .comparison import controls_of, families, judge
 from .contracts import of_cell
 from .results import Results, load_files, parameters_of, read_runs
 from .semantics import facts, measured
 from .statistics import MIN_PROCESSES, Estimate, Floats
+from .verdicts import DEFAULT, FASTER, SLOWER, Settings
 
 CHANGED = (SLOWER, FASTER)
 LEAST_RELEASES = 4  # fewer do not tell a change from noise
 SHUFFLES = 8  # of the releases, for the method's own check
-DEFAULT = Settings()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ NAMES = (
     *("benchmark", "family", "group", "method", "cell"),
 )
 TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
-COUNTING = ("value", "unit")
+COUNTING = ("value", "low", "high", "unit")
 MISSING = ("status", "reason")
 COLUMNS = frozenset((*NAMES, "version", *TIMING, *COUNTING, *MISSING))  # what no parameter can be called
 # What is read of a benchmark and a result file, with its kind; "a.b" is b in a
@@ -51,7 +51,8 @@ class Results:
                number (calls a sample), calm (whether the machine ran at full speed meanwhile; None where nobody
                watched), run (when the run began that it is of; "" where that is not known). Of a cell with calm
                processes the others are left out, of one without all but the fastest sample
-    values     one row a cell that is counted and not timed (track_*): the same names, then value and unit
+    values     one row a cell that is counted and not timed (track_*): the same names, then value and unit; where that
+               is the median of repeats, low and high, the least and the most of them, else NaN
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
@@ -378,14 +379,18 @@ def _load_benchmark(
     absent = [n for n, value in enumerate(results) if value is None or (value != value and grid.names[n] in reasons)]
     status = ["failed" if results[place] is None else "skipped" for place in absent]
     tables.missing.add(labels, grid, absent, status, [reasons.get(grid.names[place], "") for place in absent])
+    samples = row.get("samples") or results
     if benchmark["type"] != "time":
-        for place in there:
-            if not isinstance(results[place], (int, float)) or not math.isfinite(results[place]):
-                raise TypeError(f"{grid.names[place]} is {results[place]!r}")
+        repeats = [samples[place] if isinstance(samples[place], list) else [] for place in there]
+        for place, counts in zip(there, repeats):
+            for count in (results[place], *counts):
+                if not isinstance(count, (int, float)) or not math.isfinite(count):
+                    raise TypeError(f"{grid.names[place]} is {count!r}")
+        low, high = ([end(counts, default=math.nan) for counts in repeats] for end in (min, max))
         values = [results[place] for place in there]
-        tables.counted.add(labels, grid, there, values, [benchmark["unit"]] * len(there))
+        tables.counted.add(labels, grid, there, values, low, high, [benchmark["unit"]] * len(there))
         return
-    samples, numbers = row.get("samples") or results, row.get("stats_number")
+    numbers = row.get("stats_number")
     found: list[tuple[int, int, calm.Process]] = []
     for place in there:
         cell, raw = grid.names[place], samples[place]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from .cells import SEMANTICS, TORCH_TO_NUMPY
+from .cells import TORCH_TO_NUMPY
 from .contracts import ALIAS, COPY, GRAD, INTO, Contract
 from .results import Results
+from .roles import SEMANTICS
 
 MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # what is measured of a route
 MEASURED = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKEN}  # by methods of benchmarks/semantics.py

@@ -31,7 +31,7 @@ GIB = 2**30
 RUN_MEMORY = 2 * GIB  # the largest cells hold four arrays of 256 MiB, and torch takes half a GiB
 ENVIRONMENT_DISK = 6 * GIB  # of a release with CUDA
 CALM_SHARE = 0.9  # of the time at full speed: below it a run takes longer, and some cells may find no calm
-# Of a comparison, see analysis/statistics.py and comparison.Settings; this runs where scipy is missing, too
+# Of a comparison, see analysis/statistics.py and verdicts.Settings; this runs where scipy is missing, too
 SIDE = 4  # processes
 MIN_EFFECT = 0.01
 LEVEL = 5.159  # standard errors: Student's t of six degrees of freedom at 0.0025, and four chances in five to find it

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/statement.py appends a line for each process there
+LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/said.py appends a line for each process there
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 
 

@@ -93,12 +93,15 @@ def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> tup
     return sides[0], sides[1]
 
 
-def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> list[str]:
-    """asv's names of the timed cells of a profile that match ``only``, as the suite on this side has them."""
-    found = side.ask(do="discover", machine=machine, profile=profile)
-    chosen = list(filter(matcher(only), found))
-    if not chosen:
-        raise UserError(f"--only {only!r} matches none of the {len(found)} timed cells of the profile {profile}")
+def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> tuple[list[str], list[str]]:
+    """asv's names of the cells of a profile that match ``only``, as the suite on this side has them: those that are
+    timed, and those of repeated counts."""
+    timed, counted = side.ask(do="discover", machine=machine, profile=profile)
+    chosen = list(filter(matcher(only), timed)), list(filter(matcher(only), counted))
+    if not any(chosen):
+        raise UserError(
+            f"--only {only!r} matches none of the {len(timed) + len(counted)} cells of the profile {profile}"
+        )
     return chosen
 
 
@@ -116,9 +119,14 @@ def unpaired(base: Mapping[str, Sequence[int]], new: Mapping[str, Sequence[int]]
 
 
 def collect(
-    sides: tuple[Side, Side], cells: Sequence[str], rounds: int, about: Mapping[str, Any], show: Callable[[int], None]
+    sides: tuple[Side, Side],
+    cells: Sequence[str],
+    rounds: int,
+    about: Mapping[str, Any],
+    show: Callable[[int], None],
+    counted: Sequence[str] = (),
 ) -> None:
-    """Take ``rounds`` processes a cell on both sides, in turns, and file a run record on each.
+    """Take ``rounds`` processes a cell on both sides, in turns, and file a run record on each; count once.
 
     A process that was not calm has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both
     sides, as long as that takes no more than MORE of the time that the rounds took.
@@ -128,13 +136,14 @@ def collect(
     """
 
     def take(number: int, which: int, chosen: Sequence[str]) -> None:
-        job = {"machine": about["machine"], "patterns": exactly(chosen), "number": number, "cells": len(chosen)}
+        patterns = exactly([*chosen, *(() if number else counted)])
+        job = {"machine": about["machine"], "patterns": patterns, "number": number, "cells": len(chosen)}
         sides[which].ask(do="round", **job)
 
     for side in sides:
         side.ask(do="start", rounds=rounds, **about)
     begun = time.monotonic()
-    turns = [(number, which) for number in range(rounds) for which in order(number)]
+    turns = [(number, which) for number in range(rounds if cells else 1) for which in order(number)]
     for done, (number, which) in enumerate(turns, start=1):
         take(number, which, cells)
         show(done * len(cells))
@@ -168,10 +177,10 @@ def measure(
     directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
     about = {"id": directory.name, "machine": machine, "profile": profile, "only": only or None, "command": command}
     sides = prepare(directory, targets)
-    cells = cells_to_measure(sides[0], machine, profile, only)
-    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns")
+    cells, counted = cells_to_measure(sides[0], machine, profile, only)
+    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns; {len(counted)} counted once")
     with progress(len(cells) * ROUNDS * 2, "measuring") as show:
-        collect(sides, cells, ROUNDS, {**about, "stage": 1}, show)
+        collect(sides, cells, ROUNDS, {**about, "stage": 1}, show, counted)
     more, close = again(*sides)
     if more:
         print(
@@ -216,9 +225,13 @@ def serve(job: dict[str, Any]) -> Any:
     state = State(ROOT / ".asv" / "runs" / machine)
     if job["do"] == "discover":
         benchmarks = discover(machine, commit)
-        device = settings(str(python))["device"]
-        timed = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], device).timed
-        return [cell for name, found in timed.items() for cell in cells_in(found, benchmarks[name])]
+        no_device = settings(str(python))["no_device"]
+        here = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], no_device)
+        repeated = {name: own for name, own in here.patterns.items() if benchmarks[name].get("repeated")}
+        return [
+            [cell for name, own in each.items() for cell in cells_in(own, benchmarks[name])]
+            for each in (here.timed, repeated)
+        ]
     if job["do"] == "start":
         state.start(new_record(job["profile"], job["only"], machine, toolchain, str(python), job["rounds"]))
         return None

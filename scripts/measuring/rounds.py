@@ -1,5 +1,6 @@
 """Rounds: every cell of a run in one process each, and what was not calm again, as long as the budget allows."""
 
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,16 +30,16 @@ class Cells:
     timed: Mapping[str, Sequence[str]]
     processes: int  # that time a cell, in one round
     looked_at: int  # cells that are counted and not timed: once is enough
-    unavailable: Sequence[str]  # benchmarks left out because there is no accelerator
+    unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
 
 
 def cells_of(
-    profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str, device: str | None = None
+    profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str, no_device: str = ""
 ) -> Cells:
     """The cells of ``profile`` whose name matches ``only``; UserError if there is none.
 
-    Without a ``device`` the benchmarks that need one are left out here, once for all: asking each of their thousands of
-    cells would cost a process each.
+    Benchmarks that need a device are left out here, once for all, where a reason is given why there is ``no_device``,
+    and those that need a program that is not found: asking each of their thousands of cells would cost a process each.
     """
     patterns = select(profile, benchmarks)
     if only:
@@ -47,8 +48,12 @@ def cells_of(
         patterns = {name: exactly(found) for name, found in chosen.items() if found}
     if not patterns:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
-    unavailable = [] if device else [name for name in patterns if benchmarks[name].get("needs_device")]
-    patterns = {name: found for name, found in patterns.items() if name not in unavailable}
+    unavailable: dict[str, list[str]] = {}
+    for name in patterns:
+        why = unable(benchmarks[name], no_device)
+        if why:
+            unavailable.setdefault(why, []).append(name)
+    patterns = {name: found for name, found in patterns.items() if not unable(benchmarks[name], no_device)}
     timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
     return Cells(
         patterns,
@@ -57,6 +62,14 @@ def cells_of(
         looked_at=sum(len(cells(found, benchmarks[name])) for name, found in patterns.items() if name not in timed),
         unavailable=unavailable,
     )
+
+
+def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
+    """Why a benchmark can measure nothing here, by what it declares that it needs; "" where it can."""
+    if no_device and benchmark.get("needs_device"):
+        return no_device
+    missing = ((name, how) for name, how in benchmark.get("needs_programs", {}).items() if not shutil.which(name))
+    return next((f"needs {name}: {how}" for name, how in missing), "")
 
 
 def budget(processes: int) -> float:
@@ -84,8 +97,8 @@ def take_rounds(
         patterns = [pattern for found in selected.values() for pattern in found]
         take_round(record, state, number, patterns, cells.processes, show, commit, append or number > 0)
     record.update(summary(state.lines()))
-    if cells.unavailable:
-        record["skipped"][record["settings"]["no_device"]] = list(cells.unavailable)
+    for why, names in cells.unavailable.items():
+        record["skipped"][why] = list(names)
 
 
 def take_round(

@@ -64,13 +64,13 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         record = new_record(name, asked["only"], machine, toolchain, sys.executable, rounds)
         state.start(record, [filed.with_suffix(".json")])
     rounds, profile = record["planned"], record["profile"]
-    cells = cells_of(PROFILES[profile], benchmarks, record["only"], profile, record["settings"]["device"])
+    cells = cells_of(PROFILES[profile], benchmarks, record["only"], profile, record["settings"]["no_device"])
     load = record["conditions"]["load_average"]
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
         print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
-    if cells.unavailable:
-        why = record["settings"]["no_device"]
-        print(line(f"skipped: {len(cells.unavailable)} benchmarks of transfers: {why}"))
+    for why, names in cells.unavailable.items():
+        families = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+        print(line(f"skipped: {len(names)} benchmarks ({families}): {why}"))
     print(
         f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes, "
         f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "

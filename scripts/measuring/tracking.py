@@ -184,7 +184,7 @@ class Tracker:
             record = new_record(plan.profile, plan.only, self.machine, found, str(python), plan.rounds)
             record["toolchain"]["tag"] = tag
             state.start(record, [self.result_file(toolchain)])
-        cells = self.cells(record["settings"]["device"])
+        cells = self.cells(record["settings"]["no_device"])
 
         def show(done: int, more: float = 0.0) -> None:
             self.show(before + done, more)
@@ -198,9 +198,9 @@ class Tracker:
         file_record(record, toolchain.commit, state, append=again)
         print(f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s; {how_calm(record)}", flush=True)
 
-    def cells(self, device: str | None = None) -> Cells:
+    def cells(self, no_device: str = "not looked for yet") -> Cells:
         plan = self.plan
-        return cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, device)
+        return cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
 
     def result_file(self, toolchain: Toolchain) -> Path:
         return record_file(self.machine, toolchain.commit).with_suffix(".json")

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.cells import CASTING, CONVERSION, GRAD, LISTS, Cell, alike, method, row_of, usual_dtype, usual_size
+from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.results import Results, listed, parameters_of
+from analysis.roles import CASTING, CONVERSION, GRAD, LISTS
 from analysis.transfers import SCALAR
 
 from . import show, tables

@@ -8,8 +8,6 @@ from operator import attrgetter
 
 from analysis.answers import Segment, choose, decisions
 from analysis.cells import (
-    CASTING,
-    CONVERSION,
     DEVICE_TO_HOST,
     TORCH_TO_NUMPY,
     Cell,
@@ -19,10 +17,11 @@ from analysis.cells import (
     requires_grad,
     usual_size,
 )
-from analysis.cells import GRAD as REQUIRES_GRAD
 from analysis.choice import decided
 from analysis.contracts import ALIAS, GRAD, NONE, Contract
 from analysis.results import Results
+from analysis.roles import CASTING, CONVERSION
+from analysis.roles import GRAD as REQUIRES_GRAD
 from analysis.semantics import Semantics
 from analysis.transfers import (
     COMPLETION,

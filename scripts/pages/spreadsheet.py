@@ -29,18 +29,25 @@ COLUMNS: dict[tuple[str, ...], str] = {
     ("note",): "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
     "different versions do not compare)",
 }
+REPEATED: dict[tuple[str, ...], str] = {
+    ("low", "high"): "the least and the most of its repeats, of a count that has some"
+}
 RUN_COLUMN: dict[tuple[str, ...], str] = {
     ("run",): "when the run began that measured the process; empty where that is not known"
 }
 # Said once, or by other columns
-DERIVED = (*NAMES, "version", "status", "reason", "run")
+DERIVED = (*NAMES, "version", "status", "reason", "run", "low", "high")
 
 
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:
     """The columns that the CSV of these results has, and what they mean."""
     more = [name for name in results.parameters if name not in PARAMETERS]
     several = "run" in results.processes and results.processes["run"].nunique() > 1
-    columns = {**COLUMNS, **(RUN_COLUMN if several else {})}
+    columns = {
+        **COLUMNS,
+        **(REPEATED if results.values["low"].notna().any() else {}),
+        **(RUN_COLUMN if several else {}),
+    }
     return {**columns, **({tuple(more): "parameters of single families"} if more else {})}
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.answers import Answer, Choice
-from analysis.cells import DIRECTIONS, HARNESS, Cell, Limit
+from analysis.cells import DIRECTIONS, Cell, Limit
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
 from analysis.results import Results, listed, parameters_of
+from analysis.roles import HARNESS
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 from records.runs import Record, Settings
 

@@ -9,7 +9,8 @@ import matplotlib
 
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
-from analysis.comparison import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Comparison
+from analysis.comparison import Comparison
+from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
 from cli import put
 from matplotlib.axes import Axes
 

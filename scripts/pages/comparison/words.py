@@ -13,14 +13,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 import pandas as pd
-from analysis.comparison import (
+from analysis.comparison import Comparison
+from analysis.statistics import MIN_PROCESSES
+from analysis.verdicts import (
     ACROSS,
     DIFFERS,
     FAILED,
     FASTER,
+    FEWER,
     FINAL,
     GONE,
     INCONCLUSIVE,
+    MORE,
     NEVER_CALM,
     NEW,
     NO_CHANGE,
@@ -33,16 +37,17 @@ from analysis.comparison import (
     TOO_FEW,
     VERDICTS,
     WITHHELD,
-    Comparison,
     Reason,
 )
-from analysis.statistics import MIN_PROCESSES
 
 from pages import show
 from pages.show import code
 
+from . import counts as counts_words
+
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}
+COLOURS |= {MORE: COLOURS[SLOWER], FEWER: COLOURS[FASTER]}
 FIRST = (SLOWER, FASTER, FAILED, NOT_COMPARABLE)  # shown without being asked for, ...
 AT_MOST = 20  # ... this many of each
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
@@ -152,8 +157,8 @@ def cell_line(row: Mapping[str, Any]) -> str:
             parts.append(show.size(float(value)))
         else:
             parts.append(show.valued(name, value))
-    method = str(row["method"]).removeprefix("timeit_")
-    parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method != "convert" else ""))
+    method = str(row["method"]).partition("_")[2]
+    parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method not in ("convert", row["family"]) else ""))
     rest = ", ".join(parts)
     return f"{code(expression)} · {rest}" if expression else rest
 
@@ -183,6 +188,17 @@ def decided_line(comparison: Comparison) -> str:
     if not comparison.comparable:
         return decided
     return f"{decided}, {percentage(comparison.share_decided)} of those that could be compared"
+
+
+def all_lines(comparison: Comparison) -> list[str]:
+    """How much was decided, and all verdicts with their counts: of times, then of counts."""
+    timed = [decided_line(comparison), counts_line(comparison)] if len(comparison.cells) else []
+    return [*timed, *filter(None, [counts_words.counted_line(comparison)])]
+
+
+def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
+    """A count's verdict with its evidence."""
+    return counts_words.sentence(row, why(row["reason"]), f"±{_margin(comparison)}")
 
 
 def title(comparison: Comparison) -> str:
@@ -225,8 +241,8 @@ def trust(comparison: Comparison) -> list[str]:
         lines += [f"{verdict}, {count} cells: {why(reason)}" for reason, count in reasons.most_common(3)]
     if comparison.skipped:
         lines.append(f"{comparison.skipped} cells that both sides skip have no verdict")
-    if comparison.counted:
-        lines.append(f"{comparison.counted} cells that are counted and not timed are not compared")
+    if comparison.looked_at:
+        lines.append(f"{comparison.looked_at} cells that are counted once are not compared")
     return lines + [why(note) for note in comparison.notes]
 
 
@@ -252,6 +268,9 @@ def headline(comparison: Comparison) -> str:
         return "could not compare: " + why_not(comparison)
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
     found = f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
+    if comparison.cells.empty:
+        found = "" if counts_words.changed(comparison) else "nothing changed"
+    found = "; ".join(filter(None, (found, counts_words.changed(comparison))))
     return f"too little decided: {found}" if comparison.exit_code == 2 else found
 
 
@@ -304,8 +323,8 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
     if table.row_count:
         console.print(table)
     console.print(Text(headline(comparison), style="bold"))
-    console.print(Text(decided_line(comparison)))
-    console.print(Text(counts_line(comparison)))
+    for line in all_lines(comparison):
+        console.print(Text(line))
     for line in withheld(comparison):
         console.print(Text(line, style="bold yellow"))
     for line in trust(comparison):
@@ -320,7 +339,7 @@ def text(comparison: Comparison, everything: bool) -> str:
     lines = [title(comparison), ""]
     lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
     lines += [""] if listing else []
-    lines += [headline(comparison), decided_line(comparison), counts_line(comparison)]
+    lines += [headline(comparison), *all_lines(comparison)]
     lines += [*withheld(comparison), *trust(comparison)]
     return "\n".join(lines) + "\n"
 
@@ -336,6 +355,14 @@ def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, st
             yield verdict, sentence(row, comparison), cell_text(row), False
         if len(found) > len(shown):
             yield verdict, f"{len(found) - len(shown)} more {verdict}", "--all shows them", True
+    kinds = dict.fromkeys(comparison.counted["verdict"])
+    for verdict in kinds if everything else (*counts_words.CHANGED, FAILED):
+        found = list(counts_words.rows(comparison, verdict)) if verdict in kinds else []
+        shown = found if everything else found[:AT_MOST]
+        for row in shown:
+            yield verdict, count_sentence(row, comparison), cell_text(row), False
+        if len(found) > len(shown):
+            yield verdict, f"{len(found) - len(shown)} calls more", "--all shows them", True
 
 
 # --- a pull request --------------------------------------------------------------------------------------------------
@@ -346,11 +373,20 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     escape = show.to_markdown
     lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", ""]
     lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
-    listing = [
-        f"| {escape(sentence(row, comparison))} | {escape(cell_line(row))} |"
+    counted = counts_words.counted_line(comparison)
+    lines += [f"{escape(counted)}.", ""] if counted else []
+    pairs = [
+        (sentence(row, comparison), row)
         for verdict in (VERDICTS if everything else (SLOWER, FASTER, FAILED))
         for row in rows(comparison, verdict)
     ]
+    kinds = dict.fromkeys(comparison.counted["verdict"])
+    pairs += [
+        (count_sentence(row, comparison), row)
+        for verdict in (kinds if everything else (*counts_words.CHANGED, FAILED))
+        for row in counts_words.rows(comparison, verdict)
+    ]
+    listing = [f"| {escape(said)} | {escape(cell_line(row))} |" for said, row in pairs]
     tail = ["", "| verdict | cells |", "| --- | ---: |"]
     for verdict, count in comparison.counts.items():
         tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
@@ -380,6 +416,11 @@ def as_json(comparison: Comparison, command: str) -> str:
         | {"reason": why(row["reason"]), "sentence": sentence(row, comparison)}
         for row in comparison.cells.to_dict("records")
     ]
+    counted = [
+        {name: _plain(value) for name, value in row.items() if name != "parameters"}
+        | {"reason": why(row["reason"]), "sentence": count_sentence(row, comparison)}
+        for row in comparison.counted.to_dict("records")
+    ]
     check = comparison.check
     document = {
         "format": 1,
@@ -401,9 +442,10 @@ def as_json(comparison: Comparison, command: str) -> str:
         },
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
-        "counted_not_timed": comparison.counted,
+        "counted_once": comparison.looked_at,
         "notes": [why(note) for note in comparison.notes],
         "cells": cells,
+        "counted": counted,
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
-from analysis.comparison import INCONCLUSIVE
 from analysis.contracts import of_cell
 from analysis.history import History, Series, history_of, packages
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
+from analysis.verdicts import INCONCLUSIVE
 from records.runs import Record
 
 from pages import show

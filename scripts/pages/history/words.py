@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from analysis.cells import CONVERSION
-from analysis.comparison import FASTER, SLOWER
 from analysis.contracts import ALIAS, COPY
 from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Semantic, Series
+from analysis.roles import CONVERSION
 from analysis.semantics import DTYPE, MEMORY, TAKEN
+from analysis.verdicts import FASTER, SLOWER
 
 from pages import show
 from pages.comparison.words import change, factor, number

@@ -1,0 +1,58 @@
+"""What asv's results have no place for: a process's samples with their pulses, and why a cell has no figure."""
+
+import json
+import os
+
+LONGEST_REASON = 300  # letters of why a cell failed
+LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
+
+
+def log(**record):
+    """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py does)."""
+    path = os.environ.get(LOG_VARIABLE)
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def first_line(error):
+    """The first line of an exception's text; torch adds pages of advice below it."""
+    return str(error).strip().split("\n")[0]
+
+
+def is_out_of_memory(error):
+    """Whether an exception says that the host or the device has no more memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))
+
+
+class Aloud:
+    """Of an asv benchmark: why a cell is skipped or fails is logged."""
+
+    def do_setup(self):
+        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        try:
+            for setup in self._setups:
+                setup(*self._build_params())
+        except NotImplementedError as reason:
+            self.log_skip(reason)
+            return True
+        except Exception as error:
+            self.log_failure(error)
+            raise
+        return False
+
+    def log_failure(self, error):
+        """asv prints why a cell failed, once, and keeps nothing of it."""
+        why = f"{type(error).__name__}: {first_line(error)}"
+        log(benchmark=self.name, params=self.params_text(), failed=why[:LONGEST_REASON])
+
+    def log_skip(self, reason):
+        print(f"asv: skipped: {reason}")
+        log(benchmark=self.name, params=self.params_text(), skipped=str(reason))
+
+    def params_text(self):
+        """The cell's parameters as asv writes them."""
+        return [repr(value) for value in self._current_params]

@@ -1,0 +1,133 @@
+"""Counts against counts: no noise touches them, and their repeats show what else does.
+
+A repeat is another process, in which objects lie elsewhere in memory (benchmarks/instructions.py). Two counts differ
+where all repeats of one lie beyond all of the other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from cli import matcher
+
+from .contracts import of_cell
+from .results import Results, parameters_of
+from .roles import CONVERSION
+from .verdicts import (
+    AS_MANY,
+    DECIDED,
+    FASTER,
+    FEWER,
+    INCONCLUSIVE,
+    MORE,
+    NOT_COMPARABLE,
+    SLOWER,
+    SUITE,
+    Reason,
+    Settings,
+    of_status,
+)
+
+SAME = ("machine", "cpu", "python", "libc")  # what instructions depend on beside the toolchain
+ONE_SIDE = ("status", "reason", "version", "value", "low", "high")
+CALL = ("route", "dtype", "nbytes")  # what tells a call apart in a direction
+
+
+def compare(base: Results, new: Results, settings: Settings, differences: Sequence[Reason]) -> pd.DataFrame:
+    """A row a cell whose count either side has repeats of, or a failure:
+
+        cell, benchmark, family, group, method, unit; a column a parameter, and parameters;
+        verdict (more, fewer, as many, or one of those of times that need no figures), reason (a Reason);
+        base_count, new_count (medians of their repeats); ratio (new / base), low and high (of any two repeats).
+
+    differences  of the sides, in what counts depend on (SAME): where there are some nothing is compared
+    """
+    one, other = (_repeated(side, settings.only) for side in (base, new))
+    names = other.index.union(one.index, sort=False)
+    table = other.reindex(names).combine_first(one.reindex(names)).loc[names].drop(columns=[*ONE_SIDE])
+    sides = [side[list(ONE_SIDE)].reindex(names) for side in (one, other)]
+    rows = []
+    for before, after in zip(*(side.to_dict("records") for side in sides)):
+        there, now = (side["status"] if isinstance(side["status"], str) else "absent" for side in (before, after))
+        verdict, reason = of_status(there, now, before["reason"], after["reason"])
+        low, high = after["low"] / before["high"], after["high"] / before["low"]
+        if not verdict and differences:
+            verdict, reason = NOT_COMPARABLE, differences[0]
+        elif not verdict and before["version"] != after["version"]:
+            verdict, reason = NOT_COMPARABLE, Reason(SUITE)
+        rows.append(
+            {
+                "verdict": verdict or judge(low, high, settings),
+                "reason": reason,
+                "base_count": before["value"],
+                "new_count": after["value"],
+                "ratio": after["value"] / before["value"],
+                "low": low,
+                "high": high,
+            }
+        )
+    columns = ["verdict", "reason", "base_count", "new_count", "ratio", "low", "high"]
+    found = table.join(pd.DataFrame(rows, index=names, columns=columns))
+    return found[found["verdict"] != "skipped"].reset_index()
+
+
+def judge(low: float, high: float, settings: Settings) -> str:
+    """more, fewer, as many or inconclusive, of the range that a ratio of counts has by their repeats.
+
+    A change is one of more than ``min_effect`` by any two repeats; as many: no two differ by more than ``equivalence``.
+    """
+    least, same = 1 + settings.min_effect, 1 + settings.equivalence
+    if low > least:
+        return MORE
+    if high < 1 / least:
+        return FEWER
+    return AS_MANY if high <= same and low >= 1 / same else INCONCLUSIVE
+
+
+def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]) -> pd.DataFrame:
+    """``counted`` with what the time of the same call says: time (its verdict, "" where it was not decided) and
+    time_ratio; and whether the two disagree, contradicts.
+
+    timed  cells with a verdict, as of comparison.Comparison
+    """
+    times = {
+        call(row, benchmarks): row
+        for row in timed.to_dict("records")
+        if benchmarks.get(row["benchmark"], {}).get("role") == CONVERSION and row["verdict"] in DECIDED
+    }
+    found = [times.get(call(row, benchmarks), {}) for row in counted.to_dict("records")]
+    verdicts = [row.get("verdict", "") for row in found]
+    return counted.assign(
+        time=verdicts,
+        time_ratio=[row.get("ratio", float("nan")) for row in found],
+        contradicts=[contradict(*pair) for pair in zip(counted["verdict"], verdicts)],
+    )
+
+
+def call(row: Mapping[str, Any], benchmarks: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells the call of a cell apart: direction, route, dtype, bytes."""
+    return (of_cell(benchmarks, row["benchmark"], row["route"]).direction, *(row[name] for name in CALL))
+
+
+def contradict(count: str, time: str) -> bool:
+    """Whether a count and a time that were both decided say opposite things, or one of them that nothing changed."""
+    agreeing = {MORE: SLOWER, FEWER: FASTER}
+    if not time or count not in (MORE, FEWER, AS_MANY):
+        return False
+    return agreeing.get(count) != time if count in agreeing else time in (SLOWER, FASTER)
+
+
+def _repeated(results: Results, only: str) -> pd.DataFrame:
+    """One row a cell of one side that is counted in repeats, indexed by cell, with its status, reason and version."""
+    own = [name for name, benchmark in results.benchmarks.items() if benchmark.get("repeated")]
+    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters]
+    there = results.values.assign(status="measured", reason="")
+    parts = [table[table["benchmark"].isin(own)] for table in (there, results.missing)]
+    table = pd.concat([part.reindex(columns=[*columns, "unit", *ONE_SIDE]).astype(object) for part in parts])
+    if only:
+        table = table[table["cell"].map(matcher(only)).astype(bool)]
+    table = table.drop_duplicates("cell").reset_index(drop=True)
+    table["parameters"] = parameters_of(table, results)
+    for name in ("value", "low", "high"):
+        table[name] = pd.to_numeric(table[name])
+    return table.set_index("cell")

@@ -1,0 +1,63 @@
+"""Counts of a comparison in words: what takes more instructions now, and where time says otherwise."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.comparison import Comparison
+from analysis.verdicts import AS_MANY, DECIDED, FEWER, INCONCLUSIVE, MORE, NO_CHANGE
+
+from pages import show
+
+CHANGED = (MORE, FEWER)
+
+
+def rows(comparison: Comparison, verdict: str) -> Iterator[dict[str, Any]]:
+    """The counts of a verdict, the largest change first."""
+    found = comparison.counted[comparison.counted["verdict"] == verdict]
+    if found["ratio"].notna().all():
+        found = found.sort_values("ratio", key=lambda r: -(r.map(math.log).abs()), kind="stable")
+    yield from found.to_dict("records")
+
+
+def sentence(row: Mapping[str, Any], why: str, margin: str) -> str:
+    """A count's verdict with its evidence, and what the time of the same call says where that is something else.
+
+    why: its reason in words; margin: what "as many" is to exclude
+    """
+    unit, verdict = row["unit"], row["verdict"]
+    numbers = f"{row['base_count']:,.0f} → {row['new_count']:,.0f}" if row["base_count"] == row["base_count"] else ""
+    range_of = f"{row['low']:.3f}–{row['high']:.3f} by any two repeats"
+    if verdict in CHANGED:
+        words = f"{row['ratio']:.3g}× the {unit} ({numbers}; {range_of})"
+    elif verdict == AS_MANY:
+        words = f"as many {unit}, to {margin} ({numbers}; {range_of})"
+    elif verdict == INCONCLUSIVE:
+        words = f"inconclusive: {range_of} ({numbers} {unit})"
+    else:
+        return f"{verdict}: {why}"
+    if row["contradicts"]:
+        changed = row["time"] in DECIDED and row["time"] != NO_CHANGE
+        words += f"; but its time: {row['time']}" + (f", {row['time_ratio']:.3g}× as long" if changed else "")
+    return words
+
+
+def counted_line(comparison: Comparison) -> str:
+    """How many counts changed and how many did not; "" where nothing is counted in repeats."""
+    table = comparison.counted
+    if table.empty:
+        return ""
+    found = table["verdict"].value_counts(sort=False)
+    order = [*comparison.counts_decided, *(name for name in found.index if name not in comparison.counts_decided)]
+    said = show.join([f"{found[name]} {name}" for name in order if name in found])
+    disagree = int(table["contradicts"].sum())
+    rest = f"; time says otherwise of {disagree}" if disagree else ""
+    return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} calls: {said}{rest}"
+
+
+def changed(comparison: Comparison) -> str:
+    """What changed, in a few words: 2 calls of more instructions; "" where nothing did."""
+    found = comparison.counts_decided
+    unit = next(iter(comparison.counted["unit"].dropna()), "")
+    words = show.join([f"{found[name]} of {name}" for name in CHANGED if found[name]])
+    return f"{words} {unit}" if words else ""
