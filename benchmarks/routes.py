@@ -39,6 +39,8 @@ INTO = "into"  # the result is written into a buffer that already exists
 CONVERSION = "conversion"
 CASTING = "casting"
 BFLOAT16 = "bfloat16"
+TO_FLOAT16 = "to float16"
+TO_BFLOAT16 = "to bfloat16"
 LAYOUT = "layout"
 COLD = "cold"
 BATCHES = "batches"
@@ -63,13 +65,14 @@ WARNS_EACH_TIME = "works, warns each time"
 UNMASKED = "drops the mask, silently"
 REAL_PART = "warns, drops the imaginary part"
 COUNTS = "counts of its unit, rounded, silently"
+INFINITE = "warns, gives infinities"
 UNCONVERTED = "gives it back as it is, silently"
 WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
 # What kind of thing that is, for those who decide by it; an exception's name is of the kind "raises"
 KINDS = {
     **{WORKS: "works", DETACHES: "detaches"},
-    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns"},
+    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
     **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent"},
     **{WRONG: "wrong", ABORTS: "aborts"},
 }
@@ -92,6 +95,10 @@ FROM_NUMPY = _each(
 )
 COPIES_FIRST = {**FROM_NUMPY, **_each({WORKS: ["broadcast", "read-only"]})}
 NUMPY_COPIES_FIRST = {**COPIES_FIRST, **_each({WORKS: ["negative strides", "record field"]})}
+NUMPY_CASTS = {
+    **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
+    **{"datetime64": COUNTS, "masked": UNMASKED},
+}
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
     **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
@@ -109,6 +116,10 @@ NUMPY = _each(
 )
 DETACHED = {**NUMPY, "requires grad": DETACHES}
 RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
+TORCH_CASTS = {
+    **NUMPY,
+    **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
+}
 TO_DLPACK = {
     **NUMPY,
     **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
@@ -186,9 +197,12 @@ def _to_numpy(expression: str, memory: str, inputs: Outcomes = NUMPY, **promises
     return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, **{"refuses": NO_BFLOAT16, **promises})
 
 
-def _cast(expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
+def _cast(
+    expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, casts_to: str = "float32", **promises: Any
+) -> Route:
+    families = {"float16": (TO_FLOAT16,), "bfloat16": (TO_BFLOAT16,)}.get(casts_to, (CASTING,))
     inputs = {**inputs, "complex": REAL_PART}
-    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, **{"families": (CASTING,), **promises})
+    return Route(expression, NUMPY_TO_TORCH, memory, casts_to, inputs=inputs, **{"families": families, **promises})
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
@@ -225,6 +239,10 @@ _TENSOR_CLASS = (
 _BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
 _DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
+_INFINITE = "numbers beyond 65,504 become infinite"
+_NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
+_INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
+_FEW_DIGITS = "keeps two or three decimal digits"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
 _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
@@ -380,23 +398,13 @@ ROUTES = (
     _cast("torch.from_numpy(a).type(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
-    _cast(
-        "torch.from_numpy(a.astype(np.float32))",
-        inputs={
-            **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
-            **{"datetime64": COUNTS, "masked": UNMASKED},
-        },
-        caution=_DATES,
-    ),
+    _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
     _to_numpy(
         "t.float().numpy()",
         ALIAS,
-        inputs={
-            **NUMPY,
-            **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
-        },
+        inputs=TORCH_CASTS,
         refuses={},
         casts_to="float32",
         families=(BFLOAT16,),
@@ -414,6 +422,41 @@ ROUTES = (
         view=True,
         families=(BFLOAT16,),
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
+    ),
+    # To 16 bits: which of the two casts faster
+    _cast("torch.from_numpy(a).half()", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
+    _cast("torch.from_numpy(a).to(torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
+    _cast(
+        "torch.from_numpy(a.astype(np.float16))",
+        inputs={**NUMPY_CASTS, "datetime64": INFINITE},
+        casts_to="float16",
+        caution=_INFINITE_AND_WARNS,
+    ),
+    _cast("torch.tensor(a, dtype=torch.float16)", inputs=COPIES_FIRST, casts_to="float16", caution=_INFINITE),
+    _cast("torch.as_tensor(a, dtype=torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
+    _cast("torch.from_numpy(a).bfloat16()", casts_to="bfloat16", caution=_FEW_DIGITS),
+    _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
+    _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
+    _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
+    *(
+        _to_numpy(
+            expression,
+            ALIAS,
+            inputs={**TORCH_CASTS, "negative view": WORKS},
+            refuses={},
+            casts_to="float16",
+            families=(TO_FLOAT16,),
+            caution=_NO_CAST_TO_16,
+        )
+        for expression in ("t.half().numpy()", "t.to(torch.float16).numpy()")
+    ),
+    _to_numpy(
+        "t.numpy().astype(np.float16)",
+        COPY,
+        inputs={**NUMPY, "complex": REAL_PART},
+        casts_to="float16",
+        families=(TO_FLOAT16,),
+        caution=_INFINITE_AND_WARNS,
     ),
     # Layout: routes that matter where the source is not contiguous
     _to_torch("torch.from_numpy(a).contiguous()", ALIAS, copies=(*NOT_CONTIGUOUS, "broadcast"), families=(LAYOUT,)),

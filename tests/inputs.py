@@ -136,7 +136,7 @@ def _lost(route, source, result):
     if isinstance(source, np.ma.MaskedArray) and _equal(numbers, found):
         return routes.UNMASKED
     if numbers.dtype.kind == "M" and _equal(numbers.astype("int64").astype(found.dtype), found):
-        return routes.COUNTS
+        return routes.INFINITE if np.isinf(found).all() else routes.COUNTS
     if numbers.dtype.kind == "c" != found.dtype.kind and _equal(numbers.real, found):
         return routes.REAL_PART
     return "" if _equal(numbers, found) else routes.WRONG
@@ -186,7 +186,7 @@ def outcome(expression, direction, kind):
     if source is None:
         return [warned]
     lost = _lost(route, source, result)
-    if lost and (warned == routes.WORKS) == (lost == routes.REAL_PART):
+    if lost and (warned == routes.WORKS) == (routes.KINDS[lost] == "warns"):
         return [f"{lost}, but {warned}"]  # what is said to be silent warns, or what is said to warn is silent
     does = lost or warned
     if isinstance(source, torch.Tensor) and source.requires_grad and not lost:
