@@ -49,8 +49,9 @@ def is_out_of_memory(error):
 class StatementBenchmark(TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
-    A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A benchmark
-    class, or a ``timeit_*`` method as its attribute, may say
+    A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A function
+    ``prepare`` in the namespace is called before every sample. A benchmark class, or a ``timeit_*`` method as its
+    attribute, may say
 
     samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
     single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
@@ -136,7 +137,7 @@ class StatementBenchmark(TimeBenchmark):
             self._log_skip(reason)
             raise SkipNotImplemented(str(reason)) from None
         timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
-        prepare = namespace["synchronize"] if self.drained else None
+        prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
         try:
             return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
         except (RuntimeError, MemoryError) as error:

@@ -37,7 +37,7 @@ def possible(request):
 
 NBYTES = 1024
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
-MANY = (routes.BATCHES, routes.TREES)  # routes whose source is not one array or tensor
+MANY = (routes.BATCHES, routes.STACKS, routes.TREES)  # routes whose source is not one array or tensor
 ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
 DTYPES = {
     routes.NUMPY_TO_TORCH: [name for name in semantics.DTYPES if name != "bfloat16"],
@@ -475,6 +475,17 @@ def test_list_of_arrays(route):
     assert not any(np.shares_memory(array, result.numpy()) for array in arrays)
 
 
+@pytest.mark.parametrize("route", routes.select(routes.STACKS), ids=lambda r: r.expression)
+def test_list_of_tensors(route):
+    tensors = [sources.tensor("float32", 64, seed) for seed in range(4)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = value(route.expression, tensors=tensors)
+    same(result, torch.stack(tensors).numpy())
+    assert route.memory == routes.COPY
+    assert not any(np.shares_memory(tensor.numpy(), result) for tensor in tensors)
+
+
 @pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)
 def test_tree(route):
     from benchmarks import batches
@@ -491,3 +502,69 @@ def test_tree(route):
         assert isinstance(converted, kind)
         same(plain(converted), plain(leaf))
         assert semantics.shares_memory(leaf, converted) == (route.memory == routes.ALIAS)
+
+
+# Files --------------------------------------------------------------------------------------------------------------
+
+FILES = routes.select(routes.FILES)
+KINDS_OF_FILES = ("ordinary", "missing", "cut short", "cut short in use", "written to")
+
+
+@pytest.mark.parametrize(
+    ("route", "kind"),
+    [pytest.param(route, kind, id=f"{route.expression}-{kind}") for route in FILES for kind in KINDS_OF_FILES],
+)
+def test_file(route, kind, isolated, tmp_path):
+    """An alias of the file is where a write to the tensor reaches it."""
+    read_only = routes.SEGFAULT in route.inputs.values()
+    does, *converted = isolated("file_outcome", route.expression, kind, str(tmp_path))
+    ordinary = routes.WARNS if read_only else routes.WORKS
+    assert does == elsewhere.promised(route, kind, route.inputs.get(kind, ordinary))
+    if kind in ("ordinary", "written to") and converted:
+        dtype, changed = converted
+        assert dtype == "float32"
+        assert changed == (kind == "written to" and route.memory == routes.ALIAS)
+
+
+@pytest.mark.parametrize("route", FILES, ids=lambda route: route.expression)
+def test_every_kind_of_file_is_declared(route):
+    assert set(route.inputs) == set(KINDS_OF_FILES) - {"ordinary"}
+    assert bool(route.hazard) == bool({routes.SEGFAULT, routes.EXTENDS} & set(route.inputs.values()))
+
+
+# Between processes --------------------------------------------------------------------------------------------------
+
+SHARED, HANDED_OVER = routes.select(routes.SHARED), routes.select(routes.HANDED_OVER)
+
+
+@pytest.mark.parametrize("route", SHARED, ids=lambda route: route.expression)
+def test_shared_memory(route, isolated):
+    wanted = [] if route.memory == routes.COPY else ["block"]
+    assert isolated("shared", route.expression, False) == [True, wanted]
+
+
+@pytest.mark.parametrize("route", [r for r in SHARED if r.memory == routes.ALIAS], ids=lambda r: r.expression)
+def test_shared_memory_closed_in_use(route, isolated):
+    (does,) = isolated("shared", route.expression, True)
+    assert does == elsewhere.promised(route, "closed in use", route.inputs["closed in use"])
+    assert bool(route.hazard) == (does == routes.SEGFAULT)
+
+
+@pytest.mark.parametrize("route", HANDED_OVER, ids=lambda route: route.expression)
+def test_handed_over_to_a_worker(route, isolated):
+    """What the worker writes shows in what was sent if that is shared, in the block that both have, or nowhere."""
+    wanted = {routes.COPY: [], routes.INTO: ["block"], routes.ALIAS: ["shared"]}[route.memory]
+    got, shows, left = isolated("handed_over", route.expression)
+    assert got and shows == wanted
+    assert not left
+    assert isolated("answered", route.expression) is True
+
+
+def test_share_memory_leaves_the_array_behind():
+    """A second time it does nothing."""
+    a = np.ones(3)
+    t = torch.from_numpy(a)
+    address = t.share_memory_().data_ptr()
+    t[0] = 7
+    assert a.tolist() == [1, 1, 1] and "a stays where it is" in SHARED[1].caution
+    assert t.share_memory_().data_ptr() == address

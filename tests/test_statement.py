@@ -387,6 +387,19 @@ def test_queue_is_drained_before_every_sample(monkeypatch):
     assert order[-10:] == ["drained", "call", "call"] * 3 + ["drained"]
 
 
+def test_a_namespace_may_prepare_every_sample(monkeypatch):
+    clocks(monkeypatch, time.perf_counter)
+    order = []
+
+    def timeit_call(self):
+        return "call()", {"call": lambda: order.append("call"), "prepare": lambda: order.append("prepared")}
+
+    made = benchmark(timeit_call=timeit_call, timer=time.perf_counter, number=1, repeat=3, warmup_time=0)
+    made.do_setup()
+    made.run()
+    assert order[-7:] == ["prepared", "call"] * 3 + ["prepared"]
+
+
 # Skips --------------------------------------------------------------------------------------------------------------
 
 

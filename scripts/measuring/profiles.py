@@ -87,6 +87,7 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
 
 
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
+ONE_OF_EACH_MAP = r"(?!.*(r\+|shared=True)).*"  # they are read as the others are, and differ in what a write does
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
 ONE_EACH = (
     Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
@@ -119,7 +120,7 @@ PROFILES = {
     ),
     "standard": Profile(
         4,
-        8.0,
+        11.0,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[256 * MIB], route=NOT_BY_ELEMENT),
@@ -129,6 +130,9 @@ PROFILES = {
             Rule(r"layout\..*", nbytes=[MIB]),
             Rule(r"batches\..*", nbytes=[4 * KIB, MIB, 16 * MIB]),
             Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
+            Rule(r"files\..*\.timeit_open", nbytes=[MIB], route=ONE_OF_EACH_MAP),
+            Rule(r"files\..*\.timeit_(warm|cold)", nbytes=[64 * MIB], route=ONE_OF_EACH_MAP),
+            Rule(r"sharing\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"threads\..*", nbytes=[16 * MIB]),
             Rule(r"footprint\..*", nbytes=[MIB]),
             Rule(r"footprint\..*", nbytes=[64 * MIB], route=NOT_BY_ELEMENT),
@@ -138,7 +142,7 @@ PROFILES = {
         ),
     ),
     # the cross product of what is timed on the CPU; transfers and counts have profiles of their own
-    "full": Profile(4, 40.0, (Rule(r"(?!instructions\.).*", host=True),)),
+    "full": Profile(4, 50.0, (Rule(r"(?!instructions\.).*", host=True),)),
     # needs Valgrind
     "instructions": Profile(4, 7.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
     # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
