@@ -21,7 +21,6 @@ about = (
 )
 place = 13
 noise = "processes"  # two of them, and what the system does between them
-single_threaded = False
 
 SIZES = [4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 SHARED = "/dev/shm"  # where Linux keeps memory that processes share
@@ -72,6 +71,7 @@ def _work(connection, other_end, block):
 
 class HandedOver(_Shared):
     title = "to a worker"
+    single_threaded = False  # it waits for the worker
     params = ([route.expression for route in _routes.select(_routes.HANDED_OVER)], SIZES)
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.HANDED_OVER)}
 
