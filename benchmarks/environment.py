@@ -155,9 +155,9 @@ SETTINGS = {
     # All other settings have one thread here, as all of the suite; torch takes every core where nobody says how many
     "OMP_NUM_THREADS=2 MKL_NUM_THREADS=2": Setting(lambda: _threads_other_than(2), threads=2, advised=False),
 }
-# Setting -> what its user should know, of those that may be advised, the first that is as good as any
+# Setting -> what its user should know, of those that may be advised
 ADVISED = {
-    text: "; ".join(filter(None, (made.package and f"needs `apt-get install {made.package}`", made.caution)))
+    text: "; ".join(filter(None, (made.package and f"needs apt-get install {made.package}", made.caution)))
     for text, made in SETTINGS.items()
     if made.advised
 }

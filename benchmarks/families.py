@@ -25,7 +25,7 @@ DECLARED = {
     "drawn": True,  # a panel of time against nbytes for every combination of the other parameters
     "beside": {},  # what a figure is compared with: parameter or "role" -> its value there, "called" -> a name for it
     "stands_for": [],  # what a count stands for, where it is a place among these names
-    "settings": {},  # values of a parameter `setting` that advice may name, in that order -> what their user must know
+    "settings": {},  # values of a parameter `setting` that advice may name -> what their user must know
     "multiple_of": "",  # the parameter that a count is shown as a multiple of
 }
 SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure

@@ -23,10 +23,10 @@ from . import routes as _routes
 
 section = "Settings of the environment"
 about = (
-    "Sources are float32. Every process was looked at before it was timed: whether its memory is in huge pages or asked "
-    "to be, whether it faults its pages in anew, whose malloc it calls, how many threads torch has. A setting that is "
-    "not in force is a failure. Counted: pages that a call faults in, how much of the memory around a result lies in "
-    "huge pages, what the process keeps when all results are freed."
+    "Sources are float32. Every process was looked at before it was timed: whether its memory is in huge pages or is "
+    "asked to be, whether it faults its pages in anew, whose malloc it calls, how many threads torch has. A setting "
+    "that is not in force is a failure. Counted: pages that a call faults in, how much of the memory around a result "
+    "lies in huge pages, what the process keeps when all results are freed."
 )
 place = 12
 role = "settings"

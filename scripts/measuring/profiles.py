@@ -143,8 +143,8 @@ PROFILES = {
     "full": Profile(4, 40.0, (Rule(r"(?!instructions\.|settings\.).*", host=True),)),
     # needs Valgrind
     "instructions": Profile(4, 7.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
-    # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 2 × 10 × 3 counted are 300 processes, each with
-    # one beside it that imports torch, 2 s together; fewer where settings are skipped
+    # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 2 × 10 × 3 counted are 300 processes, each
+    # with one beside it that imports torch, 2 s together; fewer where settings are skipped
     "settings": Profile(
         4,
         10.5,
