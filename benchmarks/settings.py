@@ -23,7 +23,7 @@ from . import routes as _routes
 
 section = "Settings of the environment"
 about = (
-    "Sources are float32. Every process was looked at before it was timed: whether its memory is in huge pages or is "
+    "Sources are float32. Every process is looked at, after its first call: whether its memory is in huge pages or is "
     "asked to be, whether it faults its pages in anew, whose malloc it calls, how many threads torch has. A setting "
     "that is not in force is a failure. Counted: pages that a call faults in, how much of the memory around a result "
     "lies in huge pages, what the process keeps when all results are freed."
@@ -37,9 +37,8 @@ beside = {"setting": _environment.NONE, "called": "without"}
 settings = _environment.ADVISED
 
 ROOT = _Path(__file__).resolve().parent.parent
-FIRST = 4  # calls after which memory that is kept is looked at
-SETTLED = 24  # calls before pages are counted: a heap takes some until it has room for all
-CALLS = 8  # that are counted
+SETTLED = 24  # calls before anything is counted: a heap takes some until it has room for all
+CALLS = 8  # whose pages are counted
 SMALL = 4 * 2**10  # bytes: loads what a route needs, and leaves no memory
 USUAL = 64 * 2**20  # bytes: beyond what glibc keeps for reuse by itself
 
@@ -51,9 +50,7 @@ class _Cell:
         self.route, self.names = route, family.names(route, nbytes)
         self.timer = _timeit.Timer(route, globals=self.names)
         _timeit.Timer(route, globals=family.names(route, SMALL)).timeit(1)
-        before = _resident()
-        self.timer.timeit(FIRST)
-        self.more = max(0, _resident() - before)
+        self.before = _resident()
 
     def timeit(self, number):
         return self.timer.timeit(number)
@@ -68,7 +65,8 @@ class _Cell:
         return _environment.huge_share(eval(self.route, self.names))
 
     def kept(self):
-        return self.more
+        self.timer.timeit(SETTLED)
+        return max(0, _resident() - self.before)
 
 
 def _resident():
@@ -84,13 +82,15 @@ def serve(family, route, setting, nbytes):
 
     try:
         cell = _Cell(globals()[family], route, nbytes)
-        missed = _environment.SETTINGS[setting].missed()  # not before: some keep what is allocated to look at them
-        if missed:
-            raise RuntimeError(f"{setting} is not in force: {missed}")
         answer(result=None)
-        for line in _sys.stdin:
+        for number, line in enumerate(_sys.stdin):
             what, *values = _json.loads(line)
-            answer(result=getattr(cell, what)(*values))
+            result = getattr(cell, what)(*values)
+            # not before the first: to look, memory is allocated that some settings keep
+            missed = "" if number else _environment.SETTINGS[setting].missed()
+            if missed:
+                raise RuntimeError(f"{setting} is not in force: {missed}")
+            answer(result=result)
     except Exception as error:
         kinds = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
         answer(raised=next(kinds), text=str(error))
@@ -164,7 +164,7 @@ class _Settings:
         if self.timed_by:
             self.timed_by.close()
 
-    def timeit_copy(self, route, setting, nbytes):
+    def timeit_convert(self, route, setting, nbytes):
         return route, {}
 
     def track_page_faults(self, route, setting, nbytes):

@@ -133,7 +133,7 @@ PROFILES = {
             Rule(r"footprint\..*", nbytes=[MIB]),
             Rule(r"footprint\..*", nbytes=[64 * MIB], route=NOT_BY_ELEMENT),
             # what the first screen says of settings: 2 routes × 10 settings × (4 timed + 1 counted) = 100 processes
-            Rule(r"settings\.(Copies|Batches)\.(timeit_copy|track_kept)", nbytes=[64 * MIB]),
+            Rule(r"settings\.(Copies|Batches)\.(timeit_convert|track_kept)", nbytes=[64 * MIB]),
             Rule(r"conversion\.RequiresGradToNumpy\..*"),
             Rule(r"limits\..*"),
             Rule(r"semantics\..*"),
@@ -143,15 +143,15 @@ PROFILES = {
     "full": Profile(4, 40.0, (Rule(r"(?!instructions\.|settings\.).*", host=True),)),
     # needs Valgrind
     "instructions": Profile(4, 7.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
-    # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 2 × 10 × 3 counted are 300 processes, each
+    # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 3 × 10 × 3 counted are 330 processes, each
     # with one beside it that imports torch, 2 s together; fewer where settings are skipped
     "settings": Profile(
         4,
-        10.5,
+        11.0,
         (
             Rule(r"limits\..*"),
-            Rule(r"settings\..*\.timeit_copy"),
-            Rule(r"settings\.(Copies|Batches)\.track_.*", nbytes=[64 * MIB]),
+            Rule(r"settings\..*\.timeit_convert"),
+            Rule(r"settings\..*\.track_.*", nbytes=[64 * MIB]),
         ),
     ),
     # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,

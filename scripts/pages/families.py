@@ -152,6 +152,8 @@ def _count(value: float, unit: str, of: float | None) -> str:
     """A count with its unit, or how many times a parameter it is."""
     if of:
         return show.ratio(value / of) if value else "nothing"
+    if unit.startswith("bytes"):
+        return show.size(value) + unit.removeprefix("bytes")
     return f"{show.significant(value, 2) if value < 100 else f'{value:,.0f}'} {unit}"
 
 
