@@ -58,6 +58,7 @@ class StatementBenchmark(TimeBenchmark):
     drained = True           call the namespace's ``synchronize`` before every sample
     pulsed = False           the device's own clock times it: how fast the host is has no part in it
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
+    timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere
     contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does what families.py names
     """
 
@@ -91,6 +92,7 @@ class StatementBenchmark(TimeBenchmark):
         self.sample_time = _get_first_attr(self._attr_sources, "sample_time", timing.SAMPLE_SECONDS)
         self.warmup_time = _get_first_attr(self._attr_sources, "warmup_time", timing.WARMUP_SECONDS)
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
+        self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
 
     def do_setup(self):
         """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
@@ -136,7 +138,7 @@ class StatementBenchmark(TimeBenchmark):
         except NotImplementedError as reason:  # asv knows this as a skip in setup alone
             self._log_skip(reason)
             raise SkipNotImplemented(str(reason)) from None
-        timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
+        timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
         prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
         try:
             return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)

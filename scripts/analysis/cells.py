@@ -13,7 +13,8 @@ NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
 # What reports do with a benchmark's figures beside showing them, as its class declares it (benchmarks/families.py)
-CONVERSION, GRAD, LISTS, CASTING = "conversion", "requires grad", "lists", "casting"  # what advice is about
+# what advice is about
+CONVERSION, GRAD, LISTS, CASTING, SETTINGS = "conversion", "requires grad", "lists", "casting", "settings"
 MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
@@ -54,7 +55,7 @@ class Cell:
     @property
     def row(self) -> str:
         """The parameter whose values are rows of tables and lines of panels; "" where there is none."""
-        return row_of(self.parameters)
+        return str(self.declared.get("down", "")) or row_of(self.parameters)
 
     @property
     def dtype(self) -> str:
