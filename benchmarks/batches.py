@@ -1,4 +1,4 @@
-"""What do many small arrays cost: a list of them into one tensor, a nested container of them to the other kind?"""
+"""What do many small arrays cost: a list of them into one tensor, of tensors into one array, a nested container?"""
 
 import numpy as _np
 import torch as _torch
@@ -45,6 +45,25 @@ class ArraysToTensor:
         _sources.settle_heap()
         arrays = [_sources.array("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
         self.names = {"np": _np, "torch": _torch, "arrays": arrays}
+
+    def timeit_convert(self, route, nbytes):
+        return route, self.names
+
+
+class TensorsToArray:
+    """A list of 64 float32 tensors, ``nbytes`` bytes together, into one array."""
+
+    title = "A list of tensors into one array"
+    param_names = ("route", "nbytes")
+    params = ([route.expression for route in _routes.select(_routes.STACKS)], _sources.SIZES[1:6])
+    contracts = {route.expression: route.contract() for route in _routes.select(_routes.STACKS)}
+
+    def setup(self, route, nbytes):
+        _sources.require(_routes.find(route, _routes.TORCH_TO_NUMPY).needs)
+        _sources.require_memory(6 * nbytes)
+        _sources.settle_heap()
+        tensors = [_sources.tensor("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
+        self.names = {"np": _np, "torch": _torch, "tensors": tensors}
 
     def timeit_convert(self, route, nbytes):
         return route, self.names

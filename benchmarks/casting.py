@@ -25,3 +25,32 @@ class Bfloat16ToNumpy(_conversion._Conversion):
 
     direction = _routes.TORCH_TO_NUMPY
     params = ([route.expression for route in _routes.select(_routes.BFLOAT16)], ["bfloat16"], _sources.SIZES[:-1])
+
+
+class NumpyToFloat16(_conversion._Conversion):
+    title = "to float16"
+    drawn = True
+    direction = _routes.NUMPY_TO_TORCH
+    params = (
+        [route.expression for route in _routes.select(_routes.TO_FLOAT16, _routes.NUMPY_TO_TORCH)],
+        ["float32"],
+        _sources.SIZES[:-1],
+    )
+
+
+class NumpyToBfloat16(_conversion._Conversion):
+    title = "to bfloat16"
+    drawn = True
+    direction = _routes.NUMPY_TO_TORCH
+    params = ([route.expression for route in _routes.select(_routes.TO_BFLOAT16)], ["float32"], _sources.SIZES[:-1])
+
+
+class TensorToFloat16(_conversion._Conversion):
+    title = "to float16"
+    drawn = True
+    direction = _routes.TORCH_TO_NUMPY
+    params = (
+        [route.expression for route in _routes.select(_routes.TO_FLOAT16, _routes.TORCH_TO_NUMPY)],
+        ["float32"],
+        _sources.SIZES[:-1],
+    )

@@ -22,10 +22,12 @@ DECLARED = {
     "about": "",  # sentences below the section's question
     "title": "",  # what its figures are, in the title of a table; "": the direction
     "across": "nbytes",  # the parameter whose values are a table's columns
+    "down": "",  # the parameter whose values are a table's rows; "": the route, or else the first that is no size
     "drawn": True,  # a panel of time against nbytes for every combination of the other parameters
     "beside": {},  # what a figure is compared with: parameter or "role" -> its value there, "called" -> a name for it
     "stands_for": [],  # what a count stands for, where it is a place among these names
     "repeated": False,  # a count is the median of several: compared by their spread, and followed along histories
+    "settings": {},  # values of a parameter `setting` that advice may name -> what their user must know
     "multiple_of": "",  # the parameter that a count is shown as a multiple of
 }
 SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure

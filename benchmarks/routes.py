@@ -4,7 +4,8 @@ From an entry come the route's benchmark cells, its contract tests, its row in e
 the expression a user would write, over these names:
 
     a       a NumPy array             arrays  a list of NumPy arrays
-    t       a CPU tensor              tree    a nested dict and list of tensors or arrays
+    t       a CPU tensor              tensors a list of CPU tensors
+    tree    a nested dict and list of tensors or arrays
     b       an existing buffer of the other kind, same shape and dtype
     dtype   the torch dtype of `a`
 
@@ -14,6 +15,15 @@ and, where an accelerator takes part, over
     t       the tensor to move       h       an existing host tensor
     m       a transposed host tensor s       a persistent pinned staging tensor
                                      stages  two pinned chunks and a side stream
+
+and, where the numbers lie in a file,
+
+    path    of the file              size    how many numbers it holds
+
+and, where other processes take part,
+
+    memory  a SharedMemory            block   an array in it, which a worker has, too
+    shared  a tensor in shared memory connection  to the worker
 
 Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measure them on every toolchain.
 """
@@ -27,6 +37,8 @@ NUMPY_TO_TORCH = "numpy→torch"
 TORCH_TO_NUMPY = "torch→numpy"
 HOST_TO_DEVICE = "host→device"
 DEVICE_TO_HOST = "device→host"
+FILE_TO_TENSOR = "file→tensor"
+PROCESS_TO_PROCESS = "process→process"
 
 PAGEABLE = "pageable"  # ordinary host memory
 PINNED = "pinned"  # page-locked when it was allocated
@@ -39,10 +51,16 @@ INTO = "into"  # the result is written into a buffer that already exists
 CONVERSION = "conversion"
 CASTING = "casting"
 BFLOAT16 = "bfloat16"
+TO_FLOAT16 = "to float16"
+TO_BFLOAT16 = "to bfloat16"
 LAYOUT = "layout"
 COLD = "cold"
 BATCHES = "batches"
+STACKS = "stacks"
 TREES = "trees"
+FILES = "files"
+SHARED = "shared"
+HANDED_OVER = "handed over"
 TRANSFER = "transfer"
 SUSTAINED = "sustained"  # several may be in flight
 TRANSFER_CASTING = "transfer casting"
@@ -63,15 +81,20 @@ WARNS_EACH_TIME = "works, warns each time"
 UNMASKED = "drops the mask, silently"
 REAL_PART = "warns, drops the imaginary part"
 COUNTS = "counts of its unit, rounded, silently"
+INFINITE = "warns, gives infinities"
 UNCONVERTED = "gives it back as it is, silently"
 WRONG = "wrong values, silently"
 ABORTS = "aborts the process"
+SEGFAULT = "kills the process (SIGSEGV)"
+BUS_ERROR = "kills the process (SIGBUS)"
+FEWER = "gives fewer numbers, silently"
+EXTENDS = "adds zeros to the file, silently"
 # What kind of thing that is, for those who decide by it; an exception's name is of the kind "raises"
 KINDS = {
     **{WORKS: "works", DETACHES: "detaches"},
-    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns"},
-    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent"},
-    **{WRONG: "wrong", ABORTS: "aborts"},
+    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
+    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent"},
+    **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
 }
 
 
@@ -92,6 +115,10 @@ FROM_NUMPY = _each(
 )
 COPIES_FIRST = {**FROM_NUMPY, **_each({WORKS: ["broadcast", "read-only"]})}
 NUMPY_COPIES_FIRST = {**COPIES_FIRST, **_each({WORKS: ["negative strides", "record field"]})}
+NUMPY_CASTS = {
+    **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
+    **{"datetime64": COUNTS, "masked": UNMASKED},
+}
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
     **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
@@ -109,6 +136,10 @@ NUMPY = _each(
 )
 DETACHED = {**NUMPY, "requires grad": DETACHES}
 RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
+TORCH_CASTS = {
+    **NUMPY,
+    **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
+}
 TO_DLPACK = {
     **NUMPY,
     **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
@@ -186,9 +217,12 @@ def _to_numpy(expression: str, memory: str, inputs: Outcomes = NUMPY, **promises
     return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, **{"refuses": NO_BFLOAT16, **promises})
 
 
-def _cast(expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
+def _cast(
+    expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, casts_to: str = "float32", **promises: Any
+) -> Route:
+    families = {"float16": (TO_FLOAT16,), "bfloat16": (TO_BFLOAT16,)}.get(casts_to, (CASTING,))
     inputs = {**inputs, "complex": REAL_PART}
-    return Route(expression, NUMPY_TO_TORCH, memory, "float32", inputs=inputs, **{"families": (CASTING,), **promises})
+    return Route(expression, NUMPY_TO_TORCH, memory, casts_to, inputs=inputs, **{"families": families, **promises})
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
@@ -212,6 +246,24 @@ def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Rou
     return _to_host(expression, inputs=inputs, array=True, **promises)
 
 
+# file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
+# says nothing of how many numbers it holds, a shorter one is taken for whole.
+READ = {
+    "missing": "FileNotFoundError",
+    **_each({"ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]}),
+}
+MAPPED = {**READ, "cut short in use": BUS_ERROR}
+FROM_FILE = {**MAPPED, **_each({RAISES: ["missing", "cut short"]})}
+
+
+def _from_file(expression: str, inputs: Outcomes, memory: str = COPY, **promises: Any) -> Route:
+    return Route(expression, FILE_TO_TENSOR, memory, inputs=inputs, families=(FILES,), **promises)
+
+
+def _between(expression: str, memory: str, **promises: Any) -> Route:
+    return Route(expression, PROCESS_TO_PROCESS, memory, **{"families": (HANDED_OVER,), **promises})
+
+
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
 _PINS_EACH_CALL = "pins on the calling thread, at every call: can be slower than a plain .to(device)"
 _WAIT_BEFORE_REFILL = "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
@@ -225,7 +277,15 @@ _TENSOR_CLASS = (
 _BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
 _DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
+_INFINITE = "numbers beyond 65,504 become infinite"
+_NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
+_INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
+_FEW_DIGITS = "keeps two or three decimal digits"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
+_READ_ONLY_MAP = "writing to the tensor kills the process: the warning, once a process, says undefined"
+_WRITES_THROUGH = "a write to the tensor is a write to the file"
+_MAKES_A_FILE = f"{_WRITES_THROUGH}, and one that is missing or too short is made as long as asked for, with zeros"
+_CLOSED_BELOW = "using the tensor after memory.close(), or after memory is no longer named, kills the process"
 _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
@@ -380,23 +440,13 @@ ROUTES = (
     _cast("torch.from_numpy(a).type(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
-    _cast(
-        "torch.from_numpy(a.astype(np.float32))",
-        inputs={
-            **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
-            **{"datetime64": COUNTS, "masked": UNMASKED},
-        },
-        caution=_DATES,
-    ),
+    _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
     _to_numpy(
         "t.float().numpy()",
         ALIAS,
-        inputs={
-            **NUMPY,
-            **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
-        },
+        inputs=TORCH_CASTS,
         refuses={},
         casts_to="float32",
         families=(BFLOAT16,),
@@ -414,6 +464,47 @@ ROUTES = (
         view=True,
         families=(BFLOAT16,),
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
+    ),
+    # To 16 bits: which of the two casts faster
+    _cast("torch.from_numpy(a).half()", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
+    _cast("torch.from_numpy(a).to(torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
+    _cast(
+        "torch.from_numpy(a.astype(np.float16))",
+        inputs={**NUMPY_CASTS, "datetime64": INFINITE},
+        casts_to="float16",
+        caution=_INFINITE_AND_WARNS,
+    ),
+    _cast("torch.tensor(a, dtype=torch.float16)", inputs=COPIES_FIRST, casts_to="float16", caution=_INFINITE),
+    _cast("torch.as_tensor(a, dtype=torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
+    _cast("torch.from_numpy(a).bfloat16()", casts_to="bfloat16", caution=_FEW_DIGITS),
+    _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
+    _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
+    _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
+    _to_numpy(
+        "t.half().numpy()",
+        ALIAS,
+        inputs={**TORCH_CASTS, "negative view": WORKS},
+        refuses={},
+        casts_to="float16",
+        families=(TO_FLOAT16,),
+        caution=_NO_CAST_TO_16,
+    ),
+    _to_numpy(
+        "t.to(torch.float16).numpy()",
+        ALIAS,
+        inputs={**TORCH_CASTS, "negative view": WORKS},
+        refuses={},
+        casts_to="float16",
+        families=(TO_FLOAT16,),
+        caution=_NO_CAST_TO_16,
+    ),
+    _to_numpy(
+        "t.numpy().astype(np.float16)",
+        COPY,
+        inputs={**NUMPY, "complex": REAL_PART},
+        casts_to="float16",
+        families=(TO_FLOAT16,),
+        caution=_INFINITE_AND_WARNS,
     ),
     # Layout: routes that matter where the source is not contiguous
     _to_torch("torch.from_numpy(a).contiguous()", ALIAS, copies=(*NOT_CONTIGUOUS, "broadcast"), families=(LAYOUT,)),
@@ -452,8 +543,95 @@ ROUTES = (
     Route("torch.from_numpy(np.stack(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
     Route("torch.stack([torch.from_numpy(x) for x in arrays])", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
     Route("torch.tensor(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
+    Route("torch.from_numpy(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
+    Route("torch.utils.data.default_collate(arrays)", NUMPY_TO_TORCH, COPY, families=(BATCHES,), needs="torch>=1.11"),
+    Route("torch.stack(tensors).numpy()", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
+    Route("np.stack([t.numpy() for t in tensors])", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
+    Route("np.stack(tensors)", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
+    Route(
+        "np.array(tensors)",
+        TORCH_TO_NUMPY,
+        COPY,
+        families=(STACKS,),
+        needs="numpy>=1.25",
+        caution="before NumPy 1.25 it gives an array of objects, or raises",
+    ),
     Route("map_tree(torch.Tensor.numpy, tree)", TORCH_TO_NUMPY, ALIAS, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
+    # Files
+    _from_file(
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
+        {**MAPPED, "cut short": FEWER, "written to": SEGFAULT},
+        ALIAS,
+        hazard=_READ_ONLY_MAP,
+    ),
+    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", {**MAPPED, "cut short": FEWER}),
+    _from_file(
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
+        {**MAPPED, "cut short": FEWER},
+        ALIAS,
+        caution=_WRITES_THROUGH,
+    ),
+    _from_file(
+        "torch.from_numpy(np.load(path, mmap_mode='r'))",
+        {**MAPPED, "written to": SEGFAULT},
+        ALIAS,
+        hazard=_READ_ONLY_MAP,
+    ),
+    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", MAPPED),
+    _from_file(
+        "torch.from_numpy(np.load(path, mmap_mode='r+'))",
+        {**MAPPED, "cut short": EXTENDS},
+        ALIAS,
+        hazard=f"{_WRITES_THROUGH}, and one that is too short is made as long as its header says, with zeros",
+    ),
+    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", FROM_FILE),
+    _from_file(
+        "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
+        {**MAPPED, **_each({EXTENDS: ["missing", "cut short"]})},
+        ALIAS,
+        hazard=_MAKES_A_FILE,
+    ),
+    _from_file(
+        "torch.load(path, mmap=True, weights_only=True)", {**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
+    ),
+    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", {**READ, "cut short": FEWER}),
+    _from_file("torch.from_numpy(np.load(path))", READ),
+    _from_file("torch.load(path, weights_only=True)", {**READ, "cut short": "OSError"}),
+    # Between processes
+    _between("np.copyto(block, a)", INTO, families=(SHARED,)),
+    _between(
+        "torch.from_numpy(a).share_memory_()",
+        COPY,
+        families=(SHARED,),
+        caution="moves the tensor's memory, not that of arrays or tensors which shared it before: a stays where it is",
+    ),
+    _between(
+        "torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))",
+        ALIAS,
+        inputs={"closed in use": SEGFAULT},
+        families=(SHARED,),
+        hazard=_CLOSED_BELOW,
+    ),
+    _between(
+        "torch.frombuffer(memory.buf, dtype=dtype)",
+        ALIAS,
+        inputs={"closed in use": SEGFAULT},
+        families=(SHARED,),
+        hazard=_CLOSED_BELOW,
+    ),
+    _between(
+        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))",
+        ALIAS,
+        inputs={"closed in use": "BufferError"},
+        families=(SHARED,),
+    ),
+    _between("connection.send(a)", COPY),
+    _between("connection.send(torch.from_numpy(a))", COPY),
+    _between(
+        "connection.send(shared)", ALIAS, caution="what the worker writes shows here, too, and the other way round"
+    ),
+    _between("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
     # Host to device
     _to_device("t.to(device)"),
     _early_to_device("t.to(device, non_blocking=True)", families=(TRANSFER, SUSTAINED)),

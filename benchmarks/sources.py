@@ -5,6 +5,7 @@ Never zeros: a fresh zero array is one shared page of zeros, and copies of it lo
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,12 @@ def require_memory(nbytes):
             return
     if free < nbytes:
         raise NotImplementedError(f"needs {nbytes / 2**30:.1f} GiB of free memory")
+
+
+def require_room(directory, nbytes, called):
+    """Skip the cell unless ``nbytes`` bytes can be written to ``directory``, which the reason calls ``called``."""
+    if shutil.disk_usage(directory).free < nbytes:
+        raise NotImplementedError(f"needs {nbytes / 2**30:.1f} GiB of room in {called}")
 
 
 def cache_size():

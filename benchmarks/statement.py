@@ -24,14 +24,16 @@ ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 class StatementBenchmark(said.Aloud, TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
-    A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A benchmark
-    class, or a ``timeit_*`` method as its attribute, may say
+    A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A function
+    ``prepare`` in the namespace is called before every sample. A benchmark class, or a ``timeit_*`` method as its
+    attribute, may say
 
     samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
     single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
     drained = True           call the namespace's ``synchronize`` before every sample
     pulsed = False           the device's own clock times it: how fast the host is has no part in it
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
+    timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere
     contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does what families.py names
     """
 
@@ -65,6 +67,7 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         self.sample_time = _get_first_attr(self._attr_sources, "sample_time", timing.SAMPLE_SECONDS)
         self.warmup_time = _get_first_attr(self._attr_sources, "warmup_time", timing.WARMUP_SECONDS)
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
+        self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
 
     def do_setup(self):
         self._began = time.perf_counter()
@@ -89,8 +92,8 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         except NotImplementedError as reason:  # asv knows this as a skip in setup alone
             self.log_skip(reason)
             raise SkipNotImplemented(str(reason)) from None
-        timer = timeit.Timer(statement, globals=namespace, timer=self.timer)
-        prepare = namespace["synchronize"] if self.drained else None
+        timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
+        prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
         try:
             return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
         except (RuntimeError, MemoryError) as error:

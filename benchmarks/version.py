@@ -17,8 +17,9 @@ from hashlib import sha256
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# A route is its expression, which names the cell; what else the catalogue says of it decides no figure
-CATALOGUE = HERE / "routes.py"
+# A route is its expression, a setting its text, which name the cell; what else the catalogues say of them decides no
+# figure. File -> the name in it that is a catalogue, "" where all of it is
+CATALOGUES = {HERE / "routes.py": "", HERE / "environment.py": "SETTINGS"}
 # Of a class, beside what families.py names: which cells there are, and how long and how often asv is to run them
 SPOKEN = ("params", "param_names", "contracts", "rounds", "timeout", "unit")
 BENCHMARK = re.compile("timeit_|track_")
@@ -131,7 +132,7 @@ def version_of(func, *more, spoken=()):
     code = {}
     while waiting:
         path, name = waiting.pop()
-        if (path, name) in code or path == CATALOGUE or not path.is_file():
+        if (path, name) in code or CATALOGUES.get(path) in ("", name) or not path.is_file():
             continue
         file = file_of(path)
         if name in file.imported:

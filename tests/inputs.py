@@ -10,13 +10,16 @@ import resource
 import signal
 import sys
 import warnings
+from multiprocessing import util
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks import routes, semantics
+from benchmarks import files, routes, semantics, sharing
 
 SECONDS = 20  # after which a case is stopped
+NBYTES = 4096
 
 
 def _numbers(route):
@@ -136,7 +139,7 @@ def _lost(route, source, result):
     if isinstance(source, np.ma.MaskedArray) and _equal(numbers, found):
         return routes.UNMASKED
     if numbers.dtype.kind == "M" and _equal(numbers.astype("int64").astype(found.dtype), found):
-        return routes.COUNTS
+        return routes.INFINITE if np.isinf(found).all() else routes.COUNTS
     if numbers.dtype.kind == "c" != found.dtype.kind and _equal(numbers.real, found):
         return routes.REAL_PART
     return "" if _equal(numbers, found) else routes.WRONG
@@ -186,12 +189,106 @@ def outcome(expression, direction, kind):
     if source is None:
         return [warned]
     lost = _lost(route, source, result)
-    if lost and (warned == routes.WORKS) == (lost == routes.REAL_PART):
+    if lost and (warned == routes.WORKS) == (routes.KINDS[lost] == "warns"):
         return [f"{lost}, but {warned}"]  # what is said to be silent warns, or what is said to warn is silent
     does = lost or warned
     if isinstance(source, torch.Tensor) and source.requires_grad and not lost:
         does = routes.DETACHES if isinstance(result, np.ndarray) else "loses requires_grad"
     return [does] if does == routes.WRONG else [does, semantics.dtype_name(source), _shares(source, result)]
+
+
+def file_outcome(expression, kind, directory):
+    """What a route does with that kind of file, in the catalogue's words.
+
+    Where it converts, followed by the result's dtype, and whether the file has changed.
+    """
+    numbers = np.arange(1, 2**15 + 1, dtype="float32")  # of several pages
+    names = files.written(routes.find(expression, routes.FILE_TO_TENSOR), numbers, directory)
+    path = Path(names["path"])
+    if kind == "cut short":
+        os.truncate(path, path.stat().st_size // 2)
+    before = path.read_bytes()
+    if kind == "missing":
+        path.unlink()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = eval(expression, names)
+            result = eval(expression, names)  # a second time, for what warns once a process
+        except Exception as error:
+            return [type(error).__name__]
+    if kind == "cut short in use":
+        os.truncate(path, 0)
+    if kind == "written to":
+        result[-1] = numbers[-1] = 7
+    does = [routes.WORKS, routes.WARNS, routes.WARNS_EACH_TIME][len(caught)]
+    found = result.numpy().copy()  # touches every page
+    if len(found) < len(numbers):
+        does = routes.FEWER
+    elif not np.array_equal(found, numbers):
+        does = routes.EXTENDS if path.stat().st_size > len(before) or not found.any() else routes.WRONG
+    return [does, semantics.dtype_name(result), path.read_bytes() != before]
+
+
+def shared(expression, closed):
+    """What a route does in shared memory: whether it has the numbers, then where a write to the result shows.
+
+    closed: use the result after the memory has been closed.
+    """
+    made = sharing.Into()
+    made.setup(expression, NBYTES)
+    numbers, block = made.names["a"].copy(), made.names["block"]
+    if expression.startswith("np.copyto"):
+        block[...] = 0
+    result = eval(expression, made.names)
+    if closed:
+        made.memory.unlink()
+        try:
+            made.memory.close()
+        except BufferError as error:
+            return [type(error).__name__]
+        return [result.sum().item()]
+    result = torch.from_numpy(block) if result is None else result
+    has = np.array_equal(result.numpy(), numbers) and (result.is_shared() or np.shares_memory(result.numpy(), block))
+    result += 1
+    shows = [name for name in ("a", "block") if np.array_equal(made.names[name], numbers + 1)]
+    del result
+    return [has, shows]
+
+
+def handed_over(expression):
+    """Whether a worker gets the numbers; where on this side its writes show; whether nothing is left of it all."""
+
+    def work(connection, other_end, block):
+        other_end.close()
+        came = connection.recv()
+        numbers = torch.as_tensor(block if came is None else came)
+        got = numbers.tolist()
+        numbers += 1
+        connection.send(got)
+        connection.recv()  # until the other end is closed
+
+    sharing._work = work
+    made = sharing.HandedOver()
+    made.setup(expression, NBYTES)
+    numbers = made.names["a"].copy()
+    made.names["block"][...] = 0
+    exec(expression, made.names)
+    got = made.names["connection"].recv()
+    shows = [name for name in ("a", "block", "shared") if np.array_equal(made.names[name], numbers + 1)]
+    made.teardown(expression, NBYTES)
+    left = Path(util.get_temp_dir()).exists() or Path(sharing.SHARED, made.memory.name).exists()
+    return [np.array_equal(np.float32(got), numbers), shows, left or made.worker.is_alive()]
+
+
+def answered(expression):
+    """Whether the worker that is timed adds up what it is handed."""
+    made = sharing.HandedOver()
+    made.setup(expression, NBYTES)
+    statement, names = made.timeit_answered(expression, NBYTES)
+    exec(statement.replace("connection.recv()", "total = connection.recv()"), names)
+    made.teardown(expression, NBYTES)
+    return bool(np.isclose(names["total"], names["a"].sum(dtype="float64"), atol=1e-3))
 
 
 def _answer(case):
@@ -215,7 +312,8 @@ def _answer(case):
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         ended = os.WTERMSIG(status)
-        return json.dumps([routes.ABORTS if ended == signal.SIGABRT else signal.Signals(ended).name])
+        name = signal.Signals(ended).name
+        return json.dumps([routes.ABORTS if ended == signal.SIGABRT else f"kills the process ({name})"])
     return answer
 
 

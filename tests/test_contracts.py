@@ -37,7 +37,7 @@ def possible(request):
 
 NBYTES = 1024
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
-MANY = (routes.BATCHES, routes.TREES)  # routes whose source is not one array or tensor
+MANY = (routes.BATCHES, routes.STACKS, routes.TREES)  # routes whose source is not one array or tensor
 ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
 DTYPES = {
     routes.NUMPY_TO_TORCH: [name for name in semantics.DTYPES if name != "bfloat16"],
@@ -81,6 +81,12 @@ def convert(route, dtype):
         return source, semantics.result_of(route, namespace(route, source))
 
 
+def to_bfloat16(values):
+    """Rounded to the nearest bfloat16, of two the even one, as float32: NumPy has no such dtype."""
+    bits = values.astype("float32").view("uint32")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("float32")
+
+
 def expected(route, source):
     """The numbers that the result should hold, worked out by NumPy alone."""
     if route.view:
@@ -90,7 +96,7 @@ def expected(route, source):
     if values.dtype.kind == "c" and not wanted.startswith("complex"):
         values = values.real
     with np.errstate(over="ignore"):
-        return values.astype("float32" if wanted == "bfloat16" else wanted)
+        return to_bfloat16(values) if wanted == "bfloat16" else values.astype(wanted)
 
 
 @pytest.mark.parametrize(("route", "dtype"), cases(dtypes_of))
@@ -216,9 +222,11 @@ def test_asarray_copies_a_0d_array():
 
 
 CASTS = [route for route in ONE if route.casts_to not in ("", "python") and not route.view]
+# An array is never bfloat16 already
+PERHAPS_NO_CAST = [route for route in CASTS if route.casts_to != "bfloat16"]
 
 
-@pytest.mark.parametrize("route", CASTS, ids=lambda route: route.expression)
+@pytest.mark.parametrize("route", PERHAPS_NO_CAST, ids=lambda route: route.expression)
 def test_a_cast_says_whether_it_shares_memory_where_there_is_nothing_to_cast(route):
     a = np.ones(3, route.casts_to)
     result = value(route.expression, a=a, t=torch.from_numpy(a))
@@ -226,6 +234,58 @@ def test_a_cast_says_whether_it_shares_memory_where_there_is_nothing_to_cast(rou
     assert (result[0] == 7) == (f"{route.casts_to} already" in route.hazard + route.caution)
     assert (result[0] == 7) == (route.memory_for(route.casts_to) == routes.ALIAS)
     assert route.memory_for("float64") == routes.COPY
+
+
+# Bits of a 16-bit float -> its number as float32
+WIDENED = {
+    "float16": lambda bits: bits.view("float16").astype("float32"),
+    "bfloat16": lambda bits: (bits.astype("uint32") << 16).view("float32"),
+}
+TO_16_BITS = [route for route in CASTS if route.casts_to in WIDENED]
+
+
+def bits_of(route, numbers):
+    """The bits of what a route makes of float32 numbers."""
+    a = np.array(numbers, "float32")
+    with np.errstate(over="ignore"):
+        result = value(route.expression, a=a, t=torch.from_numpy(a))
+    return (result.view(torch.int16).numpy() if isinstance(result, torch.Tensor) else result).view("uint16")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("route", TO_16_BITS, ids=lambda route: route.expression)
+def test_a_cast_to_16_bits_rounds_to_nearest(route, sign):
+    """All numbers that they have, what lies just beside the middle of two, and the middle: there to the even one.
+
+    Beyond the largest comes infinity, as if it were the next number.
+    """
+    (infinity,) = bits_of(route, [np.inf])
+    lower = np.arange(infinity, dtype="uint16")
+    numbers = WIDENED[route.casts_to](lower)
+    gaps = np.diff(numbers)
+    middles = numbers + np.append(gaps, gaps[-1]) / 2
+    wanted = {
+        "exact": (numbers, lower),
+        "below": (np.nextafter(middles, np.float32(0)), lower),
+        "middle": (middles, lower + (lower & 1)),
+        "above": (np.nextafter(middles, np.float32(np.inf)), lower + 1),
+    }
+    for where, (source, bits) in wanted.items():
+        np.testing.assert_array_equal(bits_of(route, sign * source), bits | 0x8000 * (sign < 0), err_msg=where)
+
+
+@pytest.mark.parametrize("route", TO_16_BITS, ids=lambda route: route.expression)
+def test_a_cast_to_16_bits_keeps_what_is_no_number(route):
+    beyond = np.finfo("float32").max
+    result = WIDENED[route.casts_to](bits_of(route, [np.inf, -np.inf, beyond, -beyond, np.nan]))
+    np.testing.assert_array_equal(result, [np.inf, -np.inf, np.inf, -np.inf, np.nan])
+
+
+def test_torch_rounds_float64_to_float16_twice():
+    """By way of float32: just above the middle of two it may give the lower one. NumPy rounds once."""
+    just_above = np.array([1 + 2**-11 + 2**-30])
+    assert value("torch.from_numpy(a).half()", a=just_above).item() == 1
+    assert value("torch.from_numpy(a.astype(np.float16))", a=just_above).item() == 1 + 2**-10
 
 
 def test_a_cast_of_dates_rounds_them():
@@ -415,6 +475,17 @@ def test_list_of_arrays(route):
     assert not any(np.shares_memory(array, result.numpy()) for array in arrays)
 
 
+@pytest.mark.parametrize("route", routes.select(routes.STACKS), ids=lambda r: r.expression)
+def test_list_of_tensors(route):
+    tensors = [sources.tensor("float32", 64, seed) for seed in range(4)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = value(route.expression, tensors=tensors)
+    same(result, torch.stack(tensors).numpy())
+    assert route.memory == routes.COPY
+    assert not any(np.shares_memory(tensor.numpy(), result) for tensor in tensors)
+
+
 @pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)
 def test_tree(route):
     from benchmarks import batches
@@ -431,3 +502,71 @@ def test_tree(route):
         assert isinstance(converted, kind)
         same(plain(converted), plain(leaf))
         assert semantics.shares_memory(leaf, converted) == (route.memory == routes.ALIAS)
+
+
+# Files --------------------------------------------------------------------------------------------------------------
+
+FILES = routes.select(routes.FILES)
+KINDS_OF_FILES = ("ordinary", "missing", "cut short", "cut short in use", "written to")
+
+
+@pytest.mark.parametrize(
+    ("route", "kind"),
+    [pytest.param(route, kind, id=f"{route.expression}-{kind}") for route in FILES for kind in KINDS_OF_FILES],
+)
+def test_file(route, kind, isolated, tmp_path):
+    """An alias of the file is where a write to the tensor reaches it."""
+    read_only = routes.SEGFAULT in route.inputs.values()
+    does, *converted = isolated("file_outcome", route.expression, kind, str(tmp_path))
+    ordinary = routes.WARNS if read_only else routes.WORKS
+    assert does == elsewhere.promised(route, kind, route.inputs.get(kind, ordinary))
+    if kind in ("ordinary", "written to") and converted:
+        dtype, changed = converted
+        assert dtype == "float32"
+        assert changed == (kind == "written to" and route.memory == routes.ALIAS)
+
+
+@pytest.mark.parametrize("route", FILES, ids=lambda route: route.expression)
+def test_every_kind_of_file_is_declared(route):
+    assert set(route.inputs) == set(KINDS_OF_FILES) - {"ordinary"}
+    assert bool(route.hazard) == bool({routes.SEGFAULT, routes.EXTENDS} & set(route.inputs.values()))
+
+
+# Between processes --------------------------------------------------------------------------------------------------
+
+SHARED, HANDED_OVER = routes.select(routes.SHARED), routes.select(routes.HANDED_OVER)
+
+
+@pytest.mark.parametrize("route", SHARED, ids=lambda route: route.expression)
+def test_shared_memory(route, isolated):
+    wanted = [] if route.memory == routes.COPY else ["block"]
+    assert isolated("shared", route.expression, False) == [True, wanted]
+
+
+@pytest.mark.parametrize("route", [r for r in SHARED if r.memory == routes.ALIAS], ids=lambda r: r.expression)
+def test_shared_memory_closed_in_use(route, isolated):
+    (does,) = isolated("shared", route.expression, True)
+    assert does == elsewhere.promised(route, "closed in use", route.inputs["closed in use"])
+    assert bool(route.hazard) == (does == routes.SEGFAULT)
+
+
+@pytest.mark.parametrize("route", HANDED_OVER, ids=lambda route: route.expression)
+def test_handed_over_to_a_worker(route, isolated):
+    """What the worker writes shows in what was sent if that is shared, in the block that both have, or nowhere."""
+    wanted = {routes.COPY: [], routes.INTO: ["block"], routes.ALIAS: ["shared"]}[route.memory]
+    got, shows, left = isolated("handed_over", route.expression)
+    assert got and shows == wanted
+    assert not left
+    assert isolated("answered", route.expression) is True
+
+
+def test_share_memory_leaves_the_array_behind():
+    """A second time it does nothing."""
+    route = routes.find("torch.from_numpy(a).share_memory_()", routes.PROCESS_TO_PROCESS)
+    assert "a stays where it is" in route.caution
+    a = np.ones(3)
+    t = torch.from_numpy(a)
+    address = t.share_memory_().data_ptr()
+    t[0] = 7
+    assert a.tolist() == [1, 1, 1]
+    assert t.share_memory_().data_ptr() == address

@@ -167,7 +167,7 @@ def test_planted_cost_is_read():
         made = benchmark(Work, n)
         made.do_setup()
         read[n] = statistics.median(made.run(n)["samples"])
-        best = min(timeit.repeat("sum(range(n))", globals={"n": n}, number=200, repeat=5)) / 200
+        best = min(timeit.repeat("sum(range(n))", globals={"n": n}, number=20, repeat=100)) / 20
         assert 0.3 < read[n] / best < 4
     assert 5 < read[20_000] / read[1_000] < 80
 
@@ -385,6 +385,19 @@ def test_queue_is_drained_before_every_sample(monkeypatch):
     made.do_setup()
     made.run()
     assert order[-10:] == ["drained", "call", "call"] * 3 + ["drained"]
+
+
+def test_a_namespace_may_prepare_every_sample(monkeypatch):
+    clocks(monkeypatch, time.perf_counter)
+    order = []
+
+    def timeit_call(self):
+        return "call()", {"call": lambda: order.append("call"), "prepare": lambda: order.append("prepared")}
+
+    made = benchmark(timeit_call=timeit_call, timer=time.perf_counter, number=1, repeat=3, warmup_time=0)
+    made.do_setup()
+    made.run()
+    assert order[-7:] == ["prepared", "call"] * 3 + ["prepared"]
 
 
 # Skips --------------------------------------------------------------------------------------------------------------

@@ -95,6 +95,13 @@ CHANGES = {
         "def timeit_register(self, nbytes):\n        1 + 1",
         "firsts.PinnedMemory.timeit_register".__eq__,
     ),
+    "a setting": ("environment.py", "    NONE: Setting(", '    "A=1": Setting(str),\n    NONE: Setting(', None),
+    "what settings are compared with": (
+        "environment.py",
+        '{"OMP_NUM_THREADS": "1", ',
+        "{",
+        lambda name: name.startswith("settings."),
+    ),
     "how instructions are counted": (
         "instructions.py",
         "REPEATS = 3",

@@ -52,7 +52,7 @@ class Cell:
     @property
     def row(self) -> str:
         """The parameter whose values are rows of tables and lines of panels; "" where there is none."""
-        return row_of(self.parameters)
+        return str(self.declared.get("down", "")) or row_of(self.parameters)
 
     @property
     def dtype(self) -> str:

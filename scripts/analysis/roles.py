@@ -1,4 +1,8 @@
 """What reports do with a benchmark's figures beside showing them, as its class declares it (benchmarks/families.py)."""
 
-CONVERSION, GRAD, LISTS, CASTING = "conversion", "requires grad", "lists", "casting"  # what advice is about
+# what advice is about
+CONVERSION, GRAD, LISTS, CASTING, SETTINGS = "conversion", "requires grad", "lists", "casting", "settings"
 MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
+# of what an accelerator takes part in
+TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
+LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"

@@ -15,10 +15,8 @@ from typing import Any
 from .answers import MOVE, Choice, Need, choose
 from .cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, Limit, bytes_decide, method, usual_dtype, usual_size
 from .results import Results
+from .roles import HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
 
-# The roles of benchmarks that an accelerator takes part in, as their classes declare them
-TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
-LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"
 BOTH = "both at once"
 PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
 COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"

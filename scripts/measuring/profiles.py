@@ -87,6 +87,7 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
 
 
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
+ONE_OF_EACH_MAP = r"(?!.*(r\+|shared=True)).*"  # they are read as the others are, and differ in what a write does
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
 ONE_EACH = (
     Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
@@ -119,7 +120,7 @@ PROFILES = {
     ),
     "standard": Profile(
         4,
-        8.0,
+        14.5,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[256 * MIB], route=NOT_BY_ELEMENT),
@@ -129,18 +130,34 @@ PROFILES = {
             Rule(r"layout\..*", nbytes=[MIB]),
             Rule(r"batches\..*", nbytes=[4 * KIB, MIB, 16 * MIB]),
             Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
+            Rule(r"files\..*\.timeit_open", nbytes=[MIB], route=ONE_OF_EACH_MAP),
+            Rule(r"files\..*\.timeit_(warm|cold)", nbytes=[64 * MIB], route=ONE_OF_EACH_MAP),
+            Rule(r"sharing\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"threads\..*", nbytes=[16 * MIB]),
             Rule(r"footprint\..*", nbytes=[MIB]),
             Rule(r"footprint\..*", nbytes=[64 * MIB], route=NOT_BY_ELEMENT),
+            # what the first screen says of settings: 2 routes × 10 settings × (4 timed + 1 counted) = 100 processes
+            Rule(r"settings\.(Copies|Batches)\.(timeit_convert|track_kept)", nbytes=[64 * MIB]),
             Rule(r"conversion\.RequiresGradToNumpy\..*"),
             Rule(r"limits\..*"),
             Rule(r"semantics\..*"),
         ),
     ),
-    # the cross product of what is timed on the CPU; transfers and counts have profiles of their own
-    "full": Profile(4, 40.0, (Rule(r"(?!instructions\.).*", host=True),)),
+    # the cross product of what is timed on the CPU; transfers, counts and settings have profiles of their own
+    "full": Profile(4, 50.0, (Rule(r"(?!instructions\.|settings\.).*", host=True),)),
     # needs Valgrind
     "instructions": Profile(4, 7.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
+    # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 3 × 10 × 3 counted are 330 processes, each
+    # with one beside it that imports torch, 2 s together; fewer where settings are skipped
+    "settings": Profile(
+        4,
+        11.0,
+        (
+            Rule(r"limits\..*"),
+            Rule(r"settings\..*\.timeit_convert"),
+            Rule(r"settings\..*\.track_.*", nbytes=[64 * MIB]),
+        ),
+    ),
     # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
     # so every route at two sizes, those that people choose between at more, and no cell that sets up only to skip
     "transfers": Profile(

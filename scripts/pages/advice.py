@@ -22,6 +22,7 @@ from analysis.answers import (
 )
 from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Cell
 from analysis.contracts import ALIAS, COPY, INTO, Contract
+from analysis.settings import Advised, Gain
 
 from . import show
 from .show import code
@@ -79,6 +80,24 @@ def _advice_by_dtype(answer: Answer) -> Box:
     every = [choice for segments in answer.each.values() for choice in choices_of(segments)]
     notes = (*busy(every), *_crossovers(answer.segments), *_promises(answer.segments))
     return Box(title(answer.need), (*before, final._replace(cost=f"{times} at {size}")), notes=notes)
+
+
+def setting(found: Advised) -> Box:
+    """A setting of the environment to start a program with."""
+    kept = max((gain.kept for gain in found.gains if gain.kept is not None), default=None)
+    price = [] if kept is None else [f"the process keeps {show.size(kept)} when all results are freed"]
+    notes = [f"It stands before the command: {code(f'{found.setting} python program.py')}."]
+    notes += [f"{code(found.setting)}: {found.caution}."] if found.caution else []
+    notes += [f"Tie with {show.codes(found.ties)}."] if found.ties else []
+    notes += ["Not decided here: the machine was busy."] if found.busy else []
+    size = show.size(found.gains[0].cell.nbytes)
+    takes = (Take("", found.setting, "; ".join([*map(_gain, found.gains), *price])),)
+    return Box(f"Fresh memory of {size}: a setting to start with", takes, notes=tuple(notes))
+
+
+def _gain(gain: Gain) -> str:
+    times = f"{show.time(gain.cell)}, without it {show.time(gain.without)}"
+    return f"{code(gain.cell.route)} takes {times}: {show.ratio(gain.factor)} as fast"
 
 
 def title(need: Need) -> str:

@@ -5,8 +5,7 @@ from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.results import Results, listed, parameters_of
-from analysis.roles import CASTING, CONVERSION, GRAD, LISTS
-from analysis.transfers import SCALAR
+from analysis.roles import CASTING, CONVERSION, GRAD, LISTS, SCALAR, SETTINGS
 
 from . import show, tables
 from .advice import capital
@@ -15,7 +14,7 @@ from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
 # roles whose figures are shown here; others have places of their own
-OWN = ("", CONVERSION, GRAD, LISTS, CASTING, SCALAR)
+OWN = ("", CONVERSION, GRAD, LISTS, CASTING, SETTINGS, SCALAR)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 
@@ -141,6 +140,8 @@ def _count(value: float, unit: str, of: float | None) -> str:
     """A count with its unit, or how many times a parameter it is."""
     if of:
         return show.ratio(value / of) if value else "nothing"
+    if unit.startswith("bytes"):
+        return show.size(value) + unit.removeprefix("bytes")
     return f"{show.significant(value, 2) if value < 100 else f'{value:,.0f}'} {unit}"
 
 
@@ -149,10 +150,11 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
     names = declared["param_names"]
     values = {name: {mark.parameters[name] for mark in marks} for name in names}
     wanted = declared.get("across", "nbytes")
-    free = [name for name in names if name != "route"]
+    rows = declared.get("down", "")
+    free = [name for name in names if name != (rows or "route")]
     several = [name for name in (wanted, "nbytes", *free) if len(values.get(name, ())) > 1]
     across = next(iter(several), wanted if wanted in free else next(iter(free), ""))
-    down = row_of(name for name in names if name != across)
+    down = rows or row_of(name for name in names if name != across)
     fixed = [name for name in free if name not in (across, down, "nbytes")]
     sized = "nbytes" in free and across != "nbytes"
     groups: dict[tuple[Any, ...], list[Mark]] = {}

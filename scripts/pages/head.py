@@ -6,6 +6,7 @@ from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
 from analysis.results import Results
 from analysis.semantics import Semantics
+from analysis.settings import advised
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, transfers_of
 from records.runs import UNKNOWN, Record
@@ -13,7 +14,7 @@ from records.runs import UNKNOWN, Record
 from pages.transfers import advice as transfer_advice
 
 from . import show, tables
-from .advice import advice
+from .advice import advice, setting
 from .machine import sections_of
 from .page import Page, prose
 from .show import code
@@ -155,7 +156,8 @@ def page_of(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
         facts=facts_of(results),
-        boxes=(*map(advice, made), *about_transfers),
+        # what gains more than any choice of a route comes first
+        boxes=(*map(setting, advised(results, cells)), *map(advice, made), *about_transfers),
         legend=prose(
             "machine_legend",
             conversions=bool(made),

@@ -20,19 +20,10 @@ from analysis.cells import (
 from analysis.choice import decided
 from analysis.contracts import ALIAS, GRAD, NONE, Contract
 from analysis.results import Results
-from analysis.roles import CASTING, CONVERSION
+from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING
 from analysis.roles import GRAD as REQUIRES_GRAD
 from analysis.semantics import Semantics
-from analysis.transfers import (
-    COMPLETION,
-    CONTEXT,
-    ENQUEUE,
-    PAGEABLE,
-    PINNED,
-    PINNING,
-    REGISTERED,
-    Transfers,
-)
+from analysis.transfers import COMPLETION, ENQUEUE, PAGEABLE, PINNED, REGISTERED, Transfers
 
 from . import show
 from .advice import takes

@@ -19,7 +19,8 @@ FIGURE = (
     f"{calm.UNWATCHED:.0%} quantile of all".replace("%", " %")
 )
 # Parameters whose values say what they are
-PLAIN_VALUES = ("direction", "dtype", "layout", "memory", "route", "statement")
+PLAIN_VALUES = ("direction", "dtype", "layout", "memory", "statement")
+CODE_VALUES = ("route", "setting")
 BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -107,6 +108,8 @@ def join(words: Sequence[str], last: str = "and") -> str:
 
 def valued(name: str, value: object) -> str:
     """A parameter's value in words: "float32" says what it is, "4 workers" and "one thread" have to."""
+    if name in CODE_VALUES:
+        return code(str(value))
     if name in PLAIN_VALUES:
         return str(value)
     return f"{value} {name.removesuffix('s') if value in (1, 'one') else name}"

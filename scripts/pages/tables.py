@@ -131,7 +131,7 @@ def laid(
     body = []
     for name, here in rows.items():
         like = next(iter(here.values())).parameters
-        line: list[Entry] = [code(name) if name and row == "route" else str(name or "all")]
+        line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else str(name or "all")]
         for value in across:
             there = here.get(value)
             absent = None if there else missing.entry(benchmark, {**like, column: value})

@@ -4,15 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from analysis.answers import Choice, Need, choices_of, choose
 from analysis.cells import HOST_TO_DEVICE, Cell
-from analysis.transfers import (
-    PAGEABLE,
-    SCALAR,
-    TooFast,
-    Transfers,
-    beyond_capacity,
-    beyond_limit,
-    recommendations,
-)
+from analysis.roles import SCALAR
+from analysis.transfers import PAGEABLE, TooFast, Transfers, beyond_capacity, beyond_limit, recommendations
 
 from pages import show
 from pages.advice import Box, Take, busy, needs_words, why_unsafe

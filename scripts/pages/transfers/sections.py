@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analysis import transfers
+from analysis import roles
 from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell
 from analysis.transfers import (
     COMPLETION,
@@ -85,7 +85,7 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
 
 def _limit_words(found: Transfers) -> str:
     if not any(found.link.limit(direction).bandwidth for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
-        why = found.why_not(role=transfers.LINK)
+        why = found.why_not(role=roles.LINK)
         return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}."
     return (
         "% compares with the fastest pinned copy into memory that exists, by the device's clock in the same run and "
@@ -98,7 +98,7 @@ def _absent(found: Transfers) -> Iterator[str]:
     have = {cell.host for cell in found.main}
     for host in (host for host in HOSTS if found.main and host not in have):
         if any(row.get("memory") == host for row in found.missing):
-            why = found.why_not(role=transfers.TRANSFER, memory=host)
+            why = found.why_not(role=roles.TRANSFER, memory=host)
             yield f"Nothing on {host} memory: {why or 'see Cells without a figure'}."
 
 

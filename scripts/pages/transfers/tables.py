@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from analysis import transfers
+from analysis import roles
 from analysis.answers import choose
 from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method, usual_size
 from analysis.hockney import GOOD, LEAST, Fit, fit
@@ -123,7 +123,7 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
     tables = []
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found.cells:
-        if cell.role == transfers.TRANSFER and cell.dtype and method(cell) == COMPLETION:
+        if cell.role == roles.TRANSFER and cell.dtype and method(cell) == COMPLETION:
             groups.setdefault((cell.benchmark, cell.host), []).append(cell)
     for (_, host), cells in groups.items():
         nbytes = usual_size(cells, "dtype", IN_CACHE)
@@ -173,12 +173,12 @@ ONCE = {
 def firsts(found: Transfers) -> list[Table]:
     """What the first use costs, in seconds and in seconds a GiB."""
     tables = []
-    context = found.role(transfers.CONTEXT)
+    context = found.role(roles.CONTEXT)
     rows: list[tuple[Entry, ...]] = []
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
     tables.append(Table("The first tensor on the device", ("what", "once a process"), tuple(rows)))
-    pinned = found.role(transfers.PINNING)
+    pinned = found.role(roles.PINNING)
     sizes = sorted({cell.nbytes for cell in pinned})
     here = {(method(cell), cell.nbytes): cell for cell in pinned}
     rows = []

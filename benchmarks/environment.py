@@ -1,0 +1,201 @@
+"""The settings of the environment that are measured. To add a setting, add one entry to SETTINGS here.
+
+A setting is the text that a user would put before a command; it has to be there when the process starts. From an entry
+come its cells, its row in every table, its advice, and the look that tells whether it is in force in a process that was
+started with it: without that, a misspelt name would be measured as one that does nothing.
+"""
+
+import ctypes
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from . import sources
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+NONE = "none"  # what all others are compared with
+PROBE = 64 * 2**20  # bytes: beyond all that glibc keeps for reuse by itself
+FEW = 32  # pages: fewer than the huge pages of the probe, so that those count, too
+TRIES = 12  # a heap takes some copies until it has room for all of them
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+MAPPINGS = Path("/proc/self/smaps")
+MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (?:\S+ ){3}\d+ *(.*)")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a setting needs and does.
+
+    missed      () -> what shows that it is not in force in this process; "" where it is
+    needs       release that knows it, as of a route
+    glibc       version that knows it
+    huge_pages  it is about huge pages, which a machine may never give
+    package     Debian's, of the library that it loads
+    threads     that torch has by it
+    caution     one sentence that advice shows
+    advised     False: a baseline, or the other way round, or no better than what a user has who sets nothing
+    """
+
+    missed: Callable[[], str]
+    needs: str = ""
+    glibc: str = ""
+    huge_pages: bool = False
+    package: str = ""
+    threads: int = 1
+    caution: str = ""
+    advised: bool = True
+
+
+# What shows that a setting is in force ------------------------------------------------------------------------------
+
+
+def mapping(address):
+    """What the system says of the memory around an address of this process: name -> text, "path" of its file."""
+    found = {}
+    with MAPPINGS.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            bounds = MAPPING.match(line)
+            if bounds and found:
+                break
+            if bounds and int(bounds[1], 16) <= address < int(bounds[2], 16):
+                found["path"] = bounds[3]
+            elif found:
+                name, _, value = line.partition(":")
+                found[name] = value.strip()
+    return found
+
+
+def mapping_of(result):
+    """The same of an array's or a tensor's memory. Of its middle: where it begins may be a mapping of its own."""
+    array = np.asarray(result)
+    return mapping(array.ctypes.data + array.nbytes // 2)
+
+
+def huge_share(result):
+    """Share of the memory around a result that lies in huge pages, 0 to 1."""
+    found = mapping_of(result)
+    huge, resident = (int(found.get(name, "0").split()[0]) for name in ("AnonHugePages", "Rss"))
+    return huge / max(1, resident)
+
+
+def page_faults():
+    """Pages that this process has faulted in so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def _asks_for_huge_pages(result):
+    return "hg" in mapping_of(result).get("VmFlags", "").split()
+
+
+def _not_huge():
+    probe = torch.ones(PROBE // 4)
+    # glibc asks for none where the system gives huge pages without being asked
+    huge = _asks_for_huge_pages(probe) or huge_share(probe) > 0.5
+    return "" if huge else "torch's memory is not in huge pages, and nobody asked for them"
+
+
+def _asked_by_numpy():
+    return "NumPy asks for huge pages" if _asks_for_huge_pages(np.ones(PROBE // 4, np.float32)) else ""
+
+
+def _not_reused():
+    for _ in range(TRIES):
+        before = page_faults()
+        torch.ones(PROBE // 4)
+        if page_faults() - before < FEW:
+            return ""
+    return "every 64 MiB have their pages faulted in anew"
+
+
+def _not_allocating(library):
+    """The malloc that this process calls is not the library's. Its file's name may go on: libx.so.4 is libx.so.4.5."""
+    malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
+    name = Path(mapping(malloc).get("path", "")).name
+    return "" if name.startswith(library) else f"malloc is that of {name or 'no file'}"
+
+
+def _threads_other_than(number):
+    found = torch.get_num_threads()
+    return "" if found == number else f"torch has {found} threads"
+
+
+# The settings -------------------------------------------------------------------------------------------------------
+
+_JEMALLOC, _TCMALLOC, _MIMALLOC = "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"
+# In the order of what they touch: torch's large tensors alone, all large blocks, the whole allocator. Of two that tie,
+# advice takes the first.
+SETTINGS = {
+    NONE: Setting(lambda: "", advised=False),
+    "THP_MEM_ALLOC_ENABLE=1": Setting(_not_huge, needs="torch>=2.2", huge_pages=True),
+    "GLIBC_TUNABLES=glibc.malloc.hugetlb=1": Setting(_not_huge, glibc="2.35", huge_pages=True),
+    # Not by M_MMAP_THRESHOLD, for which mallopt(3) promises 32 MiB at most
+    "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824": Setting(
+        _not_reused, caution="the process keeps up to 1 GiB of what it freed"
+    ),
+    "NUMPY_MADVISE_HUGEPAGE=0": Setting(_asked_by_numpy, huge_pages=True, advised=False),
+    f"LD_PRELOAD={_JEMALLOC}": Setting(lambda: _not_allocating(_JEMALLOC), package="libjemalloc2"),
+    f"LD_PRELOAD={_JEMALLOC} MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:-1": Setting(
+        lambda: _not_allocating(_JEMALLOC) or _not_reused(),
+        package="libjemalloc2",
+        caution="the process gives back nothing that it freed",
+    ),
+    f"LD_PRELOAD={_TCMALLOC}": Setting(lambda: _not_allocating(_TCMALLOC), package="libtcmalloc-minimal4"),
+    f"LD_PRELOAD={_MIMALLOC}": Setting(lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"),
+    # All other settings have one thread here, as all of the suite; torch takes every core where nobody says how many
+    "OMP_NUM_THREADS=2 MKL_NUM_THREADS=2": Setting(lambda: _threads_other_than(2), threads=2, advised=False),
+}
+# Setting -> what its user should know, of those that may be advised
+ADVISED = {
+    text: "; ".join(filter(None, (made.package and f"needs apt-get install {made.package}", made.caution)))
+    for text, made in SETTINGS.items()
+    if made.advised
+}
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+JOINED = {"LD_PRELOAD": " ", "GLIBC_TUNABLES": ":"}  # lists: what is there already is kept
+
+
+def variables(text):
+    """The variables that a setting sets: name -> value."""
+    return dict(pair.split("=", 1) for pair in text.split()) if text != NONE else {}
+
+
+def started_with(text):
+    """The environment of a process that is started with a setting, and with no other of them."""
+    here, ours = dict(os.environ), variables(text)
+    for name, between in JOINED.items():
+        if name in ours and here.get(name):
+            ours[name] += between + here[name]
+    others = {name for each in SETTINGS for name in variables(each)} - set(JOINED)
+    return {**{name: value for name, value in here.items() if name not in others}, **ONE_THREAD, **ours}
+
+
+def require(text):
+    """Skip the cell where a setting can do nothing."""
+    setting, (library, version) = SETTINGS[text], platform.libc_ver()
+    if library != "glibc" or not MAPPINGS.exists() or resource is None:
+        raise NotImplementedError("these are settings of Linux and glibc")
+    sources.require(setting.needs)
+    if setting.glibc and sources.release(version) < sources.release(setting.glibc):
+        raise NotImplementedError(f"needs glibc {setting.glibc}, this is {version}")
+    if setting.huge_pages and (not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text()):
+        raise NotImplementedError("this machine never gives transparent huge pages")
+    cores = len(os.sched_getaffinity(0))
+    if cores < setting.threads:
+        raise NotImplementedError(f"needs {setting.threads} cores, this process may use {cores}")
+    preloaded = variables(text).get("LD_PRELOAD", "")
+    if preloaded:  # what the loader does not find it says, and goes on without
+        said = subprocess.run(["true"], env=started_with(text), capture_output=True, text=True).stderr
+        if preloaded in said:
+            raise NotImplementedError(f"{preloaded} is not there: apt-get install {setting.package}")

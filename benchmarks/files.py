@@ -1,0 +1,103 @@
+"""What does it cost to get the numbers of a file into a tensor, by mapping the file or by reading it?
+
+open  the call alone: what maps a file has read nothing of it yet
+warm  the call, and a sum that reads every number once; the file is in the system's page cache
+cold  the same, and no page of the file is in that cache
+"""
+
+import ctypes as _ctypes
+import mmap as _mmap
+import os as _os
+import tempfile as _tempfile
+
+import numpy as _np
+import torch as _torch
+
+from . import routes as _routes
+from . import sources as _sources
+
+section = "From files"
+about = (
+    "The numbers are float32. Open: the call alone; what maps the file has read nothing yet. Warm and cold: the call, "
+    "and a sum that reads every number once. Warm: the file is in the system's page cache. Cold: none of it is there, "
+    "which is looked at before every sample; what lies below the system, such as the host of a virtual machine, may "
+    "have it all the same."
+)
+place = 12
+noise = "files"  # page faults and a disk: whether memory is shared has no part in it
+
+SIZES = [64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
+COLD_SAMPLES = 8  # a process: each is one call, and takes a disk's time
+
+
+def written(route, values, directory):
+    """The names of a route's expression: path, of a file in ``directory`` that holds ``values``, and size."""
+    path = _os.path.join(directory, "values.npy" if "np.load" in route.expression else "values")
+    if "np.load" in route.expression:
+        _np.save(path, values)
+    elif "torch.load" in route.expression:
+        _torch.save(_torch.from_numpy(values), path)
+    else:
+        values.tofile(path)
+    return {"np": _np, "torch": _torch, "path": path, "size": values.size}
+
+
+def cached_pages(path):
+    """How many pages of a file are in the page cache."""
+    with open(path, "rb") as file:
+        mapped = _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_READ)
+    pages = _np.zeros(-(-len(mapped) // _mmap.PAGESIZE), "uint8")
+    addresses = [_ctypes.c_void_p(values.ctypes.data) for values in (_np.frombuffer(mapped, "uint8"), pages)]
+    if _ctypes.CDLL(None).mincore(addresses[0], _ctypes.c_size_t(len(mapped)), addresses[1]):
+        raise NotImplementedError("this system does not say which pages of a file are in memory")
+    return int((pages & 1).sum())  # the other bits are reserved
+
+
+def evict(path):
+    """Take a file out of the page cache. NotImplementedError where that cannot be done, or is not known to be."""
+    if not hasattr(_os, "posix_fadvise"):
+        raise NotImplementedError("this system cannot be told to forget a file")
+    with open(path, "rb") as file:
+        _os.fsync(file.fileno())  # only what is on the disk can be forgotten
+        _os.posix_fadvise(file.fileno(), 0, 0, _os.POSIX_FADV_DONTNEED)
+    if cached_pages(path):
+        raise NotImplementedError("temporary files stay in memory here: set TMPDIR to a directory on a disk")
+
+
+class FileToTensor:
+    """route × nbytes of float32."""
+
+    param_names = ("route", "nbytes")
+    direction = _routes.FILE_TO_TENSOR
+    params = ([route.expression for route in _routes.select(_routes.FILES)], SIZES)
+    contracts = {route.expression: route.contract() for route in _routes.select(_routes.FILES)}
+    timeout = 300
+
+    def setup(self, route, nbytes):
+        found = _routes.find(route, self.direction)
+        _sources.require(found.needs)
+        _sources.require_memory(4 * nbytes)
+        self.directory = _tempfile.TemporaryDirectory(prefix="conversion-")
+        _sources.require_room(self.directory.name, 2 * nbytes, "the directory of temporary files")
+        self.names = written(found, _sources.array("float32", nbytes), self.directory.name)
+
+    def teardown(self, route, nbytes):
+        if hasattr(self, "directory"):
+            self.directory.cleanup()
+
+    def timeit_open(self, route, nbytes):
+        return route, self.names
+
+    def timeit_warm(self, route, nbytes):
+        return f"{route}.sum()", self.names
+
+    def timeit_cold(self, route, nbytes):
+        path = self.names["path"]
+        evict(path)
+        return f"{route}.sum()", {**self.names, "prepare": lambda: evict(path)}
+
+    timeit_cold.samples_for = lambda *cell: COLD_SAMPLES
+    timeit_cold.number = 1
+    timeit_cold.warmup_time = 0
+    timeit_cold.single_threaded = False  # it waits for the disk
+    timeit_cold.noise = "disk"

@@ -1,0 +1,225 @@
+"""What does the environment do to fresh memory: allocator, huge pages, threads?
+
+A setting has to be there when a process starts, so every cell has a process of its own that makes the source and runs
+the statement. When to, how often, and whether that was calm is decided by the benchmark's process, as for any other
+cell: there stand the pulses, for in the other one the setting would touch their memory, too (jemalloc slows those that
+move bytes by a fifth).
+"""
+
+import builtins as _builtins
+import contextlib as _contextlib
+import ctypes as _ctypes
+import json as _json
+import os as _os
+import subprocess as _subprocess
+import sys as _sys
+import timeit as _timeit
+from pathlib import Path as _Path
+
+from . import batches as _batches
+from . import conversion as _conversion
+from . import environment as _environment
+from . import routes as _routes
+
+section = "Settings of the environment"
+about = (
+    "Sources are float32. Every process is looked at, after its first call: whether its memory is in huge pages or is "
+    "asked to be, whether it faults its pages in anew, whose malloc it calls, how many threads torch has. A setting "
+    "that is not in force is a failure. Counted: pages that a call faults in, how much of the memory around a result "
+    "lies in huge pages, what the process keeps when all results are freed."
+)
+place = 12
+role = "settings"
+noise = "settings"
+drawn = False
+down = "setting"
+beside = {"setting": _environment.NONE, "called": "without"}
+settings = _environment.ADVISED
+
+ROOT = _Path(__file__).resolve().parent.parent
+SETTLED = 24  # calls before anything is counted: a heap takes some until it has room for all
+CALLS = 8  # whose pages are counted
+SMALL = 4 * 2**10  # bytes: loads what a route needs, and leaves no memory
+USUAL = 64 * 2**20  # bytes: beyond what glibc keeps for reuse by itself
+
+
+class _Cell:
+    """A statement with its source, in the process that has the setting."""
+
+    def __init__(self, family, route, nbytes):
+        self.route, self.names = route, family.names(route, nbytes)
+        self.timer = _timeit.Timer(route, globals=self.names)
+        _timeit.Timer(route, globals=family.names(route, SMALL)).timeit(1)
+        self.before = _resident()
+
+    def timeit(self, number):
+        return self.timer.timeit(number)
+
+    def page_faults(self):
+        self.timer.timeit(SETTLED)
+        before = _environment.page_faults()
+        self.timer.timeit(CALLS)
+        return (_environment.page_faults() - before) / CALLS
+
+    def huge_share(self):
+        return _environment.huge_share(eval(self.route, self.names))
+
+    def kept(self):
+        self.timer.timeit(SETTLED)
+        return max(0, _resident() - self.before)
+
+
+def _resident():
+    """Bytes of this process that are in memory."""
+    return int(_Path("/proc/self/statm").read_text().split()[1]) * _os.sysconf("SC_PAGE_SIZE")
+
+
+def serve(family, route, setting, nbytes):
+    """In the other process: a JSON line for each on the standard input, which says what to do with the cell."""
+
+    def answer(**said):
+        print(_json.dumps(said), flush=True)
+
+    try:
+        cell = _Cell(globals()[family], route, nbytes)
+        answer(result=None)
+        for number, line in enumerate(_sys.stdin):
+            what, *values = _json.loads(line)
+            result = getattr(cell, what)(*values)
+            # not before the first: to look, memory is allocated that some settings keep
+            missed = "" if number else _environment.SETTINGS[setting].missed()
+            if missed:
+                raise RuntimeError(f"{setting} is not in force: {missed}")
+            answer(result=result)
+    except Exception as error:
+        kinds = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
+        answer(raised=next(kinds), text=str(error))
+
+
+# Named by the function itself, so that the measurement's version follows what it does
+CODE = f"import json, sys; from benchmarks import settings; settings.{serve.__name__}(*json.loads(sys.argv[1]))"
+
+
+class Elsewhere:
+    """Another process, started with a setting, that has a cell: timed like a timeit.Timer. It ends with this one."""
+
+    def __init__(self, family, route, setting, nbytes):
+        self.allowed = _os.sched_getaffinity(0)
+        if _environment.SETTINGS[setting].threads == 1:  # on one core, or the pulses would tell of another one
+            _os.sched_setaffinity(0, {_ctypes.CDLL(None).sched_getcpu()})
+        environment = _environment.started_with(setting)
+        environment["PYTHONPATH"] = _os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
+        self.process = _subprocess.Popen(
+            [_sys.executable, "-c", CODE, _json.dumps([family, route, setting, nbytes])],
+            stdin=_subprocess.PIPE,
+            stdout=_subprocess.PIPE,
+            stderr=_subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        try:
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, *what):
+        """What the cell's method gives; the exception that it raises."""
+        with _contextlib.suppress(BrokenPipeError):  # it ended: the answer says how
+            print(_json.dumps(what), file=self.process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            said = self.process.communicate()[1].strip().splitlines() or ["nothing"]
+            raise RuntimeError(f"the process with the setting ended with {self.process.returncode}: {said[-1]}")
+        answer = _json.loads(line)
+        if "raised" in answer:
+            raise getattr(_builtins, answer["raised"])(answer["text"])
+        return answer["result"]
+
+    def timeit(self, number):
+        return self.ask("timeit", number)
+
+    def close(self):
+        self.process.communicate()
+        _os.sched_setaffinity(0, self.allowed)
+
+
+class _Settings:
+    """route × setting × nbytes."""
+
+    param_names = ("route", "setting", "nbytes")
+    single_threaded = False  # this process waits for the other one
+    direction = _routes.NUMPY_TO_TORCH
+    timeout = 300
+    timed_by = None
+
+    def setup(self, route, setting, nbytes):
+        _environment.require(setting)
+        self.timed_by = Elsewhere(type(self).__name__, route, setting, nbytes)
+
+    def teardown(self, route, setting, nbytes):
+        if self.timed_by:
+            self.timed_by.close()
+
+    def timeit_convert(self, route, setting, nbytes):
+        return route, {}
+
+    def track_page_faults(self, route, setting, nbytes):
+        """Pages of memory faulted in by one call, in steady state."""
+        return self.timed_by.ask("page_faults")
+
+    track_page_faults.unit = "pages"
+
+    def track_huge_pages(self, route, setting, nbytes):
+        """How much of the memory around a result lies in huge pages."""
+        return 100 * self.timed_by.ask("huge_share")
+
+    track_huge_pages.unit = "% in huge pages"
+
+    def track_kept(self, route, setting, nbytes):
+        """Bytes that the process has more of than before the first call, all results freed."""
+        return self.timed_by.ask("kept")
+
+    track_kept.unit = "bytes kept"
+
+
+class Copies(_Settings):
+    title = "a fresh copy in torch's memory"
+    params = (
+        [_routes.find("torch.from_numpy(a).clone()", _routes.NUMPY_TO_TORCH).expression],
+        list(_environment.SETTINGS),
+        [2**20, 16 * 2**20, USUAL, 256 * 2**20],
+    )
+
+    @staticmethod
+    def names(route, nbytes):
+        made = _conversion.NumpyToTorch()
+        made.setup(route, "float32", nbytes)
+        return made.names
+
+
+class NumpyCopies(Copies):
+    title = "a fresh copy in NumPy's memory"
+    params = (
+        [_routes.find("torch.from_numpy(a.copy())", _routes.NUMPY_TO_TORCH).expression],
+        list(_environment.SETTINGS),
+        [USUAL],
+    )
+
+
+class Batches(_Settings):
+    title = "64 arrays into one tensor"
+    params = (
+        [_routes.find("torch.stack([torch.from_numpy(x) for x in arrays])", _routes.NUMPY_TO_TORCH).expression],
+        list(_environment.SETTINGS),
+        [USUAL],
+    )
+
+    @staticmethod
+    def names(route, nbytes):
+        made = _batches.ArraysToTensor()
+        made.setup(route, nbytes)
+        return made.names

@@ -1,0 +1,98 @@
+"""What does it cost to put an array where other processes see it, and to hand it to one of them?"""
+
+import contextlib as _contextlib
+import multiprocessing as _multiprocessing
+import os as _os
+import shutil as _shutil
+from multiprocessing import resource_sharer as _resource_sharer
+from multiprocessing import shared_memory as _shared_memory
+from multiprocessing import util as _util
+
+import numpy as _np
+import torch as _torch
+
+from . import routes as _routes
+from . import sources as _sources
+
+section = "Between processes"
+about = (
+    "The numbers are float32. Answered: a worker that waits at a pipe has added all of them up and said so. "
+    "A queue is such a pipe with a lock and a thread. The worker is forked beforehand: to start one is no part of it."
+)
+place = 13
+noise = "processes"  # two of them, and what the system does between them
+
+SIZES = [4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
+SHARED = "/dev/shm"  # where Linux keeps memory that processes share
+
+
+class _Shared:
+    """route × nbytes of float32."""
+
+    param_names = ("route", "nbytes")
+    direction = _routes.PROCESS_TO_PROCESS
+    timeout = 300
+
+    def setup(self, route, nbytes):
+        if not _os.path.isdir(SHARED):
+            raise NotImplementedError(f"needs {SHARED}, as Linux has it")
+        _sources.require_memory(8 * nbytes)
+        _sources.require_room(SHARED, 4 * nbytes, SHARED)
+        a = _sources.array("float32", nbytes)
+        self.memory = _shared_memory.SharedMemory(create=True, size=a.nbytes)
+        block = _np.ndarray(a.shape, a.dtype, buffer=self.memory.buf)
+        block[...] = a
+        self.names = {"np": _np, "torch": _torch, "a": a, "dtype": _torch.float32}
+        self.names.update(memory=self.memory, block=block)
+
+    def teardown(self, route, nbytes):
+        if hasattr(self, "memory"):
+            self.memory.close()
+            self.memory.unlink()
+
+
+class Into(_Shared):
+    title = "into shared memory, or a tensor over it"
+    params = ([route.expression for route in _routes.select(_routes.SHARED)], SIZES)
+    contracts = {route.expression: route.contract() for route in _routes.select(_routes.SHARED)}
+
+    def timeit_convert(self, route, nbytes):
+        return route, self.names
+
+
+def _work(connection, other_end, block):
+    """Add up what comes, or for None what lies in the block, until nobody is there any more."""
+    other_end.close()
+    with _contextlib.suppress(EOFError, OSError):
+        while True:
+            came = connection.recv()
+            connection.send(_torch.as_tensor(block if came is None else came).sum().item())
+
+
+class HandedOver(_Shared):
+    title = "to a worker"
+    single_threaded = False  # it waits for the worker
+    params = ([route.expression for route in _routes.select(_routes.HANDED_OVER)], SIZES)
+    contracts = {route.expression: route.contract() for route in _routes.select(_routes.HANDED_OVER)}
+
+    def setup(self, route, nbytes):
+        super().setup(route, nbytes)
+        self.connection, there = _multiprocessing.Pipe()
+        arguments = (there, self.connection, self.names["block"])
+        self.worker = _multiprocessing.get_context("fork").Process(target=_work, args=arguments, daemon=True)
+        self.worker.start()
+        there.close()
+        shared = _torch.from_numpy(self.names["a"]).share_memory_()
+        self.names.update(connection=self.connection, shared=shared)
+
+    def teardown(self, route, nbytes):
+        if hasattr(self, "worker"):
+            self.connection.close()  # which ends the worker
+            self.worker.join()
+            # torch hands tensors over by a socket that multiprocessing removes at exit, and asv's processes just end
+            _resource_sharer.stop()
+            _shutil.rmtree(_util.get_temp_dir(), ignore_errors=True)
+        super().teardown(route, nbytes)
+
+    def timeit_answered(self, route, nbytes):
+        return f"{route}; connection.recv()", self.names

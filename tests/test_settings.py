@@ -1,0 +1,235 @@
+"""Settings of the environment: in force or a failure, timed elsewhere and judged here, advised where they gain much."""
+
+import json
+import os
+import sys
+
+import pytest
+import resultfiles
+from analysis import settings as known
+from analysis.cells import cells_of
+from analysis.results import load
+from pages import families, show, tables
+from pages.advice import setting as box
+from resultfiles import MIB, Bench, around
+
+pytest.importorskip("torch")
+
+from benchmarks import environment, said, settings, statement, timing
+from benchmarks.environment import NONE, SETTINGS, Setting
+
+CLONE = settings.Copies.params[0][0]
+HUGE, KEEPING = "THP_MEM_ALLOC_ENABLE=1", "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824"
+SIZE = settings.USUAL
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """The lines of the sampling log."""
+    path = tmp_path / "sampling.jsonl"
+    monkeypatch.setenv(said.LOG_VARIABLE, str(path))
+    return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def benchmark(*cell):
+    """The benchmark of fresh copies as asv makes it, for a cell."""
+    instance = settings.Copies()
+    made = statement.StatementBenchmark("settings.Copies.timeit_convert", instance.timeit_convert, [instance, settings])
+    made._setups, made._teardowns, made._current_params = [instance.setup], [instance.teardown], cell
+    made._params, made.instance = instance.params, instance
+    return made
+
+
+def needed(text):
+    try:
+        environment.require(text)
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+
+
+# Entries ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_a_setting_is_what_stands_before_a_command(text):
+    started = environment.started_with(text)
+    assert all(started[name].startswith(value) for name, value in environment.variables(text).items())
+    assert bool(environment.variables(text)) == (text != NONE)
+    assert SETTINGS[text].package == "" or "LD_PRELOAD=" in text
+    assert not SETTINGS[text].caution.endswith(".")
+
+
+def test_no_other_setting_is_there_and_what_users_preload_is_kept(monkeypatch):
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "1")
+    monkeypatch.setenv("LD_PRELOAD", "/theirs.so")
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    started = environment.started_with("LD_PRELOAD=libjemalloc.so.2")
+    assert "THP_MEM_ALLOC_ENABLE" not in started
+    assert started["LD_PRELOAD"] == "libjemalloc.so.2 /theirs.so"
+    assert started["OMP_NUM_THREADS"] == "1"
+    assert environment.started_with(NONE)["LD_PRELOAD"] == "/theirs.so"
+
+
+def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
+    needed(NONE)
+    absent = "LD_PRELOAD=libnosuch.so.9"
+    monkeypatch.setitem(SETTINGS, absent, Setting(str, package="libnosuch9"))
+    with pytest.raises(NotImplementedError, match="libnosuch.so.9 is not there: apt-get install libnosuch9"):
+        environment.require(absent)
+    never = tmp_path / "enabled"
+    never.write_text("always madvise [never]\n")
+    monkeypatch.setattr(environment, "HUGE_PAGES", never)
+    with pytest.raises(NotImplementedError, match="never gives transparent huge pages"):
+        environment.require("NUMPY_MADVISE_HUGEPAGE=0")
+    monkeypatch.setitem(SETTINGS, "A=1", Setting(str, threads=1_000_000))
+    with pytest.raises(NotImplementedError, match="needs 1000000 cores"):
+        environment.require("A=1")
+    monkeypatch.setattr(environment.platform, "libc_ver", lambda: ("", ""))
+    with pytest.raises(NotImplementedError, match="Linux and glibc"):
+        environment.require(NONE)
+
+
+# Processes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_setting_in_force_is_timed_elsewhere_between_pulses_of_here(log):
+    needed(KEEPING)
+    allowed = os.sched_getaffinity(0)
+    made = benchmark(CLONE, KEEPING, SIZE)
+    assert not made.do_setup()
+    elsewhere = made.instance.timed_by
+    try:
+        result = made.run(CLONE, KEEPING, SIZE)
+        faults, kept = (elsewhere.ask(what) for what in ("page_faults", "kept"))
+        elsewhere.process.kill()
+        with pytest.raises(RuntimeError, match="the process with the setting ended with -9"):
+            elsewhere.timeit(1)
+    finally:
+        made.do_teardown()
+    assert len(result["samples"]) == timing.SAMPLES_LARGE and min(result["samples"]) > 1e-4
+    (line,) = log()
+    assert line["params"] == [repr(CLONE), repr(KEEPING), repr(SIZE)]
+    assert all(len(line["pulses"][kind]) > timing.SAMPLES_LARGE for kind in ("processor", "memory"))
+    assert faults < environment.FEW, "the heap has the pages"
+    assert 0.9 * SIZE < kept < 16 * SIZE
+    assert os.sched_getaffinity(0) == allowed and "torch" in sys.modules
+
+
+@pytest.mark.slow
+def test_without_a_setting_pages_are_faulted_in_and_given_back():
+    needed(NONE)
+    made = settings.Copies()
+    made.setup(CLONE, NONE, SIZE)
+    try:
+        assert made.track_page_faults(CLONE, NONE, SIZE) >= environment.FEW
+        assert made.track_kept(CLONE, NONE, SIZE) < SIZE / 8
+        assert 0 <= made.track_huge_pages(CLONE, NONE, SIZE) <= 100
+    finally:
+        made.teardown(CLONE, NONE, SIZE)
+
+
+@pytest.mark.slow
+def test_one_that_is_not_in_force_is_a_failure_and_no_figure(log, monkeypatch):
+    needed(KEEPING)
+    started_with = environment.started_with
+    monkeypatch.setattr(environment, "started_with", lambda text: started_with(NONE))
+    made = benchmark(CLONE, KEEPING, SIZE)
+    made.do_setup()
+    with pytest.raises(RuntimeError, match="is not in force: every 64 MiB have their pages faulted in anew"):
+        made.run(CLONE, KEEPING, SIZE)
+    made.do_teardown()
+    assert f"{KEEPING} is not in force" in log()[0]["failed"]
+
+
+# Advice -------------------------------------------------------------------------------------------------------------
+
+
+def bench(group, seconds, sizes=(SIZE,), method="timeit_convert", unit="seconds"):
+    """A benchmark of the family. seconds: setting -> of each process, or SKIPPED."""
+    route = getattr(settings, group).params[0][0]
+    params = {"route": [route], "setting": list(SETTINGS), "nbytes": list(sizes)}
+    cells = {(route, text, n): value for text, value in seconds.items() for n in sizes}
+    return Bench(f"settings.{group}.{method}", params, cells, unit=unit)
+
+
+def advised(tmp_path, *benches, busy=()):
+    results = load(resultfiles.write(tmp_path, benches))
+    if busy:
+        results.processes["calm"] = [text not in busy for text in results.processes["setting"]]
+    return known.advised(results, cells_of(results))
+
+
+def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_paste(tmp_path):
+    times = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(4.5e-3)}
+    price = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept", unit="bytes kept")
+    (found,) = advised(tmp_path, bench("Copies", times), price)
+    assert found.setting == KEEPING and not found.ties and not found.busy
+    said = box(found)
+    text = "\n".join(map(show.to_plain, (said.title, *said.said, *said.notes)))
+    assert "Fresh memory of 64 MiB" in text
+    assert f"`{KEEPING}`, `{CLONE}` takes 4.50 ms, without it 33.0 ms: 7.33× as fast" in text
+    assert "the process keeps 64 MiB when all results are freed" in text
+    assert f"`{KEEPING} python program.py`" in text
+    assert "up to 1 GiB of what it freed" in text
+
+
+def test_of_those_that_tie_the_one_that_touches_least(tmp_path):
+    times = {NONE: around(33e-3), KEEPING: around(10e-3), HUGE: around(10.1e-3)}
+    (found,) = advised(tmp_path, bench("Copies", times))
+    assert (found.setting, found.ties) == (HUGE, (KEEPING,))
+    assert "keeps" not in show.to_plain(box(found).said[0]), "its price was not counted"
+
+
+@pytest.mark.parametrize("gain, said", [(1.4, False), (1.6, True)])
+def test_what_gains_less_than_half_is_not_said(tmp_path, gain, said):
+    times = {NONE: around(gain * 10e-3), HUGE: around(10e-3)}
+    assert bool(advised(tmp_path, bench("Copies", times))) == said
+
+
+def test_what_the_processes_do_not_show_is_not_said(tmp_path):
+    times = {NONE: [40e-3, 15e-3, 33e-3, 12e-3], HUGE: [20e-3, 11e-3, 9e-3, 15e-3]}
+    assert advised(tmp_path, bench("Copies", times)) == []
+
+
+def test_nothing_is_decided_by_what_was_never_calm(tmp_path):
+    times = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(4.5e-3)}
+    assert advised(tmp_path / "a", bench("Copies", times), busy=[NONE]) == []
+    (found,) = advised(tmp_path / "b", bench("Copies", times), busy=[KEEPING])
+    assert found.setting == HUGE and "Not decided here: the machine was busy." in box(found).notes
+
+
+def test_more_threads_and_no_huge_pages_are_nobodys_advice(tmp_path):
+    others = [text for text in SETTINGS if text not in environment.ADVISED]
+    assert len(others) == 3
+    times = {text: around(1e-3) for text in others} | {NONE: around(33e-3)}
+    assert advised(tmp_path, bench("Copies", times)) == []
+
+
+def test_without_the_baseline_nothing_is_said(tmp_path):
+    times = {NONE: resultfiles.SKIPPED, HUGE: around(10e-3)}
+    assert advised(tmp_path, bench("Copies", times)) == []
+
+
+def test_routes_that_have_a_setting_in_common_get_one(tmp_path):
+    copies = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(10e-3)}
+    batches = {NONE: around(33e-3), HUGE: around(15e-3), KEEPING: around(5e-3)}
+    (found,) = advised(tmp_path, bench("Copies", copies), bench("Batches", batches))
+    assert found.setting == KEEPING and [gain.cell.family for gain in found.gains] == ["settings"] * 2
+    assert [round(gain.factor, 1) for gain in found.gains] == [3.3, 6.6]
+
+
+def test_the_section_has_settings_down_and_sizes_across(tmp_path):
+    times = {NONE: around(33e-3), HUGE: around(10e-3), "LD_PRELOAD=libjemalloc.so.2": resultfiles.SKIPPED}
+    counted = bench("Copies", {NONE: 16384.0, HUGE: 32.0}, (16 * MIB, SIZE), "track_page_faults", "pages")
+    results = load(resultfiles.write(tmp_path, [bench("Copies", times, (16 * MIB, SIZE)), counted]))
+    (section,) = families.sections(results, cells_of(results), tables.Missing(results))
+    timed, pages = section.tables
+    assert timed.columns == pages.columns == ("setting", "16 MiB", "64 MiB")
+    assert timed.rows == ((show.code(HUGE), *[["10.0 ms", "without 33.0 ms: 3.30× as fast"]] * 2),)
+    kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept", unit="bytes kept")
+    results = load(resultfiles.write(tmp_path / "kept", [kept]))
+    (section,) = families.sections(results, cells_of(results), tables.Missing(results))
+    assert [row[1] for row in section.tables[0].rows] == ["0 B kept", "2 MiB kept"]
+    assert pages.rows[0] == (show.code(NONE), "16,384 pages", "16,384 pages")
+    assert show.code(CLONE) in timed.title
