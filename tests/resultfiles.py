@@ -4,6 +4,7 @@ import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from benchmarks import families
 
@@ -42,7 +43,7 @@ TENSOR = contract("torch.tensor(a)", "copy")
 
 @dataclass
 class Bench:
-    """A benchmark. cells: parameters -> seconds of each process (one value where it is counted), None, or SKIPPED."""
+    """A benchmark. cells: parameters -> seconds of each process, None or SKIPPED; of a count its repeats or one value."""
 
     name: str
     params: dict
@@ -79,10 +80,11 @@ class Bench:
         """asv's row of results: bare NaN where a cell is not part of the run or skipped, null where it failed."""
         found = [self.cells.get(key, SKIPPED) for key in self.keys()]
         result, samples = [], []
+        each = SAMPLES if self.type == "time" else 1
         for value in found:
-            timed = isinstance(value, list)
-            result.append(float("nan") if value == SKIPPED else value[0] if timed else value)
-            samples.append([second for second in value for _ in range(SAMPLES)] if timed else None)
+            several = isinstance(value, list)
+            result.append(float("nan") if value == SKIPPED else median(value) if several else value)
+            samples.append([figure for figure in value for _ in range(each)] if several else None)
         spelled = [[repr(value) for value in values] for values in self.params.values()]
         return [result, spelled, "v1", 1, 1.0, [10] * len(found), samples]
 

@@ -234,7 +234,7 @@ def test_patience_is_bounded(monkeypatch, log, pulse):
     made.do_setup()
     result = made.run()
     (line,) = log()
-    assert len(result["samples"]) == 60 and line["waited"] == pytest.approx(0.02, rel=0.2)
+    assert len(result["samples"]) == 60 and 0.016 < line["waited"] < 0.2, "a sleep may last longer on a busy machine"
     assert line["pulses"]["processor"][-1] == 50_000
     assert pulses._RECENT["processor"].waited == pytest.approx(line["waited"], abs=1e-4)
 

@@ -296,7 +296,8 @@ def compare(
     first, second = _timed(base, settings.only), _timed(new, settings.only)
     table, logs = _joined(first, second)
     skipped = len(table[table["verdict"] == "skipped"])
-    counted = counts.compare(base, new, settings, tuple(_differences(*sides, counts.SAME)))
+    others = () if settings.across_machines else tuple(_differences(*sides, counts.SAME))
+    counted = counts.compare(base, new, settings, others)
     if not len(table) - skipped + len(counted):
         matched = f" that match {settings.only!r}" if settings.only else ""
         raise UserError(f"neither side has timed cells{matched}")

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 from cli import matcher
 
-from .contracts import of_cell
 from .results import Results, parameters_of
 from .roles import CONVERSION
 from .verdicts import (
@@ -106,7 +105,7 @@ def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, 
 
 def call(row: Mapping[str, Any], benchmarks: Mapping[str, Any]) -> tuple[Any, ...]:
     """What tells the call of a cell apart: direction, route, dtype, bytes."""
-    return (of_cell(benchmarks, row["benchmark"], row["route"]).direction, *(row[name] for name in CALL))
+    return (benchmarks.get(row["benchmark"], {}).get("direction", ""), *(row[name] for name in CALL))
 
 
 def contradict(count: str, time: str) -> bool:

@@ -292,7 +292,7 @@ def why_not(comparison: Comparison) -> str:
     if comparison.counts[INCONCLUSIVE]:
         fewest = comparison.cells[["base_processes", "new_processes"]].max().min()
         return f"a verdict takes 4 processes a side and no cell has more than {fewest} on both: run.py --rounds 4"
-    reasons = Counter(comparison.cells["reason"]).most_common(1)
+    reasons = Counter([*comparison.cells["reason"], *comparison.counted["reason"]]).most_common(1)
     return f"no cell has comparable figures on both sides ({why(reasons[0][0])})"
 
 

@@ -1,0 +1,179 @@
+"""Counts that are repeated: their verdicts, beside those of the times of the same calls."""
+
+import json
+import math
+
+import pytest
+import resultfiles
+from analysis import comparison
+from analysis.counts import contradict, judge
+from analysis.results import load
+from analysis.verdicts import (
+    AS_MANY,
+    FAILED,
+    FASTER,
+    FEWER,
+    GONE,
+    INCONCLUSIVE,
+    MORE,
+    NEW,
+    NO_CHANGE,
+    NOT_COMPARABLE,
+    SLOWER,
+    Settings,
+)
+from cli import UserError
+from pages.comparison import words
+from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
+
+VIEW, MAYBE, COPY = (promise["expression"] for promise in (FROM_NUMPY, AS_TENSOR, TENSOR))
+ROUTES = [VIEW, MAYBE, COPY]
+NAME = "instructions.NumpyToTorch.track_instructions"
+
+
+def instructions(counts):
+    """counts: (route, nbytes) -> the repeats."""
+    cells = {(route, "float32", nbytes): value for (route, nbytes), value in counts.items()}
+    params = {"route": ROUTES, "dtype": ["float32"], "nbytes": sorted({nbytes for _, nbytes in counts})}
+    return Bench(NAME, params, cells, unit="instructions")
+
+
+def side(root, counts, times=None, **record):
+    benches = [instructions(counts)]
+    if times:
+        benches.append(conversion(times, [FROM_NUMPY, AS_TENSOR, TENSOR]))
+    return load(resultfiles.write(root, benches, records=[resultfiles.record(benches, **record)]))
+
+
+def compared(tmp_path, base, new, times=(None, None), records=({}, {}), **settings):
+    one = side(tmp_path / "base", base, times[0], **records[0])
+    other = side(tmp_path / "new", new, times[1], **records[1])
+    return comparison.compare(one, other, Settings(**settings))
+
+
+def verdicts(found):
+    return {(row["route"], row["nbytes"]): row["verdict"] for row in found.counted.to_dict("records")}
+
+
+BASE = {(VIEW, 8): [5700, 5705, 5707], (MAYBE, 8): [6900, 6920, 6930], (COPY, 4 * KIB): [21000, 21500, 21800]}
+
+
+def test_counts_differ_where_all_repeats_do(tmp_path):
+    new = {(VIEW, 8): [9100, 9105, 9108], (MAYBE, 8): [6910, 6915, 6931], (COPY, 4 * KIB): [20100, 21300, 21900]}
+    found = compared(tmp_path, BASE, new)
+    assert verdicts(found) == {(VIEW, 8): MORE, (MAYBE, 8): AS_MANY, (COPY, 4 * KIB): INCONCLUSIVE}
+    row = found.counted.iloc[0]
+    assert (row["base_count"], row["new_count"]) == (5705, 9105) and row["ratio"] == pytest.approx(9105 / 5705)
+    assert found.exit_code == 1, "a call of more instructions is a call that became slower"
+    back = compared(tmp_path / "back", new, BASE)
+    assert verdicts(back)[VIEW, 8] == FEWER and back.exit_code == 0
+
+
+def test_the_same_counts_are_as_many_and_pass(tmp_path):
+    found = compared(tmp_path, BASE, BASE)
+    assert set(verdicts(found).values()) == {AS_MANY} and found.exit_code == 0
+    assert words.headline(found) == "nothing changed"
+    assert "instructions of 3 calls: 3 as many" in words.text(found, False)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.011, 1.02, MORE),
+        (1.009, 1.02, AS_MANY),  # by the smallest, less than the smallest change there is
+        (0.97, 0.985, FEWER),
+        (0.94, 1.02, INCONCLUSIVE),
+        (1.0, 1.06, INCONCLUSIVE),
+        (0.96, 1.04, AS_MANY),
+    ],
+)
+def test_the_repeats_decide(low, high, verdict):
+    assert judge(low, high, Settings()) == verdict
+
+
+def test_what_one_side_lacks_is_said(tmp_path):
+    new = {(VIEW, 8): SKIPPED, (MAYBE, 8): None, (COPY, 4 * KIB): BASE[COPY, 4 * KIB]}
+    found = compared(tmp_path, BASE, new)
+    assert verdicts(found) == {(VIEW, 8): GONE, (MAYBE, 8): FAILED, (COPY, 4 * KIB): AS_MANY}
+    assert verdicts(compared(tmp_path / "back", new, BASE))[VIEW, 8] == NEW
+    told = words.text(found, True)
+    assert "gone: new skips it: the reason" in told and "failed: in new" in told
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"conditions": {"cpu": "Another"}}, {"conditions": {"cpu": "A CPU", "libc": "2.99"}}, {"machine": "other"}],
+)
+def test_another_machine_counts_otherwise(tmp_path, record):
+    libc = {"conditions": {"cpu": "A CPU", "libc": "2.36"}}
+    one, other = side(tmp_path / "base", BASE, **libc), side(tmp_path / "new", BASE, **{**libc, **record})
+    found = comparison.compare(one, other)
+    differs = "machine" not in record  # what the result file says of it is the same here
+    assert set(verdicts(found).values()) == ({NOT_COMPARABLE} if differs else {AS_MANY})
+
+
+def test_another_version_of_the_count_is_not_compared(tmp_path):
+    one, other = side(tmp_path / "base", BASE), side(tmp_path / "new", BASE)
+    path = next((tmp_path / "new" / "box").glob("c0ffee00*.json"))
+    path.write_text(path.read_text().replace('"v1"', '"v2"'))
+    other = load(tmp_path / "new")
+    found = comparison.compare(one, other)
+    assert set(verdicts(found).values()) == {NOT_COMPARABLE}
+    assert found.exit_code == 2 and "the benchmark itself changed" in words.text(found, True)
+
+
+def test_time_and_count_of_a_call_stand_side_by_side(tmp_path):
+    sizes = [2**k for k in range(3, 13)]
+    base = {(VIEW, n): [5700, 5705] for n in sizes}
+    slower = {(VIEW, n): [5700, 5705] for n in sizes} | {(VIEW, 8): [6900, 6905]}
+    before = {(route, n): around(1e-6) for route in ROUTES for n in sizes}
+    after = {(route, n): around(1.2e-6 if (route, n) == (VIEW, 16) else 1e-6) for route in ROUTES for n in sizes}
+    found = compared(tmp_path, base, slower, (before, after), min_decided=0)
+    rows = {row["nbytes"]: row for row in found.counted.to_dict("records")}
+    assert (rows[8]["verdict"], rows[8]["time"], rows[8]["contradicts"]) == (MORE, NO_CHANGE, True)
+    assert (rows[16]["verdict"], rows[16]["time"], rows[16]["contradicts"]) == (AS_MANY, SLOWER, True)
+    assert not rows[32]["contradicts"] and rows[32]["time"] == NO_CHANGE
+    told = words.text(found, True)
+    assert "; but its time: no change" in told and "; but its time: slower, 1.2× as long" in told
+    assert "time says otherwise of 2" in told
+    document = json.loads(words.as_json(found, "command"))
+    assert [row["verdict"] for row in document["counted"]].count(MORE) == 1
+    assert "1 slower of 30 cells; 1 of more instructions" in document["headline"]
+    assert "time says otherwise of 2" in words.markdown(found, False, "command")
+
+
+@pytest.mark.parametrize(
+    ("count", "time", "said"),
+    [
+        (MORE, SLOWER, False),
+        (MORE, "", False),
+        (MORE, FASTER, True),
+        (AS_MANY, NO_CHANGE, False),
+        (INCONCLUSIVE, SLOWER, False),
+    ],
+)
+def test_what_contradicts(count, time, said):
+    assert contradict(count, time) is said
+
+
+def test_what_is_counted_once_is_not_compared(tmp_path):
+    bench = Bench("footprint.NumpyToTorch.track_bytes", {"route": [VIEW], "nbytes": [8]}, {(VIEW, 8): 64}, unit="bytes")
+    for place in ("base", "new"):
+        benches = [instructions(BASE), bench]
+        resultfiles.write(tmp_path / place, benches)
+    found = comparison.compare(load(tmp_path / "base"), load(tmp_path / "new"))
+    assert found.looked_at == 1 and "1 cells that are counted once are not compared" in words.text(found, False)
+
+
+def test_only_means_cells_of_counts_too(tmp_path):
+    found = compared(tmp_path, BASE, BASE, only="from_numpy")
+    assert list(verdicts(found)) == [(VIEW, 8)]
+    with pytest.raises(UserError, match="neither side has timed cells that match 'nosuch'"):
+        compared(tmp_path / "none", BASE, BASE, only="nosuch")
+
+
+def test_repeats_are_read_with_their_range(tmp_path):
+    loaded = side(tmp_path, BASE)
+    row = loaded.values.iloc[0]
+    assert (row["value"], row["low"], row["high"], row["unit"]) == (5705, 5700, 5707, "instructions")
+    assert not any(math.isnan(value) for value in loaded.values["low"])
