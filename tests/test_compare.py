@@ -161,9 +161,9 @@ def test_the_workflow_gates_with_what_there_is():
     assert f'MARKER: "{words.MARKER}"' in text
     (command,) = re.findall(r"compare\.py (--run.*?) >", text.replace("\\\n", " "))
     (decided,) = re.findall(r"^  MIN_DECIDED: (\S+)", text, re.MULTILINE)
-    command = command.replace("$PROFILE", "quick").replace("$MIN_DECIDED", decided)
+    command = command.replace("$PROFILE", "gate").replace("$MIN_DECIDED", decided)
     chosen = compare.arguments(shlex.split(command))
-    assert chosen.run and chosen.format == "markdown" and chosen.profile == "quick" and chosen.min_decided == 0.5
+    assert chosen.run and chosen.format == "markdown" and chosen.profile == "gate" and chosen.min_decided == 0.5
 
 
 # --- fresh processes -------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import math
 import pytest
 import resultfiles
 from analysis import comparison
-from analysis.counts import contradict, judge
+from analysis.cells import cells_of, conversions
+from analysis.counts import contradict, judge, of_calls
 from analysis.results import load
 from analysis.verdicts import (
     AS_MANY,
@@ -23,11 +24,15 @@ from analysis.verdicts import (
     Settings,
 )
 from cli import UserError
+from measuring.profiles import PROFILES, cells, select
+from measuring.rounds import cells_of as cells_of_run
+from pages import show, tables
 from pages.comparison import words
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
 
 VIEW, MAYBE, COPY = (promise["expression"] for promise in (FROM_NUMPY, AS_TENSOR, TENSOR))
 ROUTES = [VIEW, MAYBE, COPY]
+DESCRIBED = {name: made for name, made in resultfiles.DESCRIBED.items() if isinstance(made, dict)}
 NAME = "instructions.NumpyToTorch.track_instructions"
 
 
@@ -177,3 +182,36 @@ def test_repeats_are_read_with_their_range(tmp_path):
     row = loaded.values.iloc[0]
     assert (row["value"], row["low"], row["high"], row["unit"]) == (5705, 5700, 5707, "instructions")
     assert not any(math.isnan(value) for value in loaded.values["low"])
+
+
+def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
+    times = {(route, n): around(1e-6) for route in ROUTES for n in (8, 4 * KIB, 64 * KIB)}
+    loaded = side(tmp_path, {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}, times)
+    made = tables.curves(conversions(cells_of(loaded)), tables.Missing(loaded), None, of_calls(loaded))
+    assert made.columns[-2:] == ("instructions, 8 B", "instructions, 4 KiB")
+    assert {show.bare(row[0]): row[-2:] for row in made.rows} == {
+        VIEW: ("5,705", ""),
+        MAYBE: ("", ""),
+        COPY: ("", ["21,500", "21,000 to 21,800"]),
+    }
+
+
+def test_a_gate_times_what_moves_bytes_and_counts_calls():
+    gate = select(PROFILES["gate"], DESCRIBED)
+    name = "conversion.NumpyToTorch.timeit_convert"
+    found = {cell for cell in cells(gate[name], DESCRIBED[name])}
+    assert any("'torch.tensor(a)', 'float32', 1048576" in cell for cell in found)
+    assert not any("'torch.from_numpy(a)'," in cell or "tolist" in cell for cell in found)
+    assert any(
+        "'torch.from_numpy(a)', 'int8', 4096" in cell or "'torch.from_numpy(a)', 'uint8', 4096" in cell
+        for cell in cells(gate[NAME], DESCRIBED[NAME])
+    )
+
+
+def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
+    described = {NAME: DESCRIBED[NAME]}
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = cells_of_run(PROFILES["instructions"], described, None, "instructions")
+    assert found.unavailable == {"needs valgrind: apt-get install valgrind": [NAME]} and not found.patterns
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    assert not cells_of_run(PROFILES["instructions"], described, None, "instructions").unavailable

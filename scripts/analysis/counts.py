@@ -5,6 +5,7 @@ where all repeats of one lie beyond all of the other.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -30,6 +31,26 @@ from .verdicts import (
 SAME = ("machine", "cpu", "python", "libc")  # what instructions depend on beside the toolchain
 ONE_SIDE = ("status", "reason", "version", "value", "low", "high")
 CALL = ("route", "dtype", "nbytes")  # what tells a call apart in a direction
+
+
+@dataclass(frozen=True)
+class Count:
+    """The median of repeats, and the range of them."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """By which share of the least the repeats differ."""
+        return self.high / self.low - 1
+
+
+def of_calls(results: Results) -> dict[tuple[Any, ...], Count]:
+    """Direction, route, dtype and bytes of a call -> its count, where that has repeats; of one toolchain's results."""
+    rows = results.values[results.values["low"].notna()].to_dict("records")
+    return {call(row, results.benchmarks): Count(row["value"], row["low"], row["high"]) for row in rows}
 
 
 def compare(base: Results, new: Results, settings: Settings, differences: Sequence[Reason]) -> pd.DataFrame:

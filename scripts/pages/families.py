@@ -129,10 +129,12 @@ def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missin
     for declared in own:
         rows = results.values[results.values["benchmark"] == declared["name"]]
         routes = listed(declared, "route")
-        for value, unit, parameters in zip(rows["value"], rows["unit"], parameters_of(rows, results)):
+        for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
             mark = marks.setdefault(tuple(parameters.values()), mark)
-            mark.lines.append(_count(value, unit, parameters.get(declared.get("multiple_of", ""))))
+            mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.get("multiple_of", ""))))
+            if row["high"] > row["low"] * (1 + tables.WORTH):
+                mark.lines.append(f"{row['low']:,.0f} to {row['high']:,.0f}")
     return _tables(own[0], _titled(own[0]), list(marks.values()), missing)
 
 

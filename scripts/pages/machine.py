@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from analysis import choice, comparison
+from analysis import choice, comparison, counts
 from analysis.answers import PLAIN, Answer
 from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
 from analysis.results import Results
@@ -28,10 +28,10 @@ def sections_of(
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
     missing = tables.Missing(results)
-    limit = limit_of(cells)
+    limit, counted = limit_of(cells), counts.of_calls(results)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
-        return figure, tables.curves(figure.cells, missing, limit if figure.limited else None)
+        return figure, tables.curves(figure.cells, missing, limit if figure.limited else None, counted)
 
     semantics = Semantics(results)
     measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
@@ -105,20 +105,22 @@ def comparison_section(base: Results | None, new: Results) -> Section:
         return Section("comparison", title)
     compared = comparison.compare(base, new)
     intro, drawn, after = comparison_figure.section(compared)
-    counts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
-    return Section("comparison", title, intro, drawn, (tables.Table("Verdicts", ("verdict", "cells"), counts),), after)
+    verdicts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
+    return Section(
+        "comparison", title, intro, drawn, (tables.Table("Verdicts", ("verdict", "cells"), verdicts),), after
+    )
 
 
 def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
     parts = [tables.runs(results.runs), tables.environment(results.last) if results.runs else None]
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
     lengths = {found["sample_time"] for found in results.benchmarks.values() if found.get("sample_time")}
-    counts = results.missing["status"].value_counts()
+    absent = results.missing["status"].value_counts()
     after = prose(
         "machine_method",
         disturbed=_named(results.last.disturbed_cells) if results.runs else "",
-        failed=counts.get("failed", 0),
-        skipped=counts.get("skipped", 0),
+        failed=absent.get("failed", 0),
+        skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
         figure=show.FIGURE,
         margin=show.percent(choice.MARGIN),

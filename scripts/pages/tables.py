@@ -3,12 +3,14 @@
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from analysis.answers import Answer, Choice
 from analysis.cells import DIRECTIONS, Cell, Limit
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
+from analysis.counts import Count
 from analysis.results import Results, listed, parameters_of
 from analysis.roles import HARNESS
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
@@ -26,6 +28,8 @@ TIE = (
     "Machine and method)."
 )
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
+WORTH = 0.005  # by which the repeats of a count differ: said from here on
+NO_COUNTS: Mapping[tuple[Any, ...], Count] = MappingProxyType({})
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | list[str]  # a list: lines below each other
@@ -183,18 +187,41 @@ def _decision(choice: Choice, limit: Limit) -> list[str]:
     return lines
 
 
-def curves(cells: Sequence[Cell], missing: Missing, limit: Limit | None = None) -> Table:
-    """The figures behind a panel of time against size: median, range below it; memcpy in the last row."""
+def curves(
+    cells: Sequence[Cell],
+    missing: Missing,
+    limit: Limit | None = None,
+    counts: Mapping[tuple[Any, ...], Count] = NO_COUNTS,
+) -> Table:
+    """The figures behind a panel of time against size: median, range below it; memcpy in the last row.
+
+    counts: instructions of calls, see counts.of_calls; a column for each size at which some of the cells have them
+    """
 
     def both(cell: Cell) -> list[str]:
         return [show.time(cell), show.interval(cell.low, cell.high)]
 
     table = pivot("Median, and range over processes", cells, "nbytes", missing, both, show.size)
     sizes = sorted({cell.nbytes for cell in cells})
-    if limit is None or not limit.seconds:
-        return table
-    row = ("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes))
-    return Table(table.title, table.columns, (*table.rows, row), table.notes)
+    columns, rows = table.columns, table.rows
+    down = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}.values()  # as the table's rows
+    for n in sizes:
+        counted = [counts.get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
+        if any(counted):
+            columns = (*columns, f"instructions, {show.size(n)}")
+            rows = tuple((*row, count(found)) for row, found in zip(rows, counted, strict=True))
+    if limit and limit.seconds:
+        row = ("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes))
+        rows = (*rows, row + ("",) * (len(columns) - len(row)))
+    return Table(table.title, columns, rows, table.notes)
+
+
+def count(found: Count | None) -> Entry:
+    """A count, and its range where its repeats differ by more than is worth mentioning."""
+    if found is None:
+        return ""
+    shown = f"{found.value:,.0f}"
+    return [shown, f"{found.low:,.0f} to {found.high:,.0f}"] if found.spread > WORTH else shown
 
 
 def measured_memory(semantics: Semantics, contract: Contract) -> str:

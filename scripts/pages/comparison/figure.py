@@ -19,10 +19,10 @@ from pages.figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_a
 from pages.tables import Table
 
 from .words import (
+    all_lines,
     cell_line,
     cell_text,
     counts_line,
-    decided_line,
     factor,
     headline,
     number,
@@ -135,7 +135,7 @@ def caption(comparison: Comparison) -> str:
 
 def section(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tuple[Figure, Table], ...], tuple[str, ...]]:
     """For a page: its sentences, its figure with the data table, and how far to trust it."""
-    intro = (f"{title(comparison)}: {headline(comparison)}.", decided_line(comparison), counts_line(comparison))
+    intro = (f"{title(comparison)}: {headline(comparison)}.", *all_lines(comparison))
     figure = forest(comparison)
     data = Table(
         title="Cells in the figure",
