@@ -25,9 +25,10 @@ class Pretended:
     """A side whose processes are calm in the rounds that ``rounds`` gives for a cell."""
 
     def __init__(self, name, rounds):
-        self.name, self.rounds, self.jobs = name, rounds, []
+        self.name, self.rounds, self.jobs, self.patterns = name, rounds, [], []
 
     def ask(self, **job):
+        self.patterns += [job["patterns"]] if job["do"] == "round" else []
         self.jobs.append((job["do"], job.get("number"), job.get("cells")))
         taken = [number for do, number, _ in self.jobs if do == "round"]
         if job["do"] == "calm":
@@ -56,6 +57,15 @@ def test_more_rounds_end_in_time(monkeypatch):
     sides = Pretended("base", {"a": range(0, 20, 2)}), Pretended("new", {"a": range(1, 20, 2)})
     interleave.collect(sides, ["a"], 4, {"machine": "box"}, lambda done: None)
     assert sum(do == "round" for do, _, _ in sides[0].jobs) == 6
+
+
+def test_counts_are_taken_once_on_each_side():
+    sides = [Pretended(name, {"a.A.timeit_b": range(8)}) for name in ("base", "new")]
+    interleave.collect(sides, ["a.A.timeit_b"], 4, {"machine": "box"}, lambda done: None, ["a.A.track_c"])
+    for side in sides:
+        assert [any("track_c" in pattern for pattern in found) for found in side.patterns] == [True] + 3 * [False]
+    interleave.collect(sides, [], 4, {"machine": "box"}, lambda done: None, ["a.A.track_c"])
+    assert [len(side.patterns) for side in sides] == [5, 5], "counts alone take one round"
 
 
 def test_patterns_name_exactly_the_cells():
@@ -124,7 +134,8 @@ def slower_python(directory):
 def collected(directory, targets, only, rounds):
     """Both sides measured in turns, as --run does; the verdict."""
     sides = interleave.prepare(directory, [asked.target(str(target)) for target in targets])
-    found = interleave.cells_to_measure(sides[0], "tester", "standard", only)
+    found, counted = interleave.cells_to_measure(sides[0], "tester", "standard", only)
+    assert not counted
     about = {"id": "1", "stage": 1, "machine": "tester", "profile": "standard", "only": only, "command": "test"}
     done = []
     interleave.collect(sides, found, rounds, about, done.append)
