@@ -1,12 +1,12 @@
 """Counts along histories: at which release they step, that an accident of addresses is no step, and what time says."""
 
+import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
 import report
-import resultfiles
 from analysis import history
 from analysis.results import load
 from analysis.steps import Counted, _steps
@@ -174,7 +174,7 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, other):
     for place, toolchain in enumerate(SERIES):
         (path,) = (root / "box").glob(f"{toolchain.commit[:8]}*.jsonl")
         record = record_of(toolchain, [], 600 * place, **{**here, **(other if place < 3 else {})})
-        path.write_text(resultfiles.json.dumps(record) + "\n")
+        path.write_text(json.dumps(record) + "\n")
     made = history.history_of(load(root, "box"), "torch")
     assert findings(made) == {} and {len(counted.releases) for counted in made.counted} == {len(SERIES) - 3}
     assert made.notes == ("Instructions of 3 releases were counted on another processor, C library or Python",)
@@ -218,6 +218,32 @@ def test_section_has_steps_and_what_disagrees(made):
     }
     (note,) = words.note(made)
     assert note == "Instructions of 12 calls: 4 changed; of 3 their time says otherwise."
+
+
+def test_dtypes_that_step_together_are_one_row(tmp_path):
+    """The largest stands for them; a release that takes fewer is another row."""
+    dtypes = {"float32": 1.2, "int8": 1.3, "int64": 1.1}
+
+    def extra(place):
+        factor = {dtype: (by if place >= 4 else 1.0) * (0.5 if place >= 6 else 1.0) for dtype, by in dtypes.items()}
+        cells = {(ALONE, dtype, 4 * KIB): times(by) for dtype, by in factor.items()}
+        yield Bench(NAME, {"route": [ALONE], "dtype": list(dtypes), "nbytes": [4 * KIB]}, cells, unit="instructions")
+
+    made = history.history_of(load(write(tmp_path, logs_of(38, 8), SERIES[:8], extra=extra), "box"), "torch")
+    table, *_ = words.section(made).tables
+    assert [row[2][0] for row in table.rows] == [".50× the instructions", "1.30× the instructions"]
+    assert [row[4] for row in table.rows][1] == ["4 KiB, float32 and int64: 1.10–1.20×"]
+    assert table.rows[1][3][0] == "4 KiB, int8"
+    assert table.rows[1][5] == ["not decided: 2", "no change found: 1"], "only float32 is timed here"
+
+
+def test_a_count_that_no_run_can_have_filed_is_left_out(tmp_path):
+    root = write(tmp_path, logs_of(39, 4), SERIES[:4], extra=counting([]))
+    for path in (root / "box").glob("*-*.json"):
+        file = json.loads(path.read_text())
+        file["results"][NAME][0] = [-value for value in file["results"][NAME][0]]
+        path.write_text(json.dumps(file))
+    assert history.history_of(load(root, "box"), "torch").counted == ()
 
 
 def test_changes_of_times_are_remarked_on(made):

@@ -112,7 +112,9 @@ class Counted:
 def repeated(results: Results) -> pd.DataFrame:
     """The rows of ``Results.values`` that are medians of repeats."""
     own = [name for name, benchmark in results.benchmarks.items() if benchmark.get("repeated")]
-    return results.values[results.values["benchmark"].isin(own) & (results.values["low"] > 0)]
+    table = results.values
+    whole = (table["low"] > 0) & table["value"].between(table["low"], table["high"])
+    return table[table["benchmark"].isin(own) & whole]
 
 
 def alike(results: Results, releases: "Sequence[Release]") -> "list[Release]":

@@ -224,7 +224,7 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
     grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
     counted: dict[tuple[str, str], list[Counted]] = {}
     for one in history.counted:
-        if one.names["dtype"] == "float32":
+        if one.names["dtype"] in ("float32", None):
             counted.setdefault((counts.direction(one), str(one.names["route"])), []).append(one)
     for series in history.series:
         if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
