@@ -93,6 +93,22 @@ def test_continuous(project):
     assert "PERFORMANCE INCREASED" in said(done)
 
 
+def test_repeats_of_a_count_are_filed_and_do_no_harm(project):
+    """asv takes their median, and publishes and searches it as it does any other count."""
+    said(project.asv("run", f"torch-{SLOWER_FROM}^!", "--bench", "track_repeated", "--record-samples"))
+    result = project.results()[project_commit(project, SLOWER_FROM)]
+    row = dict(zip(result["result_columns"], result["results"]["conversion.Figures.track_repeated"]))
+    assert row["result"] == [202] and row["samples"] == [[200, 202, 218]]
+    text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_repeated"))
+    assert f"Greatest regression found: {project_commit(project, SLOWER_FROM)[:8]} <torch-{SLOWER_FROM}>" in text
+    assert "track_repeated" in said(project.asv("compare", "torch-2.0.1", "torch-2.1.0"))
+    said(project.asv("publish"))
+    (graph,) = (project.root / ".asv" / "html" / "graphs").glob(
+        "**/branch-torch/**/conversion.Figures.track_repeated.json"
+    )
+    assert [value for _, value in json.loads(graph.read_text(encoding="utf-8"))] == [101, 101, 202, None, 202]
+
+
 def test_find(project):
     text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_cost"))
     assert f"Greatest regression found: {project_commit(project, SLOWER_FROM)[:8]} <torch-{SLOWER_FROM}>" in text

@@ -18,7 +18,7 @@ from records.runs import Record, visits_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
-from . import statistics
+from . import statistics, steps
 from .comparison import controls_of, families, judge
 from .contracts import of_cell
 from .results import Results, load_files, parameters_of, read_runs
@@ -110,6 +110,16 @@ class Series:
         """Bytes of the source; 0 where the benchmark has no such parameter."""
         return int(self.names["nbytes"]) if pd.notna(self.names["nbytes"]) else 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether every release has the processes that a verdict takes."""
+        return bool((self.processes >= MIN_PROCESSES).all())
+
+    @property
+    def judged(self) -> bool:
+        """Whether a break of it could be confirmed."""
+        return self.whole and len(self.releases) >= LEAST_RELEASES
+
 
 @dataclass(frozen=True)
 class Repeat:
@@ -166,7 +176,8 @@ class History:
 
     looked_at is how many facts about what routes mean a release has, at least and at most; failed is why a release was
     not measured. shuffled is how many breaks are confirmed, one number a shuffle, where the releases of all that the
-    levels leave are shuffled, the same way in every series: whatever is found there is wrong.
+    levels leave are shuffled, the same way in every series: whatever is found there is wrong. counted are the cells
+    that are counted in repeats, with their steps.
     """
 
     package: str
@@ -185,6 +196,7 @@ class History:
     shuffled: tuple[int, ...]
     settings: Settings
     notes: tuple[str, ...] = ()
+    counted: tuple[steps.Counted, ...] = ()
 
     @property
     def breaks(self) -> list[tuple[Series, Break]]:
@@ -226,7 +238,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     Where releases were measured on several Pythons, that of the most releases.
     """
     releases, python, notes = _releases(results, package)
-    table = _cells(results, releases)
+    table = _cells(results, releases, results.processes)
     visits = [visit for release in releases for visit in _visits(results, release, table)]
     first = {visit.release.file: visit for visit in reversed(visits)}
     noise = families(table, results.benchmarks)
@@ -249,6 +261,11 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     series = _series(table, points, raw, corrected, errors, session + shared)
     shuffled = _shuffled(series, releases, settings)
     series = _judged(series, settings)
+    rows, comparable = steps.repeated(results), steps.alike(results, releases)
+    if len(rows) and len(comparable) < len(releases):
+        others = len(releases) - len(comparable)
+        notes += (f"Instructions of {others} releases were counted on another processor, C library or Python",)
+    cells = _cells(results, comparable, rows)
     return History(
         package=package,
         machine=str(results.processes["machine"].iloc[0]),
@@ -266,6 +283,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         shuffled=shuffled,
         settings=settings,
         notes=notes,
+        counted=tuple(steps.along(cells, rows, comparable, series, results.benchmarks, settings)),
     )
 
 
@@ -317,9 +335,9 @@ def _of(table: pd.DataFrame, files: Iterable[str]) -> pd.DataFrame:
     return table[table["file"].isin(set(files))]
 
 
-def _cells(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
-    """One row a timed cell, indexed by cell, of the version that the newest release has."""
-    rows = _of(results.processes, (release.file for release in releases))
+def _cells(results: Results, releases: Sequence[Release], table: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell of ``table``, indexed by cell, of the version that the newest release has."""
+    rows = _of(table, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
     kinds = {name: place for place, name in enumerate(results.benchmarks)}
     rows = rows.assign(place=rows["file"].map(order), kind=rows["benchmark"].map(kinds), row=range(len(rows)))
@@ -401,7 +419,7 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
         return {}
     loaded = load_files(results, sorted(files))
     releases = [release for _, release in _measured(loaded)]
-    table = _cells(loaded, releases)
+    table = _cells(loaded, releases, loaded.processes)
     noise = families(table, loaded.benchmarks)
     pairs = _pairs([visit for release in releases for visit in _visits(loaded, release, table)])
     return _learnt([_between(one, other, noise) for one, other in pairs], noise)
@@ -547,7 +565,7 @@ def _tested(series: Sequence[Series], settings: Settings) -> pd.DataFrame:
             effect.append(new - old)
             error.append(math.sqrt(before + after))
             df.append(float(len(cell.values) - len(spans)))
-            whole.append(bool((cell.processes >= MIN_PROCESSES).all()))
+            whole.append(cell.whole)
     free = np.array(df, dtype=np.float64)
     errors = np.array(error, dtype=np.float64)
     estimated = Estimate(

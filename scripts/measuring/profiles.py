@@ -221,15 +221,17 @@ PROFILES = {
             *ONE_EACH,
         ),
     ),
-    # what histories are made of: a release is measured in minutes, and the same way for years
+    # what histories are made of: a release is measured in minutes, and the same way for years; a minute and a half of
+    # them, by estimate, are for counts, where there is Valgrind
     "tracking": Profile(
         4,
-        2.5,
+        4.0,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB], route=NOT_BY_ELEMENT),
             Rule(CONVERSION, nbytes=[4 * KIB]),
             Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
+            Rule(r"instructions\..*", nbytes=[4 * KIB]),
             Rule(r"limits\..*"),
             Rule(r"semantics\..*"),
         ),

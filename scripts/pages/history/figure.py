@@ -1,8 +1,9 @@
 """Small multiples of a history: a panel a route, cost against the day of release, levels and where they change."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from types import MappingProxyType
 
 import matplotlib
 
@@ -11,6 +12,8 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 from analysis.history import CHANGED, History, Series
+from analysis.statistics import Floats
+from analysis.steps import Counted
 from matplotlib.axes import Axes
 
 from pages import show
@@ -18,6 +21,7 @@ from pages.figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish, rati
 
 ACROSS = 3  # panels in a row
 PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
+COUNTS, GAP = 0.5, 0.2  # of one of counts below it, and between the two
 LEFT, RIGHT, HEAD, FOOT, TOP, BOTTOM = 0.42, 0.12, 0.42, 0.3, 0.05, 0.05  # inches around each, and around all
 LETTERS = 42  # of a route, that fit above a panel
 HALF = 1.96  # standard deviations of a 95 % interval
@@ -25,58 +29,112 @@ LEAST = math.log(1.12)  # a panel shows at least this much up and down: noise is
 TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
 
-def panels(history: History, name: str, title: str, caption: str, groups: Sequence[tuple[str, list[Series]]]) -> Figure:
+def panels(
+    history: History,
+    name: str,
+    title: str,
+    caption: str,
+    groups: Sequence[tuple[str, list[Series]]],
+    counted: Mapping[str, Sequence[Counted]] = MappingProxyType({}),
+) -> Figure:
     """One figure of a panel for each of ``groups``: what it is called, and its series.
 
-    Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes.
+    Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes. Below a
+    panel stands what is ``counted`` of its group, over the same days.
     """
     rows = math.ceil(len(groups) / ACROSS)
     width = ACROSS * (LEFT + PANEL + RIGHT)  # however few there are: panels of all figures are of one size
-    height = rows * (HEAD + HEIGHT + FOOT) + TOP + BOTTOM
+    below = GAP + COUNTS if any(counted.values()) else 0.0
+    each = HEAD + HEIGHT + below + FOOT
+    height = rows * each + TOP + BOTTOM
     with plt.style.context(str(STYLE)):
         figure = plt.figure(figsize=(width, height))
         for place, (label, own) in enumerate(groups):
             row, column = divmod(place, ACROSS)
             left = column * (LEFT + PANEL + RIGHT) + LEFT
-            bottom = height - TOP - row * (HEAD + HEIGHT + FOOT) - HEAD - HEIGHT
+            bottom = height - TOP - row * each - HEAD - HEIGHT
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
             draw_history(ax, own, history)
             ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
-        return finish(figure, name, title, described(history, groups), (), caption)
+            if counted.get(label):
+                ax.tick_params(labelbottom=False)
+                ax = figure.add_axes((left / width, (bottom - below) / height, PANEL / width, COUNTS / height))
+                draw_counts(ax, counted[label], own, history)
+        return finish(figure, name, title, described(history, groups, counted), (), caption)
 
 
 def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
     """Each series' cost over its last level: points with 95 % intervals, levels as lines, breaks by name."""
-    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    first, last = (_day(release.date) for release in (history.releases[0], history.releases[-1]))
     breaks: dict[str, float] = {}
     across = 0.0
     for index, one in enumerate(series):
-        colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
-        days = np.array([_day(release.date) for release in one.releases])
+        days = _days(one)
         now = one.levels[-1]
         values, levels, half = one.values - now, one.levels - now, HALF * one.noise
-        ax.vlines(days, np.exp(values - half), np.exp(values + half), color=colour, linewidth=0.9, alpha=0.35)
-        ax.plot(days, np.exp(values), linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6)
-        ax.step(days, np.exp(levels), where="post", color=colour, linewidth=1.1)
+        colour = _line(ax, index, days, np.exp([values, values - half, values + half, levels]))
         for found in one.breaks:
             if found.verdict in CHANGED:
                 breaks[found.at.version] = _day(found.at.date)
         text = f"{show.size(one.nbytes) if one.nbytes else ''} {show.seconds(math.exp(now))}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
         across += 0.0235 * len(text) + 0.05
-    for day in breaks.values():
+    _axes(ax, breaks, history, (_reach(series, -1), _reach(series, 1)), HEIGHT)
+
+
+def draw_counts(ax: Axes, counted: Sequence[Counted], series: Sequence[Series], history: History) -> None:
+    """Each count over its last level: points with the range of their repeats, levels as lines, steps by name.
+
+    A count looks as that one of ``series`` does which is of as many bytes.
+    """
+    sizes = [one.nbytes for one in series]
+    steps: dict[str, float] = {}
+    across = low = high = 0.0
+    for index, one in enumerate(counted):
+        drawn = np.stack([one.values, one.low, one.high, one.levels]) / one.levels[-1]
+        same = sizes.index(one.nbytes) if one.nbytes in sizes else len(sizes) + index
+        colour = _line(ax, same, _days(one), drawn)
+        steps |= {step.at.version: _day(step.at.date) for step in one.steps}
+        unit = one.unit if one is counted[-1] else ""
+        text = f"{show.size(one.nbytes) if one.nbytes else ''} {one.levels[-1]:,.0f} {unit}".strip()
+        ax.text(across, 1.08, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
+        across += 0.0235 * len(text) + 0.05
+        low, high = max(low, -math.log(drawn.min())), max(high, math.log(drawn.max()))
+    _axes(ax, steps, history, (1.2 * low, 1.2 * high), COUNTS)
+
+
+def _days(one: Series | Counted) -> Floats:
+    return np.array([_day(release.date) for release in one.releases])
+
+
+def _line(ax: Axes, index: int, days: Floats, drawn: Floats) -> str:
+    """Points, the lower and the upper ends of their ranges and the levels, (4, days); the line's colour."""
+    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
+    points, low, high, levels = drawn
+    ax.vlines(days, low, high, color=colour, linewidth=0.9, alpha=0.35)
+    ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6)
+    ax.step(days, levels, where="post", color=colour, linewidth=1.1)
+    return colour
+
+
+def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[float, float], inches: float) -> None:
+    """The axes of a panel that is so high, and the releases that changed something.
+
+    reach: how far there is something to see below and above 1, in log units
+    """
+    first, last = (_day(release.date) for release in (history.releases[0], history.releases[-1]))
+    for day in changed.values():
         ax.axvline(day, color=MUTED, linewidth=0.6, linestyle=(0, (2, 2)))
-    _break_labels(ax, breaks, first, last)
+    _break_labels(ax, changed, first, last)
     margin = 0.03 * max(1.0, last - first)
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(mdates.YearLocator())
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
-    low, high = max(LEAST, _reach(series, -1)), max(LEAST, _reach(series, 1))
-    room = 0.15 * (low + high)  # for the names of releases
-    ax.set_ylim(math.exp(-low), math.exp(high + (room if breaks else 0.0)))
-    ratio_axis(ax.yaxis, ax.get_ylim(), 0.17 / HEIGHT, TICKS, "{:g}".format)
+    low, high = (max(LEAST, end) for end in reach)
+    room = 0.15 * (HEIGHT / inches) * (low + high)  # for the names of releases
+    ax.set_ylim(math.exp(-low), math.exp(high + (room if changed else 0.0)))
+    ratio_axis(ax.yaxis, ax.get_ylim(), 0.17 / inches, TICKS, "{:g}".format)
 
 
 def _reach(series: Sequence[Series], sign: int) -> float:
@@ -112,10 +170,15 @@ def _day(text: str) -> float:
     return float(mdates.date2num(date.fromisoformat(text)))
 
 
-def described(history: History, groups: Sequence[tuple[str, list[Series]]]) -> str:
+def described(
+    history: History, groups: Sequence[tuple[str, list[Series]]], counted: Mapping[str, Sequence[Counted]]
+) -> str:
     """What a figure shows, in words computed from its series."""
     first, last = history.releases[0], history.releases[-1]
     words = [f"{label} changed at {show.join(_changed(own))}" for label, own in groups if _changed(own)]
+    for label, found in counted.items():
+        at = list(dict.fromkeys(step.at.version for one in found for step in one.steps))
+        words += [f"the {found[0].unit} of {label} at {show.join(at)}"] if at else []
     told = "; ".join(words) if words else "no change of level was found"
     return f"{len(groups)} panels, {first.name} to {last.version}. Of {history.package}: {told}."
 

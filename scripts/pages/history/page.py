@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 from analysis.contracts import of_cell
-from analysis.history import History, Series, history_of, packages
+from analysis.history import History, Release, Series, history_of, packages
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
+from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
 from records.runs import Record
 
@@ -20,7 +22,7 @@ from pages.page import Page, Section, prose
 from pages.show import code
 from pages.tables import Table, named
 
-from . import words
+from . import counts, words
 from .figure import HALF, panels
 from .words import Change
 
@@ -48,6 +50,16 @@ COLUMNS = {
     ): "of a release that begins a new level: the verdict on the break, "
     "new level over old, its 95 % interval, and q over all series of the history",
     ("earliest", "latest"): "the releases between which that level may have begun (95 %)",
+}
+COUNTS = {  # where something is counted
+    (
+        "count",
+        "least",
+        "most",
+        "unit",
+    ): "of a call that is counted: the median of its repeats, the least and the most of "
+    "them; a release where that changed has a verdict and a ratio, which take no interval",
+    ("disagree",): "True where time and count of a call say different things of a release",
 }
 
 
@@ -143,6 +155,7 @@ def _box(history: History, found: Sequence[Change]) -> Box:
         one = history.semantics[0]
         more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
         notes.append(f"Means something else: {one.at.name}, {code(one.route)}, {': '.join(words.meant(one))}{more}.")
+    notes += counts.note(history)
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
         lines=(words.overall(history), *words.head(history, found)),
@@ -170,15 +183,17 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
             f"A release stands for all patches since the release before it in the table; which patch it was, "
             f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
-        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found)))),
+        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, counts.remark)))),
     )
+    yield counts.section(history)
     yield Section(
         f"{package}-curves",
         f"{package}: cost against release date",
         (
             "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
             f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
-            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one.",
+            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one."
+            + (counts.BELOW.format(counts.unit(history)) if history.counted else ""),
         ),
         tuple(_figures(results, history)),
         wide=True,
@@ -207,6 +222,10 @@ def _own_check(history: History) -> Iterator[str]:
 def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table]]:
     """For each direction and kind of memory the panels of its routes."""
     grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
+    counted: dict[tuple[str, str], list[Counted]] = {}
+    for one in history.counted:
+        if one.names["dtype"] in ("float32", None):
+            counted.setdefault((counts.direction(one), str(one.names["route"])), []).append(one)
     for series in history.series:
         if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
             continue
@@ -220,7 +239,8 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         about = f"Cost against release date of {history.package}: {title}"
         groups = [(route, sorted(own, key=lambda series: series.nbytes)) for route, own in routes.items()]
         every = [series for _, own in groups for series in own]
-        yield panels(history, name, about, title, groups), words.curves(every, history)
+        below = {route: counted.get((direction, route), []) for route in routes}
+        yield panels(history, name, about, title, groups, below), words.curves(every, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:
@@ -289,15 +309,19 @@ def _samples(records: Sequence[Record]) -> str:
 
 def columns_of(histories: Sequence[History]) -> dict[tuple[str, ...], str]:
     """The columns of the CSV, and what they mean."""
-    every = [series for history in histories for series in (*history.series, *history.controls)]
-    parameters = dict.fromkeys(name for series in every for name in series.names["parameters"])
-    return {(*names, *parameters) if names == CELL else names: words for names, words in COLUMNS.items()}
+    every: list[Series | Counted] = []
+    for history in histories:
+        every += [*history.series, *history.controls, *history.counted]
+    parameters = dict.fromkeys(name for one in every for name in one.names["parameters"])
+    columns = {**COLUMNS, **(COUNTS if any(history.counted for history in histories) else {})}
+    return {(*names, *parameters) if names == CELL else names: words for names, words in columns.items()}
 
 
 def csv_of(histories: Sequence[History]) -> str:
-    """A row a series and release."""
+    """A row a series and release, then a row a count and release."""
     rows = []
     for history in histories:
+        disagree = {id(found.time) for counted in history.counted for found in counted.findings if found.disagree}
         for series in (*history.series, *history.controls):
             begins = {one.at.version: one for one in series.breaks}
             low, high = series.values - HALF * series.noise, series.values + HALF * series.noise
@@ -305,14 +329,7 @@ def csv_of(histories: Sequence[History]) -> str:
                 one = begins.get(release.version)
                 rows.append(
                     {
-                        "history": history.package,
-                        "release": release.version,
-                        "released": release.date,
-                        "torch": release.torch,
-                        "numpy": release.numpy,
-                        "measured": release.started,
-                        "benchmark": series.names["benchmark"],
-                        **series.names["parameters"],
+                        **_about(history, release, series),
                         "processes": int(series.processes[place]),
                         "seconds": math.exp(series.raw[place]),
                         "corrected": math.exp(series.values[place]),
@@ -326,8 +343,44 @@ def csv_of(histories: Sequence[History]) -> str:
                         "q": one.q if one else np.nan,
                         "earliest": one.earliest.version if one else "",
                         "latest": one.latest.version if one else "",
+                        "disagree": id(one) in disagree if one else "",
                     }
                 )
+        rows += [row for counted in history.counted for row in _counts(history, counted)]
     table = pd.DataFrame(rows)[[name for names in columns_of(histories) for name in names]]
-    table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
+    for name in ("nbytes", "processes"):
+        table[name] = pd.to_numeric(table[name]).astype("Int64")
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
+
+
+def _about(history: History, release: Release, one: Series | Counted) -> dict[str, Any]:
+    """What a row is about."""
+    return {
+        "history": history.package,
+        "release": release.version,
+        "released": release.date,
+        "torch": release.torch,
+        "numpy": release.numpy,
+        "measured": release.started,
+        "benchmark": one.names["benchmark"],
+        **one.names["parameters"],
+    }
+
+
+def _counts(history: History, counted: Counted) -> Iterator[dict[str, Any]]:
+    """The rows of a cell that is counted, a release each."""
+    steps = {found.at.version: (found.step, found.disagree) for found in counted.findings if found.step}
+    for place, release in enumerate(counted.releases):
+        step, disagree = steps.get(release.version, (None, ""))
+        yield {
+            **_about(history, release, counted),
+            "verdict": step.verdict if step else "",
+            "ratio": step.ratio if step else np.nan,
+            "earliest": release.version if step else "",
+            "latest": release.version if step else "",
+            "count": f"{counted.values[place]:.1f}",
+            "least": f"{counted.low[place]:.1f}",
+            "most": f"{counted.high[place]:.1f}",
+            "unit": counted.unit,
+            "disagree": disagree,
+        }

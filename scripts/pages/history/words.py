@@ -1,7 +1,7 @@
 """A history in words and tables: what changed, at which release, by how much; what is new; what has another meaning."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from analysis.contracts import ALIAS, COPY
 from analysis.history import LEAST_RELEASES, Break, History, Release, Repeat, Semantic, Series
 from analysis.roles import CONVERSION
 from analysis.semantics import DTYPE, MEMORY, TAKEN
+from analysis.steps import Counted
 from analysis.verdicts import FASTER, SLOWER
 
 from pages import show
@@ -56,19 +57,19 @@ def direction(series: Series) -> str:
     return ", ".join(filter(None, (way, what)))
 
 
-def route_of(series: Series) -> str:
+def route_of(series: Series | Counted) -> str:
     expression = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
     return code(expression) if isinstance(expression, str) else MEMCPY_LABEL
 
 
-def size_and_more(series: Series) -> tuple[str, str]:
+def size_and_more(series: Series | Counted) -> tuple[str, str]:
     """Of a cell its size, and its other parameters; "" where it has none."""
     others = {name: value for name, value in series.names["parameters"].items() if name not in NAMED}
     more = ", ".join(show.valued(name, value) for name, value in others.items())
     return show.size(series.nbytes) if series.nbytes else "", more
 
 
-def place_of(series: Series) -> str:
+def place_of(series: Series | Counted) -> str:
     """Size, dtype and what else a cell has: "4 KiB, float32"."""
     return ", ".join(filter(None, size_and_more(series)))
 
@@ -79,7 +80,8 @@ def around(series: Series, one: Break) -> tuple[float, float]:
     return math.exp(series.levels[place - 1]), math.exp(series.levels[place])
 
 
-def largest(history: History, found: Sequence[Change]) -> Table:
+def largest(history: History, found: Sequence[Change], remark: Callable[[History, Change], list[str]]) -> Table:
+    """remark: what there is to add to a change, as lines."""
     rows: list[tuple[Entry, ...]] = []
     for one in found[:AT_MOST]:
         series, broken = one.largest
@@ -89,7 +91,7 @@ def largest(history: History, found: Sequence[Change]) -> Table:
             (
                 [one.at.name, one.at.date, *_or(history, one)],
                 [route_of(series), direction(series)],
-                [effect, evidence],
+                [effect, evidence, *remark(history, one)],
                 [place_of(series), f"{old} → {new}"],
                 also(one) or "",
             )
@@ -117,9 +119,14 @@ def _or(history: History, found: Change) -> list[str]:
 
 def also(found: Change) -> list[str]:
     """The other cells of a change, sizes first; dtypes of one size together."""
+    cells = [(series, 1 / one.ratio if one.verdict == FASTER else one.ratio) for series, one in found.breaks[1:]]
+    return cells_by_size(cells)
+
+
+def cells_by_size(cells: Iterable[tuple[Series | Counted, float]]) -> list[str]:
+    """Cells with their factors, a line a size: "4 KiB, 5 dtypes: 1.10–1.20×"."""
     by_size: dict[str, list[tuple[str, float]]] = {}
-    for series, one in found.breaks[1:]:
-        ratio = 1 / one.ratio if one.verdict == FASTER else one.ratio
+    for series, ratio in cells:
         size, dtype = size_and_more(series)
         by_size.setdefault(size, []).append((dtype, ratio))
     words = []

@@ -1,0 +1,176 @@
+"""Counts along a history in words and tables: their steps, and where time and count disagree."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
+
+from analysis.history import History
+from analysis.steps import Counted, Finding, Step
+from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
+
+from pages import show
+from pages.comparison.words import change, number
+from pages.figures import slug
+from pages.page import Section
+from pages.tables import Entry, Table
+
+from .words import AT_MOST, Change, cells_by_size, place_of, route_of
+
+Found = tuple[Counted, Finding]
+T = TypeVar("T")
+COUNTED = {MORE: "more {}", FEWER: "fewer {}", "": "as many {}"}
+TIMED = {SLOWER: "more time", FASTER: "less time", "": "no change of time was found"}
+BELOW = " Below stand the {}, with the range of their repeats, over those of the newest release."
+ELSEWHERE = "not the call's own work, such as memory or the machine"
+
+
+def unit(history: History) -> str:
+    """What is counted: instructions."""
+    return show.join(list(dict.fromkeys(counted.unit for counted in history.counted)))
+
+
+def note(history: History) -> Iterator[str]:
+    """What the counts come to, for the head of the page."""
+    if history.counted:
+        stepped = sum(1 for counted in history.counted if counted.steps)
+        against = len({id(counted) for counted, _ in _disagreeing(history)})
+        rest = f"; of {against} their time says otherwise" if against else ""
+        yield f"{unit(history).capitalize()} of {len(history.counted)} calls: {stepped} changed{rest}."
+
+
+def remark(history: History, one: Change) -> list[str]:
+    """What the counts say of a change of times, as a line to go below it; none where its cells are not counted."""
+    times = {id(broken) for _, broken in one.breaks}
+    own = [pair for pair in _findings(history) if id(pair[1].time) in times]
+    chosen = [pair for pair in own if pair[1].disagree] or [pair for pair in own if pair[1].step]
+    if not chosen:
+        return []
+    counted, found = chosen[0]
+    said = _counted(counted, found) if found.disagree else f"{counted.unit} agree"
+    factor = f", {number(found.step.ratio)}×" if found.step else f": {ELSEWHERE}"
+    return [f"{said}{factor}{f' ({place_of(counted)})' if len(one.breaks) > 1 else ''}"]
+
+
+def section(history: History) -> Section:
+    """Steps of counts, and what time says otherwise; empty where nothing is counted in repeats."""
+    name, settings = unit(history), history.settings
+    least, large = (f"{100 * share:g} %" for share in (settings.min_effect, settings.equivalence))
+    return Section(
+        slug(history.package, name),
+        f"{history.package}: {name}",
+        (
+            f"The {name} of a call are counted and have no noise, so that a change is of that very release: the first "
+            f"that differs by more than {least}, by any two of their repeats, from the release where the level before "
+            f"began. Less than {least} a release is found where it has added up. What differs by no more than its own "
+            "repeats, in which objects lie elsewhere in memory, is a change if the next release shows it, too.",
+            f"Time and count disagree where one of them changes by more than {large} and the other does not, or goes "
+            "the other way. That no change of time was found does not exclude a small one.",
+        ),
+        tables=tuple(filter(None, (_steps(history), _disagreements(history)))),
+    )
+
+
+def _findings(history: History) -> list[Found]:
+    """Every step, and every confirmed break of the time of a counted call, the largest first."""
+    every = [(counted, found) for counted in history.counted for found in counted.findings]
+    return sorted(every, key=lambda pair: -pair[1].size)
+
+
+def _disagreeing(history: History) -> list[Found]:
+    return [pair for pair in _findings(history) if pair[1].disagree]
+
+
+def _grouped(items: Sequence[T], by: Callable[[T], Hashable]) -> list[list[T]]:
+    """Those alike together, in the order of the first of each."""
+    groups: dict[Hashable, list[T]] = {}
+    for item in items:
+        groups.setdefault(by(item), []).append(item)
+    return list(groups.values())
+
+
+def _steps(history: History) -> Table:
+    """A row a release and route, the largest step first."""
+    every = [(step, *pair) for pair in _findings(history) if (step := pair[1].step)]
+    every.sort(key=lambda item: -abs(math.log(item[0].ratio)))
+    grouped = _grouped(every, lambda item: (item[0].at.version, item[1].key, item[0].verdict))
+    rows: list[tuple[Entry, ...]] = []
+    for own in grouped[:AT_MOST]:
+        step, counted, _ = own[0]
+        rows.append(
+            (
+                [step.at.name, step.at.date, *_since(step)],
+                [route_of(counted), direction(counted)],
+                [_factor(counted, step), f"{number(step.low)}–{number(step.high)} by any two repeats"],
+                [place_of(counted), f"{step.old:,.0f} → {step.new:,.0f}"],
+                cells_by_size([(other, smaller.ratio) for smaller, other, _ in own[1:]]) or "",
+                _times([found for _, _, found in own]),
+            )
+        )
+    return Table(
+        f"Where {unit(history)} changed, a row a route and release of {history.package}",
+        ("release", "route", "change", "at", "and at", "time of these calls"),
+        tuple(rows),
+        _rest(grouped),
+        numeric=False,
+    )
+
+
+def _disagreements(history: History) -> Table:
+    """A row a release, a route and what time and count say of it."""
+    grouped = _grouped(_disagreeing(history), lambda pair: (pair[1].at.version, pair[0].key, _verdicts(pair[1])))
+    rows: list[tuple[Entry, ...]] = []
+    for own in grouped[:AT_MOST]:
+        counted, found = own[0]
+        step, time = found.step, found.time
+        rows.append(
+            (
+                [found.at.name, found.at.date],
+                [route_of(counted), direction(counted)],
+                _factor(counted, step) if step else _counted(counted, found),
+                list(change(time.verdict, time.ratio, time.low, time.high, time.q)) if time else "no change found",
+                [place_of(counted), *([f"and {len(own) - 1} more cells"] if len(own) > 1 else [])],
+                f"{_counted(counted, found)}, {TIMED[_verdicts(found)[1]]}{'' if step else f': {ELSEWHERE}'}",
+            )
+        )
+    return Table(
+        f"Where time and {unit(history)} disagree",
+        ("release", "route", unit(history), "time", "at", "that is"),
+        tuple(rows),
+        _rest(grouped),
+        numeric=False,
+    )
+
+
+def _rest(grouped: Sequence[list[T]]) -> tuple[str, ...]:
+    left = len(grouped) - AT_MOST
+    return (f"{left} smaller ones are in results.csv.",) if left > 0 else ()
+
+
+def _verdicts(found: Finding) -> tuple[str, str]:
+    """Of the count and of the time; "" where there is no change."""
+    return found.step.verdict if found.step else "", found.time.verdict if found.time else ""
+
+
+def _counted(counted: Counted, found: Finding) -> str:
+    return COUNTED[_verdicts(found)[0]].format(counted.unit)
+
+
+def _factor(counted: Counted, step: Step) -> str:
+    return f"{number(step.ratio)}× the {counted.unit}"
+
+
+def direction(counted: Counted) -> str:
+    return str(counted.names["declared"].get("direction", ""))
+
+
+def _since(step: Step) -> list[str]:
+    return [f"added up since {step.since.version}"] if step.crept else []
+
+
+def _times(own: Sequence[Finding]) -> list[str]:
+    """What the time of calls did at their steps: a line a verdict, with how many where they differ."""
+    said = Counter(
+        one.time.verdict if one.time else "no change found" if one.disagree else "not decided" for one in own
+    )
+    return list(said) if len(said) == 1 else [f"{verdict}: {cells}" for verdict, cells in said.most_common()]
