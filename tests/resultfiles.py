@@ -43,7 +43,7 @@ TENSOR = contract("torch.tensor(a)", "copy")
 
 @dataclass
 class Bench:
-    """A benchmark. cells: parameters -> seconds of each process, None or SKIPPED; of a count its repeats or one value."""
+    """A benchmark. cells: parameters -> seconds of each process, or repeats of a count, or one value; None, SKIPPED."""
 
     name: str
     params: dict
