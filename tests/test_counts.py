@@ -96,6 +96,11 @@ def test_the_repeats_decide(low, high, verdict):
     assert judge(low, high, Settings()) == verdict
 
 
+def test_nothing_is_said_of_a_count_of_nothing(tmp_path):
+    found = compared(tmp_path, {(VIEW, 8): [0, 0, 1]}, {(VIEW, 8): [5, 5, 6]})
+    assert verdicts(found) == {(VIEW, 8): INCONCLUSIVE} and "inconclusive" in words.text(found, True)
+
+
 def test_what_one_side_lacks_is_said(tmp_path):
     new = {(VIEW, 8): SKIPPED, (MAYBE, 8): None, (COPY, 4 * KIB): BASE[COPY, 4 * KIB]}
     found = compared(tmp_path, BASE, new)

@@ -4,6 +4,7 @@ A repeat is another process, in which objects lie elsewhere in memory (benchmark
 where all repeats of one lie beyond all of the other.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
     for before, after in zip(*(side.to_dict("records") for side in sides)):
         there, now = (side["status"] if isinstance(side["status"], str) else "absent" for side in (before, after))
         verdict, reason = of_status(there, now, before["reason"], after["reason"])
-        low, high = after["low"] / before["high"], after["high"] / before["low"]
+        low, high = _over(after["low"], before["high"]), _over(after["high"], before["low"])
         if not verdict and differences:
             verdict, reason = NOT_COMPARABLE, differences[0]
         elif not verdict and before["version"] != after["version"]:
@@ -81,7 +82,7 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
                 "reason": reason,
                 "base_count": before["value"],
                 "new_count": after["value"],
-                "ratio": after["value"] / before["value"],
+                "ratio": _over(after["value"], before["value"]),
                 "low": low,
                 "high": high,
             }
@@ -89,6 +90,11 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
     columns = ["verdict", "reason", "base_count", "new_count", "ratio", "low", "high"]
     found = table.join(pd.DataFrame(rows, index=names, columns=columns))
     return found[found["verdict"] != "skipped"].reset_index()
+
+
+def _over(one: float, other: float) -> float:
+    """A ratio of counts; NaN where one of them is none, of which nothing can be said."""
+    return one / other if one > 0 and other > 0 else math.nan
 
 
 def judge(low: float, high: float, settings: Settings) -> str:
