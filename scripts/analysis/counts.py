@@ -71,6 +71,7 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
     for before, after in zip(*(side.to_dict("records") for side in sides)):
         there, now = (side["status"] if isinstance(side["status"], str) else "absent" for side in (before, after))
         verdict, reason = of_status(there, now, before["reason"], after["reason"])
+        ratio = _over(after["value"], before["value"])
         low, high = _over(after["low"], before["high"]), _over(after["high"], before["low"])
         if not verdict and differences:
             verdict, reason = NOT_COMPARABLE, differences[0]
@@ -78,11 +79,11 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
             verdict, reason = NOT_COMPARABLE, Reason(SUITE)
         rows.append(
             {
-                "verdict": verdict or judge(low, high, settings),
+                "verdict": verdict or (judge(low, high, settings) if ratio == ratio else INCONCLUSIVE),
                 "reason": reason,
                 "base_count": before["value"],
                 "new_count": after["value"],
-                "ratio": _over(after["value"], before["value"]),
+                "ratio": ratio,
                 "low": low,
                 "high": high,
             }
