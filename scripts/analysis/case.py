@@ -220,8 +220,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answer:
-    """Ranked: the routes to take, best first; one at least. unsafe: those that would be faster but for a hazard.
+    """Ranked: the routes to take, those that tie first, in catalogue order, then by time; one at least.
 
+    unsafe   those that would be faster but for a hazard
     unknown  routes that would do, of which nothing like the case was measured
     arrays   how many arrays the figures of a batch are of; 0: it is none
     """
@@ -246,8 +247,10 @@ def rank(case: Case, known: Known) -> Answer:
         raise UserError(_nothing(case, known, bool(found)))
     # decisions are not transitive, so it may be that each is slower than some other
     level = [one for one in good if not any(_slower(one, other) for other in good)] or good[:1]
-    ranked = [replace(each, tie=len(level) > 1) for each in level] + [each for each in good if each not in level]
-    unsafe = [each for each in found if not each.good and _slower(level[0], each)]
+    # of those that tie the catalogue's first, so that the same run measured twice gives the same advice
+    ties = sorted(level, key=lambda each: each.speaks[0].order)
+    ranked = [replace(each, tie=len(level) > 1) for each in ties] + [each for each in good if each not in level]
+    unsafe = [each for each in found if not each.good and _slower(ranked[0], each)]
     unknown = dict.fromkeys(route for (route, _), candidate in every.items() if candidate is None)
     arrays = max(point.arrays for own in curves.values() for curve in own.values() for point in curve.values())
     return Answer(case, known, tuple(ranked), tuple(unsafe), tuple(unknown), arrays)

@@ -1,9 +1,9 @@
 """What a route takes at a size that was not measured: lines between the points that were, and how far they may be off.
 
-Where the bytes take the time the line is straight in log time against log size; where the call still counts it is
-straight in time against size, which is latency and bandwidth. Where fresh memory begins to be faulted in anew at every
-call the line is broken: each side goes on as its own neighbour says. The range of a figure holds the processes', and
-what the other kind of line would say.
+Where the bytes take the time the line is straight in log time against log size, on top of the call (the shortest one);
+where the call takes most of it, in time against size. So latency and bandwidth give their own line back in both. Where
+fresh memory begins to be faulted in anew at every call the line is broken: each side goes on as its own neighbour says.
+The range of a figure holds the processes', and what the other kind of line would say.
 
 Plain data, and the standard library alone: whoever asks does not wait for pandas.
 """
@@ -29,6 +29,7 @@ class Point:
     arrays  the source is so many arrays, ``nbytes`` bytes together; 0: it is one
     behind  places of those that are decided to be faster (see choice.py), of the same source and size, or of the same
             route and size
+    order   place of its route in the catalogue
     """
 
     place: int
@@ -46,6 +47,7 @@ class Point:
     arrays: int = 0
     calm: bool = True
     behind: tuple[int, ...] = ()
+    order: int = 0
 
     @property
     def source(self) -> tuple[str, str, bool]:
@@ -100,19 +102,22 @@ def figure_at(curve: Curve, nbytes: int, breaks: Sequence[int] = (), moves: bool
         how = BETWEEN if len(around) == 2 else BEYOND
         return Figure(*_going_on(curve, side[0], nbytes, breaks, moves), how, sizes, broken=len(around) == 2)
     left, right = around
-    ends = _lines(left, left.seconds, right, right.seconds, nbytes)
-    lows, highs = (
-        _lines(left, one, right, other, nbytes) for one, other in ((left.low, right.low), (left.high, right.high))
-    )
-    by_bytes = left.seconds >= BY_BYTES * latency(curve)
-    return Figure(ends[by_bytes], min(lows), max(highs), BETWEEN, sizes)
+    shortest = latency(curve)
+    call = shortest if left.seconds >= BY_BYTES * shortest else None
+    lows, highs = _lines(around, left.low, right.low, nbytes, call), _lines(around, left.high, right.high, nbytes, call)
+    seconds = _lines(around, left.seconds, right.seconds, nbytes, call)[-1]
+    return Figure(seconds, min(lows), max(highs), BETWEEN, sizes)
 
 
-def _lines(left: Point, one: float, right: Point, other: float, nbytes: int) -> tuple[float, float]:
-    """Seconds on the lines through two points: straight in time against size, and in log time against log size."""
-    share = (nbytes - left.nbytes) / (right.nbytes - left.nbytes)
-    power = math.log(nbytes / left.nbytes) / math.log(right.nbytes / left.nbytes)
-    return one + share * (other - one), one * (other / one) ** power
+def _lines(ends: Sequence[Point], one: float, other: float, nbytes: int, call: float | None) -> tuple[float, ...]:
+    """Seconds on the lines through two points: straight in time against size and, where the call's part is known and
+    the bytes take most of it, in log time on top of the call against log size."""
+    left, right = (point.nbytes for point in ends)
+    straight = one + (nbytes - left) / (right - left) * (other - one)
+    if call is None or min(one, other) <= call:
+        return (straight,)
+    power = math.log(nbytes / left) / math.log(right / left)
+    return straight, call + (one - call) * ((other - call) / (one - call)) ** power
 
 
 def _going_on(

@@ -20,7 +20,7 @@ TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
 
 
 def every(results: Path) -> list[Known]:
-    """Of every machine in a results directory, what was run last; UserError where there is none, or a file is broken."""
+    """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
     found = []
     for machine in machines(results):
         runs = [record for path in sorted((results / machine).glob("*.jsonl")) for record in read_runs(path)]
@@ -104,6 +104,7 @@ def _point(cell: Cell) -> Point | None:
         grad=cell.role == GRAD,
         arrays=arrays,
         calm=cell.calm,
+        order=cell.order,
     )
 
 
