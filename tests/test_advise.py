@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import advise
 import pytest
@@ -274,6 +275,15 @@ def test_pinning_is_spread(known):
     here = rank(Case("torch", "cuda", 64 * MIB, host="pinned"), known)
     assert here.ranked[0].once is None and here.ranked[0].host == "pinned"
     assert here.ranked[0].share == pytest.approx(0.8, rel=1e-2)
+
+
+def test_a_setting_that_helps(known):
+    """By how much was measured at a size; it is said of sizes on the same side of the break."""
+    gain = cases.Gain("MALLOC_X=1", "torch.from_numpy(a).clone()", 64 * MIB, 4.5, "keeps memory")
+    helped = replace(known, gains=(gain,))
+    said = {n: " ".join(page.notes(rank(Case("numpy", "torch", n, memory="copy"), helped))) for n in (MIB, 128 * MIB)}
+    assert "MALLOC_X" not in said[MIB]
+    assert "4.50× as fast at 64 MiB; keeps memory." in said[128 * MIB]
 
 
 def test_staging_is_paid_once(known):

@@ -74,6 +74,8 @@ def line_of(candidate: Candidate, case: Case) -> str:
         said.append("pinned host memory")
     if candidate.once is not None:
         said.append(f"and {show.seconds(candidate.once)} once, {show.seconds(candidate.total)} by the transfer")
+    if case.count > 1:
+        said.append(f"{show.seconds(candidate.total * case.count)} for all")
     return ", ".join([code(candidate.route), *said]) + (" (tie)" if candidate.tie else "")
 
 
