@@ -270,11 +270,22 @@ def test_pinning_is_spread(known):
     few, many = (rank(Case("torch", "cuda", 64 * MIB, count=count), known) for count in (2, 1000))
     assert few.ranked[0].host == "pageable" and many.ranked[0].host == "pinned"
     best = many.ranked[0]
-    assert best.once == pytest.approx(1e-3 + 64 * MIB / 1e9, rel=1e-2)
-    assert best.total == pytest.approx(best.figure.seconds + best.once / 1000)
+    assert best.once.seconds == pytest.approx(1e-3 + 64 * MIB / 1e9, rel=1e-2)
+    assert best.total == pytest.approx(best.figure.seconds + best.once.seconds / 1000)
     here = rank(Case("torch", "cuda", 64 * MIB, host="pinned"), known)
     assert here.ranked[0].once is None and here.ranked[0].host == "pinned"
     assert here.ranked[0].share == pytest.approx(0.8, rel=1e-2)
+
+
+def test_pinning_that_nobody_measured(known):
+    """It may cost anything, so it is no advice; with memory that is pinned already it is."""
+    unpriced = replace(known, points=tuple(point for point in known.points if point.clock != "pin_copy"))
+    found = rank(Case("torch", "cuda", 64 * MIB, count=1000), unpriced)
+    assert found.ranked[0].host == "pageable" and found.ranked[-1].unpriced
+    assert any("costs once was not measured" in note for note in page.notes(found))
+    small = rank(Case("torch", "cuda", 64 * KIB, count=10), known)
+    (pinned, *_) = (one for one in small.ranked if one.host == "pinned")
+    assert pinned.once.seconds == pytest.approx((1e-3 + MIB / 1e9) / 16, rel=1e-2)
 
 
 def test_a_setting_that_helps(known):

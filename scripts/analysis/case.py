@@ -179,7 +179,7 @@ class Candidate:
 
     figure   of one transfer
     total    seconds, with what falls on each of the case's transfers of what is paid once: ranked by it
-    once     seconds paid once, None where these were not measured; paid: what for, "" for nothing
+    once     what is paid once, None where that was not measured; paid: what for, "" for nothing
     rate     bytes a second; None where they take no time, or it is not they that do
     share    of the limit; None where that was not measured
     tie      as good as the best, as far as is decided at the measured sizes beside the case's
@@ -193,7 +193,7 @@ class Candidate:
     figure: Figure
     total: float
     carried: tuple[Carried, ...] = ()
-    once: float | None = None
+    once: Figure | None = None
     paid: str = ""
     rate: float | None = None
     share: float | None = None
@@ -211,6 +211,11 @@ class Candidate:
     def calm(self) -> bool:
         """Whether the machine was calm while what it rests on was measured."""
         return all(point.calm for point in (*self.speaks, *self.anchors))
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether something is paid once and nobody knows how much."""
+        return bool(self.paid) and self.once is None
 
     @property
     def as_usual(self) -> bool:
@@ -242,7 +247,7 @@ def rank(case: Case, known: Known) -> Answer:
     curves = _curves(case, known)
     every = {key: _candidate(case, known, *key, own) for key, own in curves.items()}
     found = [candidate for candidate in every.values() if candidate]
-    good = sorted((candidate for candidate in found if candidate.good), key=lambda each: each.total)
+    good = sorted((each for each in found if each.good), key=lambda each: (each.unpriced, each.total))
     if not good:
         raise UserError(_nothing(case, known, bool(found)))
     # decisions are not transitive, so it may be that each is slower than some other
@@ -258,7 +263,10 @@ def rank(case: Case, known: Known) -> Answer:
 
 def _slower(one: Candidate, other: Candidate) -> bool:
     """Whether one is decided to be slower at the measured sizes that speak for the case: at all, or at some where the
-    ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell alone."""
+    ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell alone; what
+    nobody knows the price of is slower than what has none."""
+    if one.unpriced != other.unpriced:
+        return one.unpriced
     mine, others = (one.speaks, other.speaks) if one.as_usual and other.as_usual else (one.anchors, other.anchors)
     both = [(a, b) for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
     apart = one.total - one.figure.seconds + one.figure.low > other.total - other.figure.seconds + other.figure.high
@@ -340,7 +348,7 @@ def _candidate(
         memory,
         host,
         figure,
-        figure.seconds + (once or 0.0) / case.count,
+        figure.seconds + (once.seconds / case.count if once else 0.0),
         tuple(carried),
         once,
         paid,
@@ -404,8 +412,8 @@ def _carry(figure: Figure, own: Point, other: Point, shortest: float) -> Figure:
     )
 
 
-def _once(case: Case, known: Known, route: str, host: str, memory: str) -> tuple[float | None, str]:
-    """Seconds paid once, None where these were not measured, and what for."""
+def _once(case: Case, known: Known, route: str, host: str, memory: str) -> tuple[Figure | None, str]:
+    """What is paid once, None where that was not measured, and what for."""
     if case.host == PINNED or not case.device:
         return None, ""
     if host == PINNED:
@@ -420,7 +428,10 @@ def _once(case: Case, known: Known, route: str, host: str, memory: str) -> tuple
     else:
         return None, ""
     curve = {point.nbytes: point for point in known.points if point.clock == clock}
-    return (figure_at(curve, nbytes).seconds if curve else None), what
+    if not curve:
+        return None, what
+    # below the smallest it is the pages that cost, so as much less as there are fewer
+    return figure_at(curve if nbytes >= min(curve) else {min(curve): curve[min(curve)]}, nbytes), what
 
 
 def uses(route: str, name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, uses
 from analysis.contracts import ALIAS, COPY, INTO
-from analysis.curves import BETWEEN, BEYOND, CONTIGUOUS, PINNED
+from analysis.curves import BETWEEN, BEYOND, CONTIGUOUS, MEASURED, PINNED
 
 from . import show
 from .show import code
@@ -73,7 +73,7 @@ def line_of(candidate: Candidate, case: Case) -> str:
     if candidate.host == PINNED:
         said.append("pinned host memory")
     if candidate.once is not None:
-        said.append(f"and {show.seconds(candidate.once)} once, {show.seconds(candidate.total)} by the transfer")
+        said.append(f"and {show.seconds(candidate.once.seconds)} once, {show.seconds(candidate.total)} by the transfer")
     if case.count > 1:
         said.append(f"{show.seconds(candidate.total * case.count)} for all")
     return ", ".join([code(candidate.route), *said]) + (" (tie)" if candidate.tie else "")
@@ -125,6 +125,8 @@ def _rests_on(one: Candidate, case: Case) -> Iterator[str]:
         yield f"{at} was not measured: interpolated between {sizes}"
     elif figure.how == BEYOND:
         yield f"{at} lies outside of what was measured: drawn on from {sizes}"
+    if one.once and one.once.how != MEASURED:
+        yield f"what is paid once comes from {show.sizes(one.once.sizes)}"
     for each in one.carried:
         if not each.at:
             yield f"{each.what} was not measured: taken for {each.instead}"
@@ -140,7 +142,7 @@ def _promises(one: Candidate) -> Iterator[str]:
     yield from filter(None, (one.contract.hazard, one.contract.caution))
     if one.contract.needs:
         yield f"needs {show.join(one.contract.needs.split())}"
-    if one.paid and one.once is None:
+    if one.unpriced:
         yield "what its pinned memory costs once was not measured, and is left out"
 
 
