@@ -31,6 +31,7 @@ class ArraysToTensor:
 
     role = "lists"
     title = "A list of arrays into one tensor"
+    arrays = COUNT
     param_names = ("route", "nbytes")
     params = ([route.expression for route in _routes.select(_routes.BATCHES)], _sources.SIZES[1:6])
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.BATCHES)}
@@ -54,6 +55,7 @@ class TensorsToArray:
     """A list of 64 float32 tensors, ``nbytes`` bytes together, into one array."""
 
     title = "A list of tensors into one array"
+    arrays = COUNT
     param_names = ("route", "nbytes")
     params = ([route.expression for route in _routes.select(_routes.STACKS)], _sources.SIZES[1:6])
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.STACKS)}

@@ -29,6 +29,7 @@ DECLARED = {
     "repeated": False,  # a count is the median of several: compared by their spread, and followed along histories
     "settings": {},  # values of a parameter `setting` that advice may name -> what their user must know
     "multiple_of": "",  # the parameter that a count is shown as a multiple of
+    "arrays": 0,  # how many arrays make its source; 0: it is one
 }
 SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure
 

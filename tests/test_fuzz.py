@@ -12,6 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import advise
 import check_compare
 import check_noise
 import check_robust
@@ -218,7 +219,18 @@ def test_texts_stay_what_they_are(one, other):
 
 VERBS = {
     module.__name__: module
-    for module in (run, track, compare, report, describe, check_compare, check_noise, check_robust, check_timing)
+    for module in (
+        advise,
+        run,
+        track,
+        compare,
+        report,
+        describe,
+        check_compare,
+        check_noise,
+        check_robust,
+        check_timing,
+    )
 }
 OPTIONS = {
     name: sorted(set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', Path(module.__file__).read_text(encoding="utf-8"))))
@@ -250,6 +262,9 @@ def place(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(root)
+        patched.setattr(advise, "RESULTS", root / "base")
+        patched.setattr(advise, "KEPT", root / "kept.json")
+        patched.setattr(advise, "ask", begin)
         patched.setattr(compare, "RESULTS", root / "base")
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")

@@ -2,6 +2,7 @@
 
 import re
 
+import advise
 import pytest
 from analysis import results
 from cli import UserError
@@ -50,6 +51,19 @@ def test_figures_of_the_warning(cells):
     assert by_element in seconds(cells, "torch.tensor(a.tolist())", 2**20)
     assert arrays in seconds(cells, "torch.tensor(arrays)", 2**20, "batches")
     assert stack in seconds(cells, "torch.from_numpy(np.stack(arrays))", 2**20, "batches")
+
+
+def test_advice(committed, tmp_path, monkeypatch, capsys):
+    """Line by line; one that ends with … begins as that of the answer does."""
+    shown = re.search(r"scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)
+    monkeypatch.setattr(advise, "KEPT", tmp_path / "advise.json")
+    monkeypatch.setattr(advise, "RESULTS", committed / "reports" / "results")
+    assert advise.main([*shown[1].split(), "--machine", MACHINE]) == 0
+    said = capsys.readouterr().out.splitlines()
+    lines = shown[2].splitlines()
+    assert len(said) == len(lines)
+    for line, whole in zip(lines, said):
+        assert whole.startswith(line.removesuffix(" …")) if line.endswith(" …") else whole == line
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))

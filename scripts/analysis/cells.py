@@ -7,13 +7,15 @@ from typing import Any, Protocol
 
 from .choice import Evidence, evidence_of
 from .contracts import ALIAS, Contract, of_cell
+from .contracts import DEVICE_TO_HOST as DEVICE_TO_HOST
+from .contracts import HOST_TO_DEVICE as HOST_TO_DEVICE
+from .contracts import NUMPY_TO_TORCH as NUMPY_TO_TORCH
+from .contracts import TORCH_TO_NUMPY as TORCH_TO_NUMPY
+from .curves import BY_BYTES as BY_BYTES
 from .results import Results, listed, parameters_of, summarize
 from .roles import CONVERSION, GRAD, LISTS, MEMCPY
 
-NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
-HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
-BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 
 

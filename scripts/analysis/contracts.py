@@ -6,10 +6,13 @@ the same rule as Route.memory_for there; tests/test_catalogue.py holds the two t
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:  # advise.py answers in less time than pandas takes to import
+    import pandas as pd
 
+NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
+HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
 ALIAS, COPY, INTO = MEMORIES = ("alias", "copy", "into")
 # Kinds of what happens to an awkward source, as benchmarks/routes.py has them, and their order: what is silent first
 KINDS = {"silent": 0, "wrong": 0, "aborts": 0, "warns": 1, "raises": 2, "works": 3, "detaches": 3}
@@ -99,7 +102,7 @@ def of_cell(benchmarks: Mapping[str, Mapping[str, Any]], benchmark: str, route: 
     return contract
 
 
-def memory_of_cells(cells: pd.DataFrame, benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def memory_of_cells(cells: "pd.DataFrame", benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """alias, copy, into or "" of each row; ``cells`` has the columns benchmark, route, dtype and layout."""
 
     def each() -> Iterator[str]:

@@ -14,12 +14,16 @@ from typing import Any
 
 from .answers import MOVE, Choice, Need, choose
 from .cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, Limit, bytes_decide, method, usual_dtype, usual_size
+from .curves import COMPLETION as COMPLETION
+from .curves import ENQUEUE as ENQUEUE
+from .curves import PAGEABLE as PAGEABLE
+from .curves import PINNED as PINNED
 from .results import Results
 from .roles import HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
 
 BOTH = "both at once"
-PAGEABLE, PINNED, REGISTERED = HOSTS = ("pageable", "pinned", "registered")
-COMPLETION, ENQUEUE, SUSTAINED = "completion", "enqueue", "sustained"
+REGISTERED, SUSTAINED = "registered", "sustained"
+HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise

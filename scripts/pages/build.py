@@ -9,6 +9,7 @@ from urllib.parse import quote
 from analysis import history
 from analysis.results import Results, load
 from cli import line, put
+from records.runs import recent
 
 from pages.history import page as history_page
 
@@ -63,10 +64,7 @@ def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, 
     found: dict[str, str] = {}
     for table in (results.processes, results.values, results.missing):
         found.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
-    whole = [record for record in results.runs if record.file in found and not record.failed]
-    # a history's last run is its first toolchain again: the page is about what was measured for its own sake
-    chosen = [record for record in whole if record.profile != "tracking"] or whole
-    recorded = list(dict.fromkeys(record.file for record in reversed(chosen))) or list(found)[::-1]
+    recorded = recent(record for record in results.runs if record.file in found) or list(found)[::-1]
     others = [toolchain for name, toolchain in found.items() if name != recorded[0] and name not in elsewhere]
     before = of_file(results, recorded[1]) if len(recorded) > 1 else None
     return of_file(results, recorded[0]), before, others

@@ -9,9 +9,12 @@ import html
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from analysis.cells import Cell
 from records import calm
+
+if TYPE_CHECKING:  # advise.py answers in less time than its imports take
+    from analysis.cells import Cell
 
 # What a process's seconds are, in words
 FIGURE = (
@@ -59,7 +62,7 @@ def _scaled(value: float) -> tuple[str, str]:
     return significant(value / 1e-9, 2), "ns"
 
 
-def time(cell: Cell) -> str:
+def time(cell: "Cell") -> str:
     """The seconds of a cell."""
     return seconds(cell.seconds, cell.calm)
 

@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
+_known: dict[Any, dict[str, Any]] = {}  # dataclass -> the kinds of its fields: files hold thousands of one
 
 
 def made_of(kind: type[Made], found: Any) -> Made:
@@ -17,7 +18,8 @@ def made_of(kind: type[Made], found: Any) -> Made:
     """
     if not isinstance(found, Mapping):
         raise TypeError(f"{kind.__name__} is {found!r}")
-    there = {name: each for name, each in get_type_hints(kind).items() if found.get(name) is not None}
+    kinds = _known.get(kind) or _known.setdefault(kind, get_type_hints(kind))
+    there = {name: each for name, each in kinds.items() if found.get(name) is not None}
     return kind(**{name: _value(name, each, found[name]) for name, each in there.items()})
 
 

@@ -4,7 +4,7 @@ A line of JSON each, in a file beside asv's results. Runs write it, reports read
 what is in it. Fields that a record of another version lacks have their defaults: nothing is known of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -128,3 +128,14 @@ def plain(record: Record) -> dict[str, Any]:
 def visits_of(records: Sequence[Record]) -> Sequence[Record]:
     """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
     return records[max((place for place, record in enumerate(records) if not record.drift), default=0) :]
+
+
+def recent(runs: Iterable[Record]) -> list[str]:
+    """The files of runs, given oldest first, that measured something: first the file that a page is about.
+
+    A history's last run is its first toolchain again, so its runs count where there are no others: a page is about what
+    was measured for its own sake.
+    """
+    whole = [record for record in runs if not record.failed]
+    chosen = [record for record in whole if record.profile != "tracking"] or whole
+    return list(dict.fromkeys(record.file for record in reversed(chosen)))

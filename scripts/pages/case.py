@@ -1,0 +1,245 @@
+"""An answer to a case, in words, as code to paste and as JSON."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, uses
+from analysis.contracts import ALIAS, COPY, INTO
+from analysis.curves import BETWEEN, BEYOND, CONTIGUOUS, MEASURED, PINNED
+
+from . import show
+from .show import code
+
+MEMORY = {ALIAS: "shares memory", COPY: "fresh memory", INTO: "into the buffer"}
+LIKENESS = {"cpu": "CPU", "cores": "number of cores", "caches": "caches"}
+SHOWN = 5  # routes
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def words(answer: Answer, differs: Sequence[str] = (), asked: bool = False) -> Iterator[str]:
+    """Lines for a terminal. differs: in what the machine is not this one; asked: for its results."""
+    case, known, best = answer.case, answer.known, answer.ranked[0]
+    yield show.to_plain(whose(known))
+    if differs and not asked:
+        unlike = show.join([LIKENESS[name] for name in differs])
+        yield f"Warning: this machine has no results, and differs from that one in {unlike}; scripts/run.py makes some."
+    yield ""
+    yield show.to_plain(title(case))
+    for place, candidate in enumerate(answer.ranked[:SHOWN], 1):
+        yield show.to_plain(f"  {place}. {line_of(candidate, case)}")
+    rest = len(answer.ranked) - SHOWN
+    if rest > 0:
+        yield f"  and {rest} slower"
+    for note in dict.fromkeys(notes(answer)):
+        yield show.to_plain(f"  - {note}")
+    yield ""
+    yield from snippet(case, best, known)
+
+
+def whose(known: Known) -> str:
+    """The machine, toolchain and day that an answer is about."""
+    conditions = known.conditions
+    parts = [f"torch {known.torch}" if known.torch else known.toolchain, f"numpy {known.numpy}" if known.numpy else ""]
+    parts += [f"{conditions.cpu}, {conditions.cores} cores" if conditions.cpu else "", known.device_name]
+    parts += [f"measured {known.day}" if known.day else ""]
+    return f"{known.machine}: {' · '.join(part for part in parts if part)}"
+
+
+def title(case: Case) -> str:
+    size = show.size(case.nbytes)
+    kind = f"{'' if case.layout == CONTIGUOUS else f'{case.layout} '}{case.dtype}"
+    source = f"{case.batch} arrays of {size} each of {kind}" if case.batch else f"{size} of {kind}"
+    wants = {ALIAS: "shares its memory", COPY: "owns its memory", INTO: "is a buffer that exists"}.get(case.memory, "")
+    extra = [f"the result {wants}"] if wants else []
+    extra += ["the source requires grad"] if case.grad else []
+    extra += [f"{case.host} host memory"] if case.host else []
+    extra += ["ranked by how long the caller is held"] if case.enqueue else []
+    extra += [f"{case.count:,} times"] if case.count > 1 else []
+    return "; ".join([f"From {case.source} to {case.target}, {source}", *extra])
+
+
+def line_of(candidate: Candidate, case: Case) -> str:
+    figure = candidate.figure
+    said = [f"{show.seconds(figure.seconds, candidate.calm)} ({show.interval(figure.low, figure.high)})"]
+    if candidate.rate:
+        said.append(show.bandwidth(candidate.rate))
+    if candidate.share:
+        said.append(f"{show.percent(candidate.share)} of {'the link' if case.device else 'memcpy'}")
+    said.append(MEMORY[candidate.memory])
+    if candidate.host == PINNED:
+        said.append("pinned host memory")
+    if candidate.once is not None:
+        said.append(f"and {show.seconds(candidate.once.seconds)} once, {show.seconds(candidate.total)} by the transfer")
+    if case.count > 1:
+        said.append(f"{show.seconds(candidate.total * case.count)} for all")
+    return ", ".join([code(candidate.route), *said]) + (" (tie)" if candidate.tie else "")
+
+
+def notes(answer: Answer) -> Iterator[str]:
+    """What the answer rests on, hazards, settings, and what is missing."""
+    case, best = answer.case, answer.ranked[0]
+    shown = answer.ranked[:SHOWN]
+    ties = [each.route for each in answer.ranked if each.tie]
+    if ties:
+        yield f"A tie, not decided by what was measured beside it: {show.codes(ties)}."
+    yield from _said_of(shown, ((text, one.route) for one in shown for text in _rests_on(one, case)))
+    if answer.arrays and answer.arrays != case.batch:
+        yield f"Measured with {answer.arrays} arrays of as many bytes together: what {case.batch} cost may differ."
+    if not all(each.calm for each in shown):
+        yield "~ The machine was never calm there: it takes that long at most, and nothing is decided."
+    yield from _said_of((), ((text, one.route) for one in shown for text in _promises(one)))
+    silent = [f"{does} ({', '.join(sources)})" for does, sources in best.contract.quiet.items()]
+    if silent:
+        yield f"{code(best.route)}: {'; '.join(silent)}."
+    for gain in best.gains:
+        faster = f"{show.ratio(gain.factor)} as fast at {show.size(gain.nbytes)}"
+        caution = f"; {gain.caution}" if gain.caution else ""
+        yield f"Started with {code(gain.setting)} before the command, {code(gain.route)} is {faster}{caution}."
+    for one in answer.unsafe:
+        why = one.contract.hazard or "it gets some inputs wrong without an exception"
+        yield f"{code(one.route)} is faster, {show.seconds(one.figure.seconds)}, but not recommended: {why}."
+    if answer.unknown:
+        yield f"Not measured for {case.layout} sources: {show.codes(answer.unknown)}."
+
+
+def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Each text once, with the routes that it is about; without, where it is about ``every``."""
+    routes: dict[str, list[str]] = {}
+    for text, route in said:
+        routes.setdefault(text, []).append(route)
+    for text, about in routes.items():
+        yield f"{text}." if len(about) == len(every) else f"{show.codes(about)}: {text}."
+
+
+def _rests_on(one: Candidate, case: Case) -> Iterator[str]:
+    """How a figure came about that was not measured as it stands."""
+    figure, sizes, at = one.figure, show.sizes(one.figure.sizes), show.size(case.total)
+    if figure.how == BETWEEN and figure.broken:
+        why = f"from {show.size(MAPPED)} on fresh memory is faulted in anew at every call"
+        yield f"{at} was not measured; of {sizes}, the one on its side: {why}"
+    elif figure.how == BETWEEN:
+        yield f"{at} was not measured: interpolated between {sizes}"
+    elif figure.how == BEYOND:
+        yield f"{at} lies outside of what was measured: drawn on from {sizes}"
+    if one.once and one.once.how != MEASURED:
+        yield f"what is paid once comes from {show.sizes(one.once.sizes)}"
+    for each in one.carried:
+        if not each.at:
+            yield f"{each.what} was not measured: taken for {each.instead}"
+        elif each.factor == 1:
+            same = f"from which it is not decided to differ at {show.size(each.at)}"
+            yield f"{each.what} is taken for {each.instead}, {same}"
+        else:
+            there = f"{show.ratio(each.factor)} the time of {each.instead} at {show.size(each.at)}"
+            yield f"{each.what} takes {there}, and is taken to do so here"
+
+
+def _promises(one: Candidate) -> Iterator[str]:
+    yield from filter(None, (one.contract.hazard, one.contract.caution))
+    if one.contract.needs:
+        yield f"needs {show.join(one.contract.needs.split())}"
+    if one.unpriced:
+        yield "what its pinned memory costs once was not measured, and is left out"
+
+
+# --- code to paste ----------------------------------------------------------------------------------------------------
+
+
+def snippet(case: Case, best: Candidate, known: Known) -> list[str]:
+    """Lines of Python that make all names a route needs, take it, and wait where it may return early."""
+    route, contract = best.route, best.contract
+    kind = known.device.partition(":")[0] or CUDA
+    made = ["import numpy as np", "import torch", ""]
+    if case.device:
+        made.append(f'device = torch.device("{kind}")')
+    made += list(_source(case, best))
+    made += list(_buffers(case, best))
+    result = "a" if case.target == NUMPY else "t"
+    result = f"new_{result}" if uses(route, result) else result
+    made.append(route if best.memory == INTO else f"{result} = {route}")
+    if contract.non_blocking:
+        before = "before the source changes" if case.target == CUDA else "before the result is read"
+        made.append(f"torch.{kind}.synchronize()  # {before}")
+    return made
+
+
+def _source(case: Case, best: Candidate) -> Iterator[str]:
+    """The line that stands for what somebody has."""
+    count = case.nbytes // itemsize(case.dtype)
+    arrays = case.source == NUMPY
+    library = "np" if arrays else "torch"
+    dtype = _dtype(library, case)
+    rows = min(1024, count & -count)  # a power of two
+    shape = {"0-d": "()", "strided": f"{2 * count}", "5-d": f"({count}, 1, 1, 1, 1)"}.get(case.layout, f"{count}")
+    after = {"strided": "[::2]", "transposed": ".T", "fortran": ".T"}.get(case.layout, "")
+    if case.layout in ("transposed", "fortran"):
+        shape = f"({count // rows}, {rows})"
+    options = ", requires_grad=True" if case.grad else ""
+    if case.source == CUDA:
+        yield f"t = torch.ones({shape}, dtype={dtype}, device=device{options}){after}  # yours"
+    elif case.batch:
+        name = "arrays" if arrays else "tensors"
+        yield f"{name} = [{library}.ones({shape}, dtype={dtype}) for _ in range({case.batch})]  # yours"
+    elif arrays and best.host == PINNED:
+        yield f"a = torch.ones({shape}, dtype=torch.{case.dtype}).pin_memory().numpy(){after}  # yours, pinned once"
+    else:
+        name = next((name for name in ("a", "m") if uses(best.route, name)), "t")
+        pinned = ".pin_memory()" if best.host == PINNED else ""
+        once = ", pinned once" if pinned else ""
+        yield f"{name} = {library}.ones({shape}, dtype={dtype}{options}){pinned}{after}  # yours{once}"
+
+
+def _dtype(library: str, case: Case) -> str:
+    """The name of the dtype there; not all of NumPy's releases have np.bool."""
+    return "np.bool_" if (library, case.dtype) == ("np", "bool") else f"{library}.{case.dtype}"
+
+
+def _buffers(case: Case, best: Candidate) -> Iterator[str]:
+    """The lines that make what else the route uses, once."""
+    route, source = best.route, "m" if uses(best.route, "m") else "t"
+    if uses(route, "dtype") and "dtype=dtype" in route:
+        yield f"dtype = torch.{case.dtype}"
+    if uses(route, "b"):
+        shape, library = ("a.shape", "torch") if case.target == TORCH else ("tuple(t.shape)", "np")
+        what = "the buffer" if best.memory == INTO else "one of yours"
+        yield f"b = {library}.empty({shape}, dtype={_dtype(library, case)})  # {what}"
+    if uses(route, "h"):
+        pinned = ", pin_memory=True" if best.host == PINNED else ""
+        yield f"h = torch.empty(t.shape, dtype=t.dtype{pinned})  # the buffer"
+    if uses(route, "d"):
+        yield f"d = torch.empty({source}.shape, dtype={source}.dtype, device=device)  # the buffer"
+    if uses(route, "s"):
+        yield "s = torch.empty(t.shape, dtype=t.dtype, pin_memory=True)  # pinned once"
+    if uses(route, "stages"):
+        yield "from benchmarks import devices  # of this suite's checkout"
+        yield "from benchmarks.moving import Stages, copy_in_chunks"
+        yield "stages = Stages(devices.find().use(), t.dtype)  # pinned once"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
+    """The answer with everything it rests on; seconds and bytes."""
+    known = answer.known
+
+    def plain(one: Candidate) -> dict[str, Any]:
+        found = {name: value for name, value in asdict(one).items() if name not in ("speaks", "anchors", "contract")}
+        contract = {name: getattr(one.contract, name) for name in ("hazard", "caution", "needs", "non_blocking")}
+        return {**found, **contract, "calm": one.calm, "code": "\n".join(snippet(answer.case, one, known))}
+
+    found = {
+        "case": asdict(answer.case),
+        "machine": {name: getattr(known, name) for name in ("machine", "toolchain", "torch", "numpy", "day")},
+        "differs": list(differs),
+        "ranked": [plain(one) for one in answer.ranked],
+        "unsafe": [plain(one) for one in answer.unsafe],
+        "unknown": list(answer.unknown),
+        "arrays": answer.arrays,
+        "notes": [show.to_plain(note) for note in dict.fromkeys(notes(answer))],
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,480 @@
+"""Answers to cases, on made-up results in which the right one is known: scripts/advise.py."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import advise
+import pytest
+from analysis import case as cases
+from analysis.case import Case, rank
+from analysis.curves import BETWEEN, BEYOND, MEASURED
+from analysis.known import every
+from cli import UserError
+from conftest import ROOT, environment
+from pages import case as page
+from resultfiles import (
+    AS_TENSOR,
+    CLONE,
+    FROM_NUMPY,
+    KIB,
+    MIB,
+    SKIPPED,
+    TENSOR,
+    Bench,
+    around,
+    contract,
+    conversion,
+    memcpy,
+    once,
+    record,
+    transfer,
+    write,
+)
+
+SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
+COPYTO = contract("np.copyto(b.numpy(), a)", "into")
+DLPACK = contract("torch.from_dlpack(a)", "alias", hazard="aborts on negative strides")
+LATENCY, FAST, SLOW = 1e-6, 4e10, 5e9  # of a copy in memory that is there, and in fresh memory
+DECLARED = {
+    "conversion.NumpyToTorch.timeit_convert": "numpy→torch",
+    "conversion.TorchToNumpy.timeit_convert": "torch→numpy",
+}
+
+
+def copied(nbytes, factor=1.0):
+    """Seconds of a copy: a curve that is broken at 32 MiB."""
+    return (LATENCY + nbytes / (FAST if nbytes < 32 * MIB else SLOW)) * factor
+
+
+def glibc(benches, **more):
+    conditions = {"cpu": "A CPU", "cores": 4, "caches": {"L2": "1024K"}, "libc": "glibc 2.36"}
+    return [record(benches, conditions=conditions, **more)]
+
+
+def host(**clone):
+    """Conversions of arrays: two that share, one that is faster and not safe, two that copy, one into a buffer."""
+    times = {("torch.from_numpy(a)", "float32", n): around(4e-7) for n in SIZES}
+    times |= {("torch.as_tensor(a)", "float32", n): around(8e-7) for n in SIZES}
+    times |= {("torch.from_dlpack(a)", "float32", n): around(2e-7) for n in SIZES}
+    times |= {("torch.from_numpy(a).clone()", "float32", n): around(copied(n)) for n in SIZES}
+    times |= {("torch.tensor(a)", "float32", n): around(copied(n, 1.5)) for n in SIZES}
+    times |= {("np.copyto(b.numpy(), a)", "float32", n): around(LATENCY + n / FAST) for n in SIZES}
+    for dtype, factor in (("float16", 1.0), ("int64", 2.0)):
+        times[("torch.from_numpy(a).clone()", dtype, MIB)] = around(copied(MIB, factor))
+        times[("torch.tensor(a)", dtype, MIB)] = around(copied(MIB, 1.5))
+    promises = [FROM_NUMPY, AS_TENSOR, DLPACK, TENSOR, CLONE, COPYTO]
+    return conversion(times, promises, dtypes=("float32", "float16", "int64"))
+
+
+def layouts():
+    routes = ["torch.from_numpy(a)", "torch.from_numpy(a).clone()", "torch.tensor(a)"]
+    own = {
+        "torch.from_numpy(a)": 4e-7,
+        "torch.from_numpy(a).clone()": copied(MIB, 20),
+        "torch.tensor(a)": copied(MIB, 1.5),
+    }
+    plain = {**own, "torch.from_numpy(a).clone()": copied(MIB)}
+    times = {(route, "fortran", MIB): around(own[route]) for route in routes}
+    times |= {(route, "contiguous", MIB): around(plain[route]) for route in routes}
+    params = {"route": routes, "layout": ["contiguous", "fortran"], "nbytes": [MIB]}
+    return Bench("layout.NumpyToTorch.timeit_convert", params, times, [FROM_NUMPY, CLONE, TENSOR])
+
+
+def tensors():
+    """Tensors to arrays; detached, they may require grad."""
+    plain = contract("t.numpy()", "alias", "torch→numpy", inputs={"requires grad": "RuntimeError"})
+    kinds = {"kinds": {"detaches": "detaches"}, "inputs": {"requires grad": "detaches"}}
+    detached = contract("t.detach().numpy()", "alias", "torch→numpy", **kinds)
+    times = {("t.numpy()", n): around(5e-7) for n in SIZES} | {("t.detach().numpy()", n): around(7e-7) for n in SIZES}
+    grads = {("t.detach().numpy()", n): around(7e-7) for n in (4 * KIB, MIB)}
+    return [
+        conversion(times, [plain, detached], "TorchToNumpy"),
+        conversion(grads, [detached], "RequiresGradToNumpy"),
+    ]
+
+
+def lists():
+    promises = [
+        contract("torch.from_numpy(np.stack(arrays))", "copy"),
+        contract("torch.tensor(arrays)", "copy", hazard="slow"),
+    ]
+    times = {("torch.from_numpy(np.stack(arrays))", n): around(copied(n)) for n in (4 * KIB, MIB)}
+    params = {"route": [p["expression"] for p in promises], "nbytes": [4 * KIB, MIB]}
+    return Bench("batches.ArraysToTensor.timeit_convert", params, times, promises)
+
+
+MOVE = contract("t.to(device)", "copy", "host→device")
+EARLY = contract("t.to(device, non_blocking=True)", "copy", "host→device", non_blocking=True, hazard="in flight")
+STAGED = contract("s.copy_(t); d.copy_(s, non_blocking=True)", "into", "host→device", non_blocking=True, hazard="wait")
+BACK = contract("t.cpu()", "copy", "device→host")
+
+
+def device():
+    """A link: pinned twice as fast, and the non-blocking call holds its caller for no time."""
+    sizes = (MIB, 64 * MIB)
+    moved = {("t.to(device)", "pageable", n): around(1e-5 + n / 1e10) for n in sizes}
+    moved |= {("t.to(device)", "pinned", n): around(1e-5 + n / 2e10) for n in sizes}
+    moved |= {(EARLY["expression"], "pageable", n): around(1.2e-5 + n / 1e10) for n in sizes}
+    moved |= {(EARLY["expression"], "pinned", n): around(1.2e-5 + n / 2e10) for n in sizes}
+    moved |= {(STAGED["expression"], "pageable", n): around(2e-5 + n / 1.5e10) for n in sizes}
+    held = {(EARLY["expression"], memory, n): around(3e-6) for memory in ("pageable", "pinned") for n in sizes}
+    pinning = {n: around(1e-3 + n / 1e9) for n in sizes}
+    link = {("host→device", n): around(n / 2.5e10) for n in sizes}
+    return [
+        transfer(moved, [MOVE, EARLY, STAGED], "HostToDevice"),
+        transfer(held, [EARLY], "HostToDevice", "enqueue"),
+        transfer({("t.cpu()", "pageable", n): around(1e-5 + n / 1e10) for n in sizes}, [BACK], "DeviceToHost"),
+        once("pin_copy", pinning),
+        once("allocate", pinning),
+        Bench("link.Limit.timeit_copy", {"direction": ["host→device"], "nbytes": list(sizes)}, link),
+    ]
+
+
+def declared(benches):
+    """Their directions, as benchmarks.json has them."""
+    for bench in benches:
+        if bench.name in DECLARED:
+            bench.declared["direction"] = DECLARED[bench.name]
+    return benches
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    limit = memcpy({n: around(n / FAST + 1e-9) for n in SIZES})
+    benches = declared([host(), layouts(), *tensors(), lists(), *device(), limit])
+    return write(tmp_path_factory.mktemp("known") / "results", benches, records=glibc(benches, machine="box"))
+
+
+@pytest.fixture(scope="module")
+def known(results):
+    return every(results)[0]
+
+
+def routes(answer):
+    return [candidate.route for candidate in answer.ranked]
+
+
+def test_ranking(known):
+    found = rank(Case("numpy", "torch", MIB, memory="copy"), known)
+    assert routes(found) == ["torch.from_numpy(a).clone()", "torch.tensor(a)"]
+    best = found.ranked[0]
+    assert best.figure.how == MEASURED and not best.tie and best.calm
+    assert best.figure.low <= copied(MIB) <= best.figure.high
+    assert best.figure.seconds == pytest.approx(copied(MIB), rel=1e-3)
+    assert best.rate == pytest.approx(MIB / copied(MIB), rel=1e-3)
+    assert best.share == pytest.approx(MIB / FAST / copied(MIB), rel=1e-2)
+
+
+def test_what_is_not_safe_is_named_beside(known):
+    found = rank(Case("numpy", "torch", MIB), known)
+    assert routes(found)[0] == "torch.from_numpy(a)" and "torch.from_dlpack(a)" not in routes(found)
+    assert [candidate.route for candidate in found.unsafe] == ["torch.from_dlpack(a)"]
+
+
+@pytest.mark.parametrize(
+    "memory, first",
+    [("alias", "torch.from_numpy(a)"), ("copy", "torch.from_numpy(a).clone()"), ("into", "np.copyto(b.numpy(), a)")],
+)
+def test_what_the_result_is(known, memory, first):
+    found = rank(Case("numpy", "torch", MIB, memory=memory), known)
+    assert routes(found)[0] == first and {candidate.memory for candidate in found.ranked} == {memory}
+
+
+@pytest.mark.parametrize("nbytes", [3 * MIB, 256 * KIB, 24 * MIB, 40 * MIB, 32 * MIB, 32 * MIB - 4, 128 * MIB])
+def test_between_measured_sizes(known, nbytes):
+    """The curve is known, and broken at 32 MiB; a line through the break is wrong by a factor of two."""
+    figure = rank(Case("numpy", "torch", nbytes, memory="copy"), known).ranked[0].figure
+    assert figure.how == BETWEEN and figure.sizes[0] < nbytes < figure.sizes[1]
+    assert figure.broken == (16 * MIB < nbytes < 64 * MIB)
+    assert figure.seconds == pytest.approx(copied(nbytes), rel=0.06)
+    assert figure.low * 0.99 <= copied(nbytes) <= figure.high * 1.01
+
+
+def test_no_break_where_no_memory_is_allocated(known):
+    figure = rank(Case("numpy", "torch", 40 * MIB, memory="into"), known).ranked[0].figure
+    assert not figure.broken and figure.seconds == pytest.approx(LATENCY + 40 * MIB / FAST, rel=0.05)
+
+
+def test_outside_of_what_was_measured(known):
+    found = rank(Case("numpy", "torch", 1024 * MIB, memory="copy"), known)
+    figure = found.ranked[0].figure
+    assert (figure.how, figure.sizes) == (BEYOND, (256 * MIB,))
+    assert figure.seconds == pytest.approx(copied(1024 * MIB), rel=0.02)
+    assert any("1 GiB lies outside of what was measured" in note for note in page.notes(found))
+
+
+def tied(tmp_path, near):
+    """Two routes that copy: as long as each other at 1 MiB, and one ``near`` times as long at 16 MiB."""
+    both = ("torch.from_numpy(a).clone()", "torch.tensor(a)")
+    times = {(route, n): around(copied(n), 0.02) for route in both for n in SIZES}
+    times["torch.tensor(a)", 16 * MIB] = around(copied(16 * MIB, near), 0.02)
+    bench = conversion(times, [TENSOR, CLONE])
+    return every(write(tmp_path / "results", declared([bench]), records=glibc([bench])))[0]
+
+
+def test_a_tie_is_called_a_tie(tmp_path):
+    found = rank(Case("numpy", "torch", 3 * MIB, memory="copy"), tied(tmp_path, 1.0))
+    assert routes(found) == ["torch.tensor(a)", "torch.from_numpy(a).clone()"]  # of equals the catalogue's first
+    assert all(candidate.tie for candidate in found.ranked)
+    assert any(line.startswith("  - A tie") for line in page.words(found))
+
+
+def test_decided_on_one_side_only(tmp_path):
+    """Next to 1 MiB, where nothing is decided, a tie; farther from it the ranges lie apart, as at 16 MiB."""
+    known = tied(tmp_path, 1.5)
+    found = {n: rank(Case("numpy", "torch", n, memory="copy"), known) for n in (MIB + 64 * KIB, 8 * MIB, 16 * MIB)}
+    assert [[each.tie for each in one.ranked] for one in found.values()] == [[True] * 2, [False] * 2, [False] * 2]
+
+
+def test_another_dtype(known):
+    """Where it was measured it shows whether the usual dtype's curve is its own, too."""
+    same, other = (rank(Case("numpy", "torch", 4 * MIB, dtype, memory="copy"), known) for dtype in ("float16", "int64"))
+    clone = next(c for c in same.ranked if "clone" in c.route)
+    assert [(c.what, c.instead, c.at, c.factor) for c in clone.carried] == [("float16", "float32", MIB, 1.0)]
+    clone = next(c for c in other.ranked if "clone" in c.route)
+    assert clone.carried[0].factor == pytest.approx(2.0, rel=1e-2)
+    assert clone.figure.seconds == pytest.approx(copied(4 * MIB, 2.0), rel=0.1)
+    assert routes(other)[0] == "torch.tensor(a)"  # which takes int64 in its stride
+    assert any("2.00× the time of float32 at 1 MiB" in note for note in page.notes(other))
+    (into,) = rank(Case("numpy", "torch", 4 * MIB, "int64", memory="into"), known).ranked
+    assert into.carried[0].at == 0  # nobody looked, and that is said
+    assert any("int64 was not measured" in note for note in page.notes(rank(Case("numpy", "torch", 8, "int64"), known)))
+
+
+def test_layout(known):
+    found = rank(Case("numpy", "torch", 3 * MIB, layout="fortran", memory="copy", count=10**6), known)
+    assert routes(found) == ["torch.tensor(a)", "torch.from_numpy(a).clone()"]
+    assert found.ranked[1].carried[0].factor == pytest.approx(20, rel=1e-2)
+    assert "torch.as_tensor(a)" in rank(Case("numpy", "torch", MIB, layout="fortran"), known).unknown
+
+
+def test_grad(known):
+    assert routes(rank(Case("torch", "numpy", MIB), known))[0] == "t.numpy()"
+    found = rank(Case("torch", "numpy", 16 * MIB, grad=True), known)
+    assert routes(found) == ["t.detach().numpy()"]
+    assert found.ranked[0].carried[0].what == "requires grad"
+
+
+def test_batch(known):
+    found = rank(Case("numpy", "torch", 16 * KIB, batch=64), known)
+    assert routes(found) == ["torch.from_numpy(np.stack(arrays))"]
+    assert found.ranked[0].figure.how == MEASURED and found.arrays == 64  # the bytes of all, and of as many
+    assert any("Measured with 64 arrays" in n for n in page.notes(rank(Case("numpy", "torch", 8, batch=2), known)))
+
+
+def test_pinning_is_spread(known):
+    """64 MiB: 6.7 ms pageable, 3.4 ms pinned, and 68 ms to pin it."""
+    few, many = (rank(Case("torch", "cuda", 64 * MIB, count=count), known) for count in (2, 1000))
+    assert few.ranked[0].host == "pageable" and many.ranked[0].host == "pinned"
+    best = many.ranked[0]
+    assert best.once.seconds == pytest.approx(1e-3 + 64 * MIB / 1e9, rel=1e-2)
+    assert best.total == pytest.approx(best.figure.seconds + best.once.seconds / 1000)
+    here = rank(Case("torch", "cuda", 64 * MIB, host="pinned"), known)
+    assert here.ranked[0].once is None and here.ranked[0].host == "pinned"
+    assert here.ranked[0].share == pytest.approx(0.8, rel=1e-2)
+
+
+def test_pinning_that_nobody_measured(known):
+    """It may cost anything, so it is no advice; with memory that is pinned already it is."""
+    unpriced = replace(known, points=tuple(point for point in known.points if point.clock != "pin_copy"))
+    found = rank(Case("torch", "cuda", 64 * MIB, count=1000), unpriced)
+    assert found.ranked[0].host == "pageable" and found.ranked[-1].unpriced
+    assert any("costs once was not measured" in note for note in page.notes(found))
+    small = rank(Case("torch", "cuda", 64 * KIB, count=10), known)
+    (pinned, *_) = (one for one in small.ranked if one.host == "pinned")
+    assert pinned.once.seconds == pytest.approx((1e-3 + MIB / 1e9) / 16, rel=1e-2)
+
+
+def test_a_setting_that_helps(known):
+    """By how much was measured at a size; it is said of sizes on the same side of the break."""
+    gain = cases.Gain("MALLOC_X=1", "torch.from_numpy(a).clone()", 64 * MIB, 4.5, "keeps memory")
+    helped = replace(known, gains=(gain,))
+    said = {n: " ".join(page.notes(rank(Case("numpy", "torch", n, memory="copy"), helped))) for n in (MIB, 128 * MIB)}
+    assert "MALLOC_X" not in said[MIB]
+    assert "4.50× as fast at 64 MiB; keeps memory." in said[128 * MIB]
+
+
+def test_staging_is_paid_once(known):
+    staged = rank(Case("torch", "cuda", 64 * MIB, memory="into", host="pageable", count=10), known).ranked[0]
+    assert staged.paid == "s" and staged.total > staged.figure.seconds
+
+
+def test_enqueue(known):
+    found = rank(Case("torch", "cuda", 64 * MIB, host="pinned", enqueue=True), known)
+    assert routes(found) == [EARLY["expression"], "t.to(device)"]
+    assert found.ranked[0].figure.seconds == pytest.approx(3e-6, rel=1e-2) and found.ranked[0].rate is None
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        ({}, ["t = torch.ones(262144, dtype=torch.float32)  # yours", "t.to(device)"]),
+        (
+            {"host": "pinned", "enqueue": True},
+            [".pin_memory()", "torch.cuda.synchronize()  # before the source changes"],
+        ),
+        ({"memory": "into", "host": "pageable"}, ["s = torch.empty(", "pin_memory=True", "d = torch.empty("]),
+    ],
+)
+def test_code_of_transfers(known, given, wanted):
+    found = rank(Case("torch", "cuda", MIB, **given), known)
+    code = "\n".join(page.snippet(found.case, found.ranked[0], known))
+    compile(code, "pasted", "exec")
+    assert all(part in code for part in wanted)
+
+
+CPU = [
+    Case("numpy", "torch", MIB, memory="copy"),
+    Case("numpy", "torch", MIB, memory="into"),
+    Case("numpy", "torch", 3 * MIB, "float16", layout="fortran"),
+    Case("torch", "numpy", MIB),
+    Case("torch", "numpy", MIB, grad=True),
+    Case("numpy", "torch", 16 * KIB, batch=4),
+]
+
+
+@pytest.mark.parametrize("case", CPU, ids=str)
+def test_code_runs_as_it_is(known, case):
+    torch = pytest.importorskip("torch")
+    np = pytest.importorskip("numpy")
+    found = rank(case, known)
+    for candidate in found.ranked:
+        names = {}
+        exec("\n".join(page.snippet(case, candidate, known)), names)
+        source = names.get("a" if case.source == "numpy" else "t")
+        result = names["b" if case.memory == "into" else "t" if case.target == "torch" else "a"]
+        assert isinstance(result, torch.Tensor if case.target == "torch" else np.ndarray)
+        assert str(result.dtype).endswith(case.dtype) and result.nbytes == case.total
+        if source is not None:
+            assert source.nbytes == case.nbytes and tuple(source.shape) == tuple(result.shape)
+            shares = torch.as_tensor(result).data_ptr() == torch.as_tensor(source).data_ptr()
+            assert shares == (candidate.memory == "alias")
+
+
+GOOD = ("--from", "numpy", "--to", "torch", "--nbytes", "1MiB")
+ERRORS = {
+    "two of numpy, torch, cuda": ("--from", "numpy", "--to", "numpy", "--nbytes", "8"),
+    "two of numpy, torch": ("--from", "numpy", "--to", "tensorflow", "--nbytes", "8"),
+    "one byte at least": ("--from", "numpy", "--to", "torch", "--nbytes=-8"),
+    "write bytes such as": ("--from", "numpy", "--to", "torch", "--nbytes", "three"),
+    "more than memory holds": ("--from", "numpy", "--to", "torch", "--nbytes", "9999999GiB"),
+    "no whole number of float32": ("--from", "numpy", "--to", "torch", "--nbytes", "7"),
+    "not allowed with argument": (*GOOD, "--own", "--share"),
+    "nothing is shared": ("--from", "torch", "--to", "cuda", "--nbytes", "8", "--share"),
+    "float8_e4m3fn: not timed": (*GOOD, "--dtype", "float8_e4m3fn"),
+    "no route numpy→torch that copies was measured": (*GOOD, "--own", "--layout", "strided"),
+    "it is about transfers": (*GOOD, "--enqueue"),
+    "for transfers alone": (*GOOD, "--source", "pinned"),
+    "pageable or pinned": ("--from", "torch", "--to", "cuda", "--nbytes", "8", "--source", "fast"),
+    "a NumPy array requires no grad": (*GOOD, "--grad"),
+    "int64 does not": ("--from", "torch", "--to", "numpy", "--nbytes", "8", "--dtype", "int64", "--grad"),
+    "of two arrays at least": (*GOOD, "--batch", "1"),
+    "no other option goes with it": (*GOOD, "--batch", "8", "--share"),
+    "'many' is no whole number": (*GOOD, "--count", "many"),
+    "from one transfer to": (*GOOD, "--count", "0"),
+    "no results of it": (*GOOD, "--machine", "other"),
+    "the following arguments are required": ("--nbytes", "8"),
+    "no such directory": (*GOOD, "--results", "nowhere"),
+}
+
+
+@pytest.fixture
+def ask(called, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(advise, "KEPT", tmp_path / "kept" / "advise.json")
+    monkeypatch.setattr(advise, "RESULTS", results)
+    return lambda *given: called(advise, *given)
+
+
+@pytest.mark.parametrize("says", ERRORS)
+def test_errors_are_one_line(ask, says):
+    code, out, err = ask(*ERRORS[says])
+    if "strided" in ERRORS[says]:
+        says = "--layout strided: not measured"
+    assert (code, out) == (2, "") and says in err and len(err.splitlines()) == 1
+
+
+def test_nothing_measured(tmp_path):
+    """--to cuda where there is no device; a dtype that the toolchain lacks."""
+    times = {("torch.from_numpy(a)", "float32", MIB): around(4e-7), ("torch.from_numpy(a)", "int64", MIB): SKIPPED}
+    bench = conversion(times, [FROM_NUMPY, TENSOR], dtypes=("float32", "int64"))
+    benches = declared([bench])
+    known = every(write(tmp_path / "results", benches, records=[record(benches, "needs torch 9")]))[0]
+    for case, why in (
+        (Case("numpy", "cuda", MIB), "no transfer host→device was measured on box"),
+        (Case("numpy", "torch", MIB, "int64"), "not on this toolchain, needs torch 9"),
+        (Case("numpy", "torch", MIB, memory="copy"), "no route numpy→torch that copies was measured"),
+    ):
+        with pytest.raises(UserError, match=why):
+            rank(case, known)
+
+
+def test_json_round_trip(ask, known):
+    code, out, err = ask(*GOOD, "--own", "--count", "5", "--json")
+    found = json.loads(out)
+    assert (code, err) == (0, "") and json.loads(json.dumps(found)) == found
+    case = Case(**found["case"])
+    assert case == Case("numpy", "torch", MIB, memory="copy", count=5)
+    assert [one["route"] for one in found["ranked"]] == routes(rank(case, known))
+    assert found["ranked"][0]["code"].endswith("t = torch.from_numpy(a).clone()")
+    assert found["machine"]["machine"] == "box"
+
+
+def test_kept_until_results_change(ask, results):
+    first = ask(*GOOD, "--json")
+    kept = json.loads(advise.KEPT.read_text())
+    kept["machines"][0]["torch"] = "from what is kept"
+    advise.KEPT.write_text(json.dumps(kept))
+    assert "from what is kept" in ask(*GOOD, "--json")[1]
+    path = next(results.glob("box/*.jsonl"))
+    path.write_text(path.read_text() + "")
+    assert ask(*GOOD, "--json") == first
+    advise.KEPT.write_text("{broken")
+    assert ask(*GOOD, "--json") == first
+
+
+def test_asked_one_question_at_a_time(ask, monkeypatch):
+    given = ["numpy", "gpu", "torch", "much", "1MiB", "", "", "perhaps", "own", ""]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(given) + "\n"))
+    code, out, err = ask()
+    assert code == 0 and "1. `torch.from_numpy(a).clone()`" in out
+    for said in ("one of numpy, torch, cuda", "write bytes such as", "one of any, own, share, into", "--own --count 1"):
+        assert said in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("numpy\n"))
+    code, out, err = ask()
+    assert code == 2 and "no more answers" in err.splitlines()[-1]
+
+
+def like(name, **conditions):
+    return cases.Known(name, conditions=cases.Conditions(**conditions))
+
+
+def test_the_machine_it_speaks_of():
+    here = cases.Conditions(cpu="A CPU", cores=4, caches={"L2": "1024K"})
+    mine = like("mine", cpu="A CPU", cores=4, caches={"L2": "1024K"})
+    near, far = like("near", cpu="A CPU", cores=8, caches={"L2": "1024K"}), like("far", cpu="Other", cores=4)
+    assert cases.closest([far, near, mine], here, False) == (mine, ())
+    assert cases.closest([far, near], here, False) == (near, ("cores",))
+
+
+def test_says_whose_results_they_are(ask):
+    out = ask(*GOOD)[1]
+    assert out.startswith("box: torch 2.0+cpu · numpy 1.26.1 · A CPU, 4 cores · measured 2026-01-02\n")
+    assert "Warning: this machine has no results, and differs from that one in" in out
+    assert "Warning" not in ask(*GOOD, "--machine", "box")[1]
+
+
+def test_needs_neither_pandas_nor_numpy(results, tmp_path):
+    """What takes longer to import than an answer may take."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import advise; from pathlib import Path\n"
+        "advise.KEPT = Path(sys.argv[3]); given = [*sys.argv[4:], '--results', sys.argv[2]]\n"
+        "advise.main(given)\n"
+        "print({'numpy', 'pandas', 'scipy', 'matplotlib', 'torch'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, str(ROOT / "scripts"), str(results), str(tmp_path / "kept.json"), *GOOD]
+    for wanted in (False, True):
+        done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+        assert done.stdout.endswith("set()\n") == wanted, done.stdout + done.stderr
