@@ -8,7 +8,7 @@ import pytest
 from machines import Machine
 from records import calm
 
-from benchmarks import pulses, statement, timing
+from benchmarks import pulses, said, statement, timing
 
 CALL = 500e-9  # seconds of the call that is timed, at full speed
 PROCESSES = 240
@@ -44,7 +44,7 @@ def simulated(monkeypatch):
         monkeypatch.setattr(statement, "time", machine)
         monkeypatch.setattr(pulses, "pulse", machine.pulse)
         monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
-        monkeypatch.setattr(statement, "log", lambda **line: lines.append(line))
+        monkeypatch.setattr(said, "log", lambda **line: lines.append(line))
         for number in range(rounds):
             machine.now += rest
             for cell in range(processes // rounds):

@@ -7,7 +7,20 @@ import numpy as np
 import pytest
 import resultfiles
 from analysis import comparison
-from analysis.verdicts import FASTER, INCONCLUSIVE, NEVER_CALM, NO_CHANGE, SLOWER, SUITE, VERDICTS, Reason
+from analysis.verdicts import (
+    FAILED,
+    FASTER,
+    GONE,
+    INCONCLUSIVE,
+    NEVER_CALM,
+    NEW,
+    NO_CHANGE,
+    NOT_COMPARABLE,
+    SLOWER,
+    SUITE,
+    VERDICTS,
+    Reason,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pages.comparison import words
@@ -102,7 +115,7 @@ def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path)
 def test_other_settings_are_not_comparable(tmp_path, changes, reason):
     found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=changes))
     assert set(found.cells["reason"].map(words.why)) == {reason}
-    assert found.counts[comparison.NOT_COMPARABLE] == len(found.cells)
+    assert found.counts[NOT_COMPARABLE] == len(found.cells)
     assert found.exit_code == 2
 
 
@@ -136,7 +149,7 @@ def test_another_version_or_regime_is_not_comparable(pair):
     edit(pair[1], version)
     found = compared(*pair)
     assert set(found.cells["reason"]) == {Reason(SUITE)}
-    assert set(found.cells["verdict"]) == {comparison.NOT_COMPARABLE}
+    assert set(found.cells["verdict"]) == {NOT_COMPARABLE}
 
 
 def test_too_few_processes_say_how_many(tmp_path):
@@ -212,13 +225,13 @@ def test_every_cell_has_exactly_one_verdict(tmp_path_factory, states, seed):
         verdict = named.get((ROUTES[0], nbytes))
         gone = {"skipped", "absent"}
         if "failed" in (one, other):
-            assert verdict == comparison.FAILED
+            assert verdict == FAILED
         elif one in gone and other in gone:
             assert verdict is None
         elif one in gone:
-            assert verdict == comparison.NEW
+            assert verdict == NEW
         elif other in gone:
-            assert verdict == comparison.GONE
+            assert verdict == GONE
         elif "two processes" in (one, other):
             assert verdict == INCONCLUSIVE
     words.text(found, True), words.markdown(found, True, ""), json.loads(words.as_json(found, ""))

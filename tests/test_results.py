@@ -190,11 +190,14 @@ def test_samples_per_process_of_zero_is_one_clear_line(results):
         load(results)
 
 
-@pytest.mark.parametrize("params", [[], {}, [["1"], ["2"]]])
-def test_other_parameters_than_their_names_are_one_clear_line(results, params):
+@pytest.mark.parametrize(
+    "change",
+    [{"params": []}, {"params": {}}, {"params": [["1"], ["2"]]}, {"param_names": [[]]}, {"param_names": [None]}],
+)
+def test_other_parameters_than_their_names_are_one_clear_line(results, change):
     path = results / "benchmarks.json"
     described = json.loads(path.read_text())
-    described["limits.Memcpy.timeit_copy"]["params"] = params
+    described["limits.Memcpy.timeit_copy"] |= change
     path.write_text(json.dumps(described))
     with pytest.raises(UserError, match="names other parameters of limits.Memcpy.timeit_copy"):
         load(results)

@@ -139,7 +139,8 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     benchmarks = {name: _promising(found) for name, found in benchmarks.items() if isinstance(found, dict)}
     for name, benchmark in benchmarks.items():
         params, names = benchmark.get("params", []), benchmark.get("param_names", [])
-        if not isinstance(params, list) or not isinstance(names, list) or len(params) != len(names):
+        listed_both = isinstance(params, list) and isinstance(names, list) and len(params) == len(names)
+        if not listed_both or not all(isinstance(parameter, str) for parameter in names):
             raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
         taken = [parameter for parameter in names if parameter in COLUMNS]
         if taken:
