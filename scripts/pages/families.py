@@ -102,7 +102,7 @@ def _timed(
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
-    if declared.get("role") == CONVERSION and len({each.parameters["dtype"] for each in shown}) < 2:
+    if declared.get("role") == CONVERSION and len({each.parameters.get("dtype") for each in shown}) < 2:
         return []  # "Time against size" has them
     return _tables(declared, _about(cells[0]), shown, missing)
 
