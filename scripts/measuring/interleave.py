@@ -227,8 +227,8 @@ def serve(job: dict[str, Any]) -> Any:
         benchmarks = discover(machine, commit)
         no_device = settings(str(python))["no_device"]
         here = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], no_device)
-        for why, names in here.unavailable.items():
-            print(f"left out: {', '.join(dict.fromkeys(name.partition('.')[0] for name in names))}: {why}")
+        for said in here.left_out():
+            print(f"skipped: {said}")
         repeated = {name: own for name, own in here.patterns.items() if benchmarks[name].get("repeated")}
         return [
             [cell for name, own in each.items() for cell in cells_in(own, benchmarks[name])]

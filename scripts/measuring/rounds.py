@@ -32,6 +32,14 @@ class Cells:
     looked_at: int  # cells that are counted and not timed: once is enough
     unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
 
+    def left_out(self) -> list[str]:
+        """How many benchmarks are left out, of which families, and why: a line a reason."""
+        found = []
+        for why, names in self.unavailable.items():
+            families = dict.fromkeys(name.partition(".")[0] for name in names)
+            found.append(f"{len(names)} benchmarks ({', '.join(families)}): {why}")
+        return found
+
 
 def cells_of(
     profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str, no_device: str = ""
@@ -49,11 +57,11 @@ def cells_of(
     if not patterns:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
     unavailable: dict[str, list[str]] = {}
-    for name in patterns:
+    for name in list(patterns):
         why = unable(benchmarks[name], no_device)
         if why:
             unavailable.setdefault(why, []).append(name)
-    patterns = {name: found for name, found in patterns.items() if not unable(benchmarks[name], no_device)}
+            del patterns[name]
     timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
     return Cells(
         patterns,

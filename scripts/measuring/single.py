@@ -68,9 +68,8 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
     load = record["conditions"]["load_average"]
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
         print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
-    for why, names in cells.unavailable.items():
-        families = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
-        print(line(f"skipped: {len(names)} benchmarks ({families}): {why}"))
+    for said in cells.left_out():
+        print(line(f"skipped: {said}"))
     print(
         f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes, "
         f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
