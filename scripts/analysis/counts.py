@@ -146,10 +146,9 @@ def contradict(count: str, time: str) -> bool:
 
 def _repeated(results: Results, only: str) -> pd.DataFrame:
     """One row a cell of one side that is counted in repeats, indexed by cell, with its status, reason and version."""
-    own = [name for name, benchmark in results.benchmarks.items() if benchmark.get("repeated")]
     columns = ["cell", "benchmark", "family", "group", "method", *results.parameters]
     there = results.values.assign(status="measured", reason="")
-    parts = [table[table["benchmark"].isin(own)] for table in (there, results.missing)]
+    parts = [results.repeated(table) for table in (there, results.missing)]
     table = pd.concat([part.reindex(columns=[*columns, "unit", *ONE_SIDE]).astype(object) for part in parts])
     if only:
         table = table[table["cell"].map(matcher(only)).astype(bool)]

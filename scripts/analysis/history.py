@@ -76,11 +76,9 @@ class Break:
 
 
 @dataclass(frozen=True)
-class Series:
+class Series(steps.Along):
     """One cell along a history: arrays are over the releases that measured it, in log seconds.
 
-    names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...); parameters: those that it has, by
-             name; declared: what its benchmark says in benchmarks.json
     values   mean over processes, the machine's drift taken out; raw is without that
     own      standard deviation of each point by its processes, and by what visits differ by
     noise    the same, or what neighbours differ by where that is more
@@ -89,7 +87,6 @@ class Series:
     levels   (releases,) the level that each point belongs to
     """
 
-    names: Mapping[str, Any]
     releases: tuple[Release, ...]
     raw: Floats
     values: Floats
@@ -99,16 +96,6 @@ class Series:
     starts: tuple[int, ...]
     levels: Floats
     breaks: tuple[Break, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Benchmark and route: what one panel or one row is about."""
-        return str(self.names["benchmark"]), str(self.names["route"])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the source; 0 where the benchmark has no such parameter."""
-        return int(self.names["nbytes"]) if pd.notna(self.names["nbytes"]) else 0
 
     @property
     def whole(self) -> bool:

@@ -72,7 +72,14 @@ class Results:
 
     def of_role(self, table: pd.DataFrame, role: str) -> pd.DataFrame:
         """The rows of a table that are of benchmarks with a role."""
-        own = [name for name, declared in self.benchmarks.items() if declared.get("role") == role]
+        return self._declaring(table, "role", role)
+
+    def repeated(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table that are of benchmarks whose counts are medians of repeats."""
+        return self._declaring(table, "repeated", True)
+
+    def _declaring(self, table: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
+        own = [benchmark for benchmark, declared in self.benchmarks.items() if declared.get(name) == value]
         return table[table["benchmark"].isin(own)]
 
     @property

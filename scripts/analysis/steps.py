@@ -70,14 +70,34 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """One cell that is counted in repeats, along a history: arrays are over the releases that count it.
+class Along:
+    """One cell along a history.
 
-    names are as those of a Series; values are medians of the repeats, low and high the least and the most of them;
-    levels the count at the release that each level is known by; findings in order of release.
+    names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...); parameters: those that it has, by
+             name; declared: what its benchmark says in benchmarks.json
     """
 
     names: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Benchmark and route: what one panel or one row is about."""
+        return str(self.names["benchmark"]), str(self.names["route"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the source; 0 where the benchmark has no such parameter."""
+        return int(self.names["nbytes"]) if pd.notna(self.names["nbytes"]) else 0
+
+
+@dataclass(frozen=True)
+class Counted(Along):
+    """One cell that is counted in repeats, along a history: arrays are over the releases that count it.
+
+    values are medians of the repeats, low and high the least and the most of them;
+    levels the count at the release that each level is known by; findings in order of release.
+    """
+
     unit: str
     releases: "tuple[Release, ...]"
     values: Floats
@@ -85,16 +105,6 @@ class Counted:
     high: Floats
     levels: Floats
     findings: tuple[Finding, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Benchmark and route, as of a Series."""
-        return str(self.names["benchmark"]), str(self.names["route"])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the source; 0 where the benchmark has no such parameter."""
-        return int(self.names["nbytes"]) if pd.notna(self.names["nbytes"]) else 0
 
     @property
     def steps(self) -> list[Step]:
@@ -111,10 +121,8 @@ class Counted:
 
 def repeated(results: Results) -> pd.DataFrame:
     """The rows of ``Results.values`` that are medians of repeats."""
-    own = [name for name, benchmark in results.benchmarks.items() if benchmark.get("repeated")]
-    table = results.values
-    whole = (table["low"] > 0) & table["value"].between(table["low"], table["high"])
-    return table[table["benchmark"].isin(own) & whole]
+    table = results.repeated(results.values)
+    return table[(table["low"] > 0) & table["value"].between(table["low"], table["high"])]
 
 
 def alike(results: Results, releases: "Sequence[Release]") -> "list[Release]":
