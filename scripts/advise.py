@@ -26,7 +26,7 @@ from analysis import case as cases
 from analysis.case import Case, Known
 from analysis.contracts import ALIAS, COPY, INTO
 from analysis.curves import CONTIGUOUS
-from analysis.kept import known_in
+from analysis.kept import KEPT, known_in
 from cli import Parser, UserError, run
 from pages import case as page
 from records.runs import Conditions
@@ -35,7 +35,6 @@ from toolchains import asked
 ROOT = Path(__file__).resolve().parent.parent
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 RESULTS = ROOT / "reports" / "results"
-KEPT = ROOT / ".asv" / "advise.json"
 ENDS = ", ".join(cases.ENDS)
 # Asked one at a time: the option, the question, what Enter says
 QUESTIONS = (

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the pages of a machine from its results, and print its answers.
 
-    python scripts/report.py                   the pages of every machine that has results
+    python scripts/report.py                   the pages of every machine that has results, and one over all of them
     python scripts/report.py --machine NAME    the pages of one machine
 
 Writes index.html (one file that loads nothing), README.md, the figures as SVG and results.csv (every figure) into
@@ -21,6 +21,7 @@ from cli import Parser, UserError, run
 from toolchains import asked
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
+RESULTS = REPORTS / "results"
 
 
 class Lacking(UserError):
@@ -41,13 +42,15 @@ def after_run(machine: str, python: Path | None = None) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--machine", help="build the page of this machine only")
-    parser.add_argument("--results", type=Path, default=REPORTS / "results", help="asv's results directory")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="asv's results directory")
     parser.add_argument("--output", type=Path, default=REPORTS, help="directory of the pages")
     chosen = parser.parse_args(argv)
     asked.check_machine(chosen.machine)
     try:
+        from analysis.kept import KEPT, known_in
         from analysis.results import machines
-        from pages.build import build, index, tell
+        from pages import index
+        from pages.build import build, name_histories, tell
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
         reason = f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
         told = f"no page: {reason}. python scripts/report.py builds it where requirements.txt is installed"
@@ -55,7 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
         for page, path in build(chosen.results, machine, chosen.output):
             tell(page, Path(os.path.relpath(path)))
-    index(chosen.output)
+    name_histories(chosen.output)
+    if chosen.machine is None:  # not after a run: it changes no committed file
+        index.write(chosen.output)
+    if chosen.results == RESULTS:  # so that advise.py finds it done
+        known_in(RESULTS, KEPT)
     return 0
 
 

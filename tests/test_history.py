@@ -395,3 +395,22 @@ def test_what_never_was_calm_is_no_release_s_doing(tmp_path):
     )
     assert history_page._samples(records).startswith(told)
     assert history_page._samples([replace(sampled, disturbed=3)]).endswith("limit was reached, and are kept.")
+
+
+def test_the_page_begins_with_a_picture(results, built):
+    """Routes × releases: the planted step is marked where it is, and every tile leads to its panel."""
+    page = (built / "index.html").read_text(encoding="utf-8")
+    assert page.index('class="scroll heat"') < page.index('class="answers"')
+    ids = set(re.findall(r'\bid="([^"]+)"', page))
+    row = next(line for line in page.splitlines() if line.startswith("<tr>") and "route2(<wbr>a)" in line)
+    tiles = re.findall(r'<td class="([^"]*)"><a href="#([^"]+)" title="([^"]+)">([^<]+)</a></td>', row)
+    assert len(tiles) == len(SERIES) and {address for _, address, _, _ in tiles} <= ids
+    places = [place for place, (kind, *_) in enumerate(tiles) if "step" in kind.split()]
+    assert places == [5] and "here it became 1.4" in tiles[5][2]
+    assert all("f4" in kind.split() for kind, *_ in tiles[:5]), "the releases before took 1 / 1.4 of the newest's time"
+    assert {kind.strip() for kind, *_ in tiles[6:]} == {""} and tiles[-1][3] == "1"
+    text = (built / "README.md").read_text(encoding="utf-8")
+    assert "**1**" in next(line for line in text.splitlines() if line.startswith("| `route2(a)`, time"))
+    curves = page.partition('id="torch-curves"')[2].partition("</section>")[0]
+    rows = re.findall(r'<tr><th scope="row"><code>route', curves)
+    assert len(rows) == 12 and re.findall(r'id="[\w-]+-points-(\d+)"', curves) == list(map(str, range(12)))

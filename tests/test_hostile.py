@@ -237,7 +237,7 @@ def test_index_of_histories(name, tmp_path):
     for machine in ("other", name):
         (tmp_path / "history" / machine).mkdir(parents=True)
         (tmp_path / "history" / machine / "index.html").touch()
-    build.index(tmp_path)
+    build.name_histories(tmp_path)
     blocks, links, tags = parsed((tmp_path / "history" / "README.md").read_text())
     assert blocks.count("list_item_open") == 2 and not tags
     places = [tmp_path / "history" / unquote(link) for link in links]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cli import UserError
-from records.runs import Conditions
+from records.runs import MACHINE, Conditions
 
 from .contracts import (
     ALIAS,
@@ -59,7 +59,6 @@ WAYS = {
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
 FLOATS = ("float", "bfloat", "complex")
-ALIKE = ("cpu", "cores", "caches")  # what tells one machine from another, as measuring/machine.py has it
 MAPPED = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 LARGEST = 2**50  # of bytes and of transfers
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
@@ -529,7 +528,7 @@ def closest(known: Sequence[Known], here: Conditions, device: bool) -> tuple[Kno
     any has."""
 
     def differs(one: Known) -> tuple[str, ...]:
-        return tuple(name for name in ALIKE if getattr(one.conditions, name) != getattr(here, name))
+        return tuple(name for name in MACHINE if getattr(one.conditions, name) != getattr(here, name))
 
     def distance(one: Known) -> tuple[bool, int, int]:
         return device and not one.transfers, len(differs(one)), abs((one.conditions.cores or 0) - (here.cores or 0))

@@ -6,12 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .choice import Evidence, evidence_of
-from .contracts import ALIAS, Contract, of_cell
-from .contracts import DEVICE_TO_HOST as DEVICE_TO_HOST
-from .contracts import HOST_TO_DEVICE as HOST_TO_DEVICE
-from .contracts import NUMPY_TO_TORCH as NUMPY_TO_TORCH
-from .contracts import TORCH_TO_NUMPY as TORCH_TO_NUMPY
-from .curves import BY_BYTES as BY_BYTES
+from .contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Contract, of_cell
+from .curves import BY_BYTES
 from .results import Results, listed, parameters_of, summarize
 from .roles import CONVERSION, GRAD, LISTS, MEMCPY
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cli import UserError, matcher
+from records.runs import MACHINE
 
 from . import counts, statistics
 from .contracts import memory_of_cells
@@ -46,8 +47,7 @@ from .verdicts import (
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
-# What tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
-MACHINE = ("machine", "cpu", "cores", "caches")
+OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 
 
@@ -252,7 +252,7 @@ def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterabl
 def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) -> list[Reason]:
     notes = _differences(base, new, ("python", "system"))
     if settings.across_machines:
-        notes += [replace(each, what=ACROSS) for each in _differences(base, new, MACHINE)[:1]]
+        notes += [replace(each, what=ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]]
     if not (base["asv_runner"] and new["asv_runner"]):
         notes.append(Reason(NO_RECORD))
     return notes
@@ -383,7 +383,7 @@ def _joined(
 
 def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, Any]], settings: Settings) -> None:
     """Not comparable: machine, asv_runner, launch, the benchmark's version or samples a process differ."""
-    general = _differences(*sides, PER_CELL if settings.across_machines else (*MACHINE, *PER_CELL))
+    general = _differences(*sides, PER_CELL if settings.across_machines else (*OF_MACHINE, *PER_CELL))
     open_cells = table["verdict"] == ""
     versions = open_cells & (table["base_version"] != table["new_version"])
     samples = open_cells & (table["base_samples"] != table["new_samples"])

@@ -42,11 +42,6 @@ class Count:
     low: float
     high: float
 
-    @property
-    def spread(self) -> float:
-        """By which share of the least the repeats differ."""
-        return self.high / self.low - 1
-
 
 def of_calls(results: Results) -> dict[tuple[Any, ...], Count]:
     """Direction, route, dtype and bytes of a call -> its count, where that has repeats; of one toolchain's results."""

@@ -10,6 +10,7 @@ from records.kinds import made_of
 
 from .case import Known
 
+KEPT = Path(__file__).resolve().parents[2] / ".asv" / "advise.json"
 ROOMS = ("analysis", "records", "toolchains")  # of scripts/, whose code decides what is known
 
 

@@ -94,9 +94,9 @@ def _point(cell: Cell) -> Point | None:
         route,
         direction,
         cell.nbytes,
-        cell.seconds,
-        cell.low,
-        cell.high,
+        _short(cell.seconds),
+        _short(cell.low),
+        _short(cell.high),
         clock=clock,
         host=cell.host,
         dtype=cell.dtype or UNSAID,
@@ -106,6 +106,11 @@ def _point(cell: Cell) -> Point | None:
         calm=cell.calm,
         order=cell.order,
     )
+
+
+def _short(seconds: float) -> float:
+    """Six digits, for a page holds them, too: more than any figure is shown with."""
+    return float(f"{seconds:.6g}")
 
 
 def _gains(results: Results, cells: Sequence[Cell]) -> Iterator[Gain]:

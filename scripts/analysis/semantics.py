@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from .cells import TORCH_TO_NUMPY
-from .contracts import ALIAS, COPY, GRAD, INTO, Contract
+from .contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Contract
 from .results import Results
 from .roles import SEMANTICS
 

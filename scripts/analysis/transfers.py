@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .answers import MOVE, Choice, Need, choose
-from .cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, Limit, bytes_decide, method, usual_dtype, usual_size
-from .curves import COMPLETION as COMPLETION
-from .curves import ENQUEUE as ENQUEUE
-from .curves import PAGEABLE as PAGEABLE
-from .curves import PINNED as PINNED
+from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
+from .contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
+from .curves import COMPLETION, PAGEABLE, PINNED
 from .results import Results
 from .roles import HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
 

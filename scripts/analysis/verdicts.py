@@ -1,7 +1,12 @@
 """What a comparison may say of a cell, why, and from which size of a change on."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
 NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
@@ -67,3 +72,11 @@ def of_status(one: str, other: str, why_one: Any, why_other: Any) -> tuple[str, 
     if other == "measured" != one:
         return NEW, Reason(SKIPS, "base", why_one) if one == "skipped" else Reason(NOT_RUN, "base")
     return "skipped" if one != "measured" else "", Reason()
+
+
+def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
+    """The rows of a verdict, of times or of counts: the largest change first, those without a ratio in their order."""
+    found = table[table["verdict"] == verdict]
+    order = np.argsort(-np.abs(np.log(found["ratio"].to_numpy(dtype=float, na_value=np.nan))), kind="stable")
+    rows: list[dict[str, Any]] = found.iloc[order].to_dict("records")
+    return rows

@@ -1,8 +1,7 @@
 """What is advised, in words: a title, a line a recommendation, notes on what it rests on."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from analysis.answers import (
     CAST,
@@ -20,8 +19,17 @@ from analysis.answers import (
     slowest,
     ties,
 )
-from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Cell
-from analysis.contracts import ALIAS, COPY, INTO, Contract
+from analysis.cells import Cell
+from analysis.contracts import (
+    ALIAS,
+    COPY,
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    INTO,
+    NUMPY_TO_TORCH,
+    TORCH_TO_NUMPY,
+    Contract,
+)
 from analysis.settings import Advised, Gain
 
 from . import show
@@ -36,7 +44,8 @@ ENDS = {
 MEMORY = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into a buffer that exists"}
 
 
-class Take(NamedTuple):
+@dataclass(frozen=True)
+class Take:
     """A route to take."""
 
     when: str  # "" where that is always
@@ -79,7 +88,7 @@ def _advice_by_dtype(answer: Answer) -> Box:
     size = show.size(answer.segments[-1].sizes[-1])
     every = [choice for segments in answer.each.values() for choice in choices_of(segments)]
     notes = (*busy(every), *_crossovers(answer.segments), *_promises(answer.segments))
-    return Box(title(answer.need), (*before, final._replace(cost=f"{times} at {size}")), notes=notes)
+    return Box(title(answer.need), (*before, replace(final, cost=f"{times} at {size}")), notes=notes)
 
 
 def setting(found: Advised) -> Box:

@@ -15,6 +15,7 @@ from pages.history import page as history_page
 
 from . import show
 from .head import page_of
+from .index import ANSWERS, summary_of
 from .page import Page, write
 from .spreadsheet import csv_of
 
@@ -33,14 +34,14 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)
-    yield page, write(output / machine, page)
+    yield page, write(output / machine, page, {ANSWERS: summary_of(page)})
     if histories:
         csv = history_page.csv_of(histories)
         own = history_page.page_of(everything, histories, csv)
         yield own, write(output / HISTORY / machine, own)
 
 
-def index(output: Path) -> None:
+def name_histories(output: Path) -> None:
     """Name the machines that have a page of their histories, for whoever opens the directory."""
     names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
     places = [(show.to_markdown(name), quote(name)) for name in names]

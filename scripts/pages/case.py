@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, uses
-from analysis.contracts import ALIAS, COPY, INTO
+from analysis.contracts import ALIAS, COPY, INTO, Contract
 from analysis.curves import BETWEEN, BEYOND, CONTIGUOUS, MEASURED, PINNED
 
 from . import show
@@ -92,9 +92,9 @@ def notes(answer: Answer) -> Iterator[str]:
     if not all(each.calm for each in shown):
         yield "~ The machine was never calm there: it takes that long at most, and nothing is decided."
     yield from _said_of((), ((text, one.route) for one in shown for text in _promises(one)))
-    silent = [f"{does} ({', '.join(sources)})" for does, sources in best.contract.quiet.items()]
-    if silent:
-        yield f"{code(best.route)}: {'; '.join(silent)}."
+    quiet = silent(best.contract)
+    if quiet:
+        yield f"{code(best.route)}: {quiet}."
     for gain in best.gains:
         faster = f"{show.ratio(gain.factor)} as fast at {show.size(gain.nbytes)}"
         caution = f"; {gain.caution}" if gain.caution else ""
@@ -104,6 +104,11 @@ def notes(answer: Answer) -> Iterator[str]:
         yield f"{code(one.route)} is faster, {show.seconds(one.figure.seconds)}, but not recommended: {why}."
     if answer.unknown:
         yield f"Not measured for {case.layout} sources: {show.codes(answer.unknown)}."
+
+
+def silent(contract: Contract) -> str:
+    """What a route does with sources that it neither simply takes nor refuses; "" where there are none."""
+    return "; ".join(f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items())
 
 
 def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Iterator[str]:

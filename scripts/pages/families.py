@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
+from analysis.counts import Count
 from analysis.results import Results, listed, parameters_of
 from analysis.roles import CASTING, CONVERSION, GRAD, LISTS, SCALAR, SETTINGS
 
@@ -133,8 +134,7 @@ def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missin
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
             mark = marks.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.get("multiple_of", ""))))
-            if row["high"] > row["low"] * (1 + tables.WORTH):
-                mark.lines.append(f"{row['low']:,.0f} to {row['high']:,.0f}")
+            mark.lines.extend(tables.count_range(Count(row["value"], row["low"], row["high"])))
     return _tables(own[0], _titled(own[0]), list(marks.values()), missing)
 
 

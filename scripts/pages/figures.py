@@ -39,6 +39,9 @@ FALLBACKS = {"'DejaVu Sans Mono'": "ui-monospace, Menlo, Consolas, monospace"}
 FALLBACKS |= {"'DejaVu Sans'": "system-ui, 'Segoe UI', Roboto, sans-serif"}
 FONT = re.compile("|".join(FALLBACKS))
 SVG = "http://www.w3.org/2000/svg"
+PANEL, POINTS = "panel-", "points-"  # begin the ids of what a page links to, or reads
+LONG = re.compile(r"(-?\d+\.\d\d)\d+")  # a number finer than any eye; an SVG is mostly numbers
+DRAWN = ("d", "x", "y", "points", "transform")  # attributes that are numbers
 xml.register_namespace("", SVG)
 xml.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
@@ -79,7 +82,7 @@ def lines(ax: Axes, series: Mapping[str, Points], limit: Points = (), name: str 
         colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
         x, y, low, high = zip(*points)
         ax.vlines(x, low, high, color=colour, linewidth=2.6, alpha=0.35)
-        ax.plot(x, y, color=colour, marker=marker, markeredgewidth=0)
+        ax.plot(x, y, color=colour, marker=marker, markeredgewidth=0, gid=f"{POINTS}{index}")
         ends.append((x[-1], y[-1], label, colour))
     _end_labels(ax, ends)
 
@@ -242,6 +245,7 @@ def finish(
         root.remove(metadata)
     _change(root, lambda key, value: _unique(key, value, name))
     _change(root, lambda key, value: FONT.sub(lambda font: f"{font[0]}, {FALLBACKS[font[0]]}", value))
+    _lean(root, name)
     root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-desc"}
     for place, (tag, words) in enumerate((("title", title), ("desc", told))):
         about = xml.Element(f"{{{SVG}}}{tag}", id=f"{name}-{tag}")
@@ -255,7 +259,34 @@ def finish(
             parent.remove(style)
     _change(root, lambda key, value: re.sub(r"(fill|stroke): #ffffff", r"\1: none", value))
     _change(root, lambda key, value: COLOUR.sub(lambda colour: f"var({VARIABLES[colour[0]]}, {colour[0]})", value))
+    for element in root.iter():  # a page holds many figures, and nobody reads them as text
+        element.text, element.tail = (
+            words if words and words.strip() else "" for words in (element.text, element.tail)
+        )
     return Figure(name, title, told, file, xml.tostring(root, encoding="unicode") + "\n", tuple(cells), cap, limited)
+
+
+def _lean(root: xml.Element, name: str) -> None:
+    """Without what nobody sees: ids that nothing names, groups of nothing, the style of each where all have the same,
+    and digits: half of what matplotlib writes."""
+    values = [value for element in root.iter() for value in element.attrib.values()]
+    named = set(re.findall(r"#([\w.-]+)", " ".join(values)))
+    for element in root.iter():
+        found = element.attrib.get("id", "")
+        if found not in named and not found.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}")):
+            element.attrib.pop("id", None)
+    for parent in reversed(list(root.iter())):
+        for child in list(parent):
+            if child.tag == f"{{{SVG}}}g" and len(child) == 0 and "id" not in child.attrib:
+                parent.remove(child)
+        styles = {child.get("style") for child in parent}
+        if parent.tag == f"{{{SVG}}}g" and len(parent) > 1 and len(styles) == 1 and "style" not in parent.attrib:
+            (style,) = styles
+            if style and all(child.tag != f"{{{SVG}}}g" for child in parent):
+                parent.set("style", style)
+                for child in parent:
+                    del child.attrib["style"]
+    _change(root, lambda key, value: LONG.sub(r"\1", value) if key in DRAWN else value)
 
 
 def _change(root: xml.Element, change: Callable[[str, str], str]) -> None:

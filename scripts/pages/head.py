@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
+from analysis.known import known_of
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.settings import advised
@@ -13,7 +14,7 @@ from records.runs import UNKNOWN, Record
 
 from pages.transfers import advice as transfer_advice
 
-from . import show, tables
+from . import chooser, show, tables
 from .advice import advice, setting
 from .machine import sections_of
 from .page import Page, prose
@@ -171,4 +172,5 @@ def page_of(
         csv=csv,
         columns=columns_of(results),
         toolchain=every[0],
+        known=chooser.embedded(known) if (known := known_of(results, machine)).points else "",
     )

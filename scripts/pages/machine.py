@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from analysis import choice, comparison, counts
 from analysis.answers import PLAIN, Answer
-from analysis.cells import BY_BYTES, Cell, conversions, limit_of, usual_dtype
+from analysis.cells import Cell, conversions, limit_of, usual_dtype
+from analysis.curves import BY_BYTES
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES

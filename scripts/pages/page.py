@@ -42,6 +42,36 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """One version of a route. shade: its class, s1 (slower) to s5 or f1 to f5; changed: a level begins here."""
+
+    text: str
+    about: str
+    shade: str
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A route: what it is measured by, the address of its panel, and a tile a version; None where it has none."""
+
+    route: str
+    by: str
+    address: str
+    tiles: tuple[Tile | None, ...]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Routes × versions; groups: title and strips of the routes that belong together."""
+
+    title: str
+    versions: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[Strip, ...]], ...]
+    legend: str
+
+
+@dataclass(frozen=True)
 class Page:
     """All that the templates show."""
 
@@ -58,22 +88,31 @@ class Page:
     columns: Mapping[tuple[str, ...], str]  # of results.csv, and what they mean
     toolchain: str = ""  # where there is one
     samples: str = ""  # address of the raw data
+    data: str = "results.csv"  # the file that ``csv`` becomes
+    heats: tuple[Heat, ...] = ()  # before everything else
+    known: str = ""  # what the chooser ranks by, see chooser.py; "" for a page without one
 
     @property
     def rebuild(self) -> str:
-        return f"python scripts/report.py --machine {shlex.quote(self.machine)}"
+        return f"python scripts/report.py{f' --machine {shlex.quote(self.machine)}' if self.machine else ''}"
 
     @functools.cached_property
     def csv_sha256(self) -> str:
         return hashlib.sha256(self.csv.encode()).hexdigest()
 
 
-def write(directory: Path, page: Page) -> Path:
-    """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed."""
+def rendered(page: Page) -> dict[str, str]:
+    """The files of a page, by name."""
     web, text = _templates()
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
-    files |= {"results.csv": page.csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+    return files | {page.data: page.csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+
+
+def write(directory: Path, page: Page, also: Mapping[str, str] | None = None) -> Path:
+    """Write a page's files and those ``also`` there, all or none; UserError where that is not possible. An older page's
+    figures are removed."""
+    files = {**rendered(page), **(also or {})}
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
     try:
         for left in (fresh, old):

@@ -7,23 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from analysis.answers import Segment, choose, decisions
-from analysis.cells import (
-    DEVICE_TO_HOST,
-    TORCH_TO_NUMPY,
-    Cell,
-    conversions,
-    from_lists,
-    method,
-    requires_grad,
-    usual_size,
-)
+from analysis.cells import Cell, conversions, from_lists, method, requires_grad, usual_size
 from analysis.choice import decided
-from analysis.contracts import ALIAS, GRAD, NONE, Contract
+from analysis.contracts import ALIAS, DEVICE_TO_HOST, GRAD, NONE, TORCH_TO_NUMPY, Contract
+from analysis.curves import COMPLETION, ENQUEUE, PAGEABLE, PINNED
 from analysis.results import Results
 from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING
 from analysis.roles import GRAD as REQUIRES_GRAD
 from analysis.semantics import Semantics
-from analysis.transfers import COMPLETION, ENQUEUE, PAGEABLE, PINNED, REGISTERED, Transfers
+from analysis.transfers import REGISTERED, Transfers
 
 from . import show
 from .advice import takes

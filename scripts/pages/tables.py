@@ -220,8 +220,12 @@ def count(found: Count | None) -> Entry:
     """A count, and its range where its repeats differ by more than is worth mentioning."""
     if found is None:
         return ""
-    shown = f"{found.value:,.0f}"
-    return [shown, f"{found.low:,.0f} to {found.high:,.0f}"] if found.spread > WORTH else shown
+    return [f"{found.value:,.0f}", *count_range(found)]
+
+
+def count_range(found: Count) -> list[str]:
+    """The range of a count's repeats, where they differ by more than is worth mentioning."""
+    return [f"{found.low:,.0f} to {found.high:,.0f}"] if found.high > found.low * (1 + WORTH) else []
 
 
 def measured_memory(semantics: Semantics, contract: Contract) -> str:

@@ -38,6 +38,10 @@ class Settings:
     no_device: str = ""
 
 
+# Of the conditions, what tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
+MACHINE = ("cpu", "cores", "caches")
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What of the machine bears on timing, as it was when the run started."""

@@ -1,7 +1,6 @@
 """Counts of a comparison in words: what takes more instructions now, and where time says otherwise."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from analysis.comparison import Comparison
@@ -10,14 +9,6 @@ from analysis.verdicts import AS_MANY, DECIDED, FEWER, INCONCLUSIVE, MORE, NO_CH
 from pages import show
 
 CHANGED = (MORE, FEWER)
-
-
-def rows(comparison: Comparison, verdict: str) -> Iterator[dict[str, Any]]:
-    """The counts of a verdict, the largest change first."""
-    found = comparison.counted[comparison.counted["verdict"] == verdict]
-    if found["ratio"].notna().all():
-        found = found.sort_values("ratio", key=lambda r: -(r.map(math.log).abs()), kind="stable")
-    yield from found.to_dict("records")
 
 
 def sentence(row: Mapping[str, Any], why: str, margin: str) -> str:

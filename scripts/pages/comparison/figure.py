@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
 from analysis.comparison import Comparison
-from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
+from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, of_verdict
 from cli import put
 from matplotlib.axes import Axes
 
@@ -27,7 +27,6 @@ from .words import (
     headline,
     number,
     percentage,
-    rows,
     sentence,
     title,
     trust,
@@ -46,10 +45,10 @@ def chosen(comparison: Comparison) -> list[dict[str, Any]]:
     """The cells that the plot shows, from slowest to fastest: what changed, then what is undecided, then the rest."""
     found: list[dict[str, Any]] = []
     changed = sorted(
-        (row for verdict in (SLOWER, FASTER) for row in rows(comparison, verdict)),
+        (row for verdict in (SLOWER, FASTER) for row in of_verdict(comparison.cells, verdict)),
         key=lambda row: -abs(math.log(row["ratio"])),
     )
-    for group in (changed, rows(comparison, INCONCLUSIVE), rows(comparison, NO_CHANGE)):
+    for group in (changed, of_verdict(comparison.cells, INCONCLUSIVE), of_verdict(comparison.cells, NO_CHANGE)):
         drawable = [row for row in group if math.isfinite(row["low95"])]
         found += drawable[: AT_MOST - len(found)]
     return sorted(found, key=lambda row: -row["ratio"])

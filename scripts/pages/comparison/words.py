@@ -38,7 +38,9 @@ from analysis.verdicts import (
     VERDICTS,
     WITHHELD,
     Reason,
+    of_verdict,
 )
+from records.runs import MACHINE
 
 from pages import show
 from pages.show import code
@@ -48,13 +50,13 @@ from . import counts as counts_words
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}
 COLOURS |= {MORE: COLOURS[SLOWER], FEWER: COLOURS[FASTER]}
-FIRST = (SLOWER, FASTER, FAILED, NOT_COMPARABLE)  # shown without being asked for, ...
+FIRST = (SLOWER, FASTER, FAILED)  # shown without being asked for, ...
 AT_MOST = 20  # ... this many of each
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
 MANY = 1000  # processes: beyond it the number is no advice
 
 
-DIFFERENCE = {name: f"machine ({name}) differs" for name in ("cpu", "cores", "caches")}
+DIFFERENCE = {name: f"machine ({name}) differs" for name in MACHINE}
 DIFFERENCE |= {"samples": "samples a process differ"}
 
 
@@ -168,14 +170,6 @@ def cell_text(row: Mapping[str, Any]) -> str:
     return show.bare(cell_line(row))
 
 
-def rows(comparison: Comparison, verdict: str) -> Iterator[dict[str, Any]]:
-    """The cells of a verdict: the largest change first, else in the suite's order."""
-    found = comparison.cells[comparison.cells["verdict"] == verdict]
-    if verdict in (SLOWER, FASTER, INCONCLUSIVE, NO_CHANGE):
-        found = found.sort_values("ratio", key=lambda r: -(r.map(math.log).abs()), kind="stable")
-    yield from found.to_dict("records")
-
-
 def counts_line(comparison: Comparison) -> str:
     """All verdicts with their counts, and what the counts add up to."""
     counted = [f"{count} {verdict_name(verdict, comparison)}" for verdict, count in comparison.counts.items() if count]
@@ -234,10 +228,10 @@ def trust(comparison: Comparison) -> list[str]:
             f"the sides were measured at different times: the variance of sessions is added{learnt}, which hides small "
             "changes; --run measures them in turns"
         )
-    reasons = Counter(row["reason"] for row in rows(comparison, NOT_COMPARABLE))
+    reasons = Counter(row["reason"] for row in of_verdict(comparison.cells, NOT_COMPARABLE))
     lines += [f"not comparable, {count} cells: {why(reason)}" for reason, count in reasons.most_common()]
     for verdict in (NEW, GONE):
-        reasons = Counter(row["reason"] for row in rows(comparison, verdict))
+        reasons = Counter(row["reason"] for row in of_verdict(comparison.cells, verdict))
         lines += [f"{verdict}, {count} cells: {why(reason)}" for reason, count in reasons.most_common(3)]
     if comparison.skipped:
         lines.append(f"{comparison.skipped} cells that both sides skip have no verdict")
@@ -346,23 +340,20 @@ def text(comparison: Comparison, everything: bool) -> str:
 
 def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, bool]]:
     """(verdict, its sentence, the cell, whether the row stands for hidden ones): what changed first."""
+    for verdict, found in _told(comparison, everything):
+        shown = found if everything else found[:AT_MOST]
+        for said, row in shown:
+            yield verdict, said, cell_text(row), False
+        if len(found) > len(shown):
+            yield verdict, f"and {len(found) - len(shown)} more", "--all shows them", True
+
+
+def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
+    """Verdicts of times, then of counts, with their cells: what is said of each, and its row."""
     for verdict in VERDICTS if everything else FIRST:
-        found = list(rows(comparison, verdict))
-        if not everything and verdict == NOT_COMPARABLE:
-            continue  # their reasons are counted below
-        shown = found if everything else found[:AT_MOST]
-        for row in shown:
-            yield verdict, sentence(row, comparison), cell_text(row), False
-        if len(found) > len(shown):
-            yield verdict, f"{len(found) - len(shown)} more {verdict}", "--all shows them", True
-    kinds = dict.fromkeys(comparison.counted["verdict"])
-    for verdict in kinds if everything else (*counts_words.CHANGED, FAILED):
-        found = list(counts_words.rows(comparison, verdict)) if verdict in kinds else []
-        shown = found if everything else found[:AT_MOST]
-        for row in shown:
-            yield verdict, count_sentence(row, comparison), cell_text(row), False
-        if len(found) > len(shown):
-            yield verdict, f"{len(found) - len(shown)} calls more", "--all shows them", True
+        yield verdict, [(sentence(row, comparison), row) for row in of_verdict(comparison.cells, verdict)]
+    for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*counts_words.CHANGED, FAILED):
+        yield verdict, [(count_sentence(row, comparison), row) for row in of_verdict(comparison.counted, verdict)]
 
 
 # --- a pull request --------------------------------------------------------------------------------------------------
@@ -375,17 +366,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
     counted = counts_words.counted_line(comparison)
     lines += [f"{escape(counted)}.", ""] if counted else []
-    pairs = [
-        (sentence(row, comparison), row)
-        for verdict in (VERDICTS if everything else (SLOWER, FASTER, FAILED))
-        for row in rows(comparison, verdict)
-    ]
-    kinds = dict.fromkeys(comparison.counted["verdict"])
-    pairs += [
-        (count_sentence(row, comparison), row)
-        for verdict in (kinds if everything else (*counts_words.CHANGED, FAILED))
-        for row in counts_words.rows(comparison, verdict)
-    ]
+    pairs = [pair for _, found in _told(comparison, everything) for pair in found]
     listing = [f"| {escape(said)} | {escape(cell_line(row))} |" for said, row in pairs]
     tail = ["", "| verdict | cells |", "| --- | ---: |"]
     for verdict, count in comparison.counts.items():

@@ -1,7 +1,8 @@
 """Small multiples of a history: a panel a route, cost against the day of release, levels and where they change."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from types import MappingProxyType
 
@@ -17,7 +18,9 @@ from analysis.steps import Counted
 from matplotlib.axes import Axes
 
 from pages import show
-from pages.figures import INK, MARKERS, MONO, MUTED, STYLE, Figure, finish, ratio_axis
+from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, ratio_axis
+
+from .words import anchors
 
 ACROSS = 3  # panels in a row
 PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
@@ -34,7 +37,7 @@ def panels(
     name: str,
     title: str,
     caption: str,
-    groups: Sequence[tuple[str, list[Series]]],
+    groups: Sequence[tuple[str, Sequence[Series]]],
     counted: Mapping[str, Sequence[Counted]] = MappingProxyType({}),
 ) -> Figure:
     """One figure of a panel for each of ``groups``: what it is called, and its series.
@@ -49,12 +52,14 @@ def panels(
     height = rows * each + TOP + BOTTOM
     with plt.style.context(str(STYLE)):
         figure = plt.figure(figsize=(width, height))
+        gids, order = anchors(label for label, _ in groups), itertools.count()
         for place, (label, own) in enumerate(groups):
             row, column = divmod(place, ACROSS)
             left = column * (LEFT + PANEL + RIGHT) + LEFT
             bottom = height - TOP - row * each - HEAD - HEIGHT
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
-            draw_history(ax, own, history)
+            ax.set_gid(gids[label])
+            draw_history(ax, own, history, order)
             ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
             if counted.get(label):
                 ax.tick_params(labelbottom=False)
@@ -63,15 +68,19 @@ def panels(
         return finish(figure, name, title, described(history, groups, counted), (), caption)
 
 
-def draw_history(ax: Axes, series: Sequence[Series], history: History) -> None:
-    """Each series' cost over its last level: points with 95 % intervals, levels as lines, breaks by name."""
+def draw_history(ax: Axes, series: Sequence[Series], history: History, rows: Iterator[int]) -> None:
+    """Each series' cost over its last level: points with 95 % intervals, levels as lines, breaks by name.
+
+    rows: of the figure's table, from which a page says what a point is
+    """
     breaks: dict[str, float] = {}
     across = 0.0
     for index, one in enumerate(series):
         days = _days(one)
         now = one.levels[-1]
         values, levels, half = one.values - now, one.levels - now, HALF * one.noise
-        colour = _line(ax, index, days, np.exp([values, values - half, values + half, levels]))
+        drawn = np.exp([values, values - half, values + half, levels])
+        colour = _line(ax, index, days, drawn, f"{POINTS}{next(rows)}")
         for found in one.breaks:
             if found.verdict in CHANGED:
                 breaks[found.at.version] = _day(found.at.date)
@@ -106,13 +115,13 @@ def _days(one: Series | Counted) -> Floats:
     return np.array([_day(release.date) for release in one.releases])
 
 
-def _line(ax: Axes, index: int, days: Floats, drawn: Floats) -> str:
+def _line(ax: Axes, index: int, days: Floats, drawn: Floats, gid: str | None = None) -> str:
     """Points, the lower and the upper ends of their ranges and the levels, (4, days); the line's colour."""
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
     points, low, high, levels = drawn
     ax.vlines(days, low, high, color=colour, linewidth=0.9, alpha=0.35)
-    ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6)
+    ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6, gid=gid)
     ax.step(days, levels, where="post", color=colour, linewidth=1.1)
     return colour
 
@@ -171,7 +180,7 @@ def _day(text: str) -> float:
 
 
 def described(
-    history: History, groups: Sequence[tuple[str, list[Series]]], counted: Mapping[str, Sequence[Counted]]
+    history: History, groups: Sequence[tuple[str, Sequence[Series]]], counted: Mapping[str, Sequence[Counted]]
 ) -> str:
     """What a figure shows, in words computed from its series."""
     first, last = history.releases[0], history.releases[-1]

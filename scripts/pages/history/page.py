@@ -22,9 +22,9 @@ from pages.page import Page, Section, prose
 from pages.show import code
 from pages.tables import Table, named
 
-from . import counts, words
+from . import counts, heat, words
 from .figure import HALF, panels
-from .words import Change
+from .words import Change, Group
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
 CELL = ("benchmark",)  # and its parameters
@@ -78,13 +78,19 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
     found = {history.package: words.changes(history) for history in histories}
-    sections = [section for history in histories for section in _sections(results, history, found[history.package])]
+    groups = {history.package: _groups(results, history) for history in histories}
+    sections = [
+        section
+        for history in histories
+        for section in _sections(history, groups[history.package], found[history.package])
+    ]
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(results, histories),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, found[history.package]) for history in histories),
+        heats=tuple(heat.heat_of(history, groups[history.package]) for history in histories),
         legend=prose("history_legend"),
         sections=[section for section in (*sections, _method(results, histories)) if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
@@ -166,7 +172,7 @@ def _box(history: History, found: Sequence[Change]) -> Box:
 # --- the parts -----------------------------------------------------------------------------------------------------
 
 
-def _sections(results: Results, history: History, found: Sequence[Change]) -> Iterator[Section]:
+def _sections(history: History, groups: Sequence[Group], found: Sequence[Change]) -> Iterator[Section]:
     package = history.package
     undecided = sum(1 for series in history.series for one in series.breaks if one.verdict == INCONCLUSIVE)
     settings = history.settings
@@ -195,7 +201,7 @@ def _sections(results: Results, history: History, found: Sequence[Change]) -> It
             "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one."
             + (counts.BELOW.format(counts.unit(history)) if history.counted else ""),
         ),
-        tuple(_figures(results, history)),
+        tuple(_figures(history, groups)),
         wide=True,
     )
     yield Section(f"{package}-new", f"{package}: what appeared", tables=tuple(filter(None, (words.appeared(history),))))
@@ -219,8 +225,8 @@ def _own_check(history: History) -> Iterator[str]:
         )
 
 
-def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table]]:
-    """For each direction and kind of memory the panels of its routes."""
+def _groups(results: Results, history: History) -> list[Group]:
+    """For each direction and kind of memory its routes."""
     grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
     counted: dict[tuple[str, str], list[Counted]] = {}
     for one in history.counted:
@@ -233,14 +239,27 @@ def _figures(results: Results, history: History) -> Iterator[tuple[Figure, Table
         memory = contract.memory_for(series.names["dtype"] or "")
         own = grouped.setdefault((words.direction(series), memory), {})
         own.setdefault(str(series.names["route"]), []).append(series)
+    groups = []
     for (direction, memory), routes in grouped.items():
-        title = f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
-        name = slug("history", history.package, direction, memory)
-        about = f"Cost against release date of {history.package}: {title}"
-        groups = [(route, sorted(own, key=lambda series: series.nbytes)) for route, own in routes.items()]
-        every = [series for _, own in groups for series in own]
-        below = {route: counted.get((direction, route), []) for route in routes}
-        yield panels(history, name, about, title, groups, below), words.curves(every, history)
+        groups.append(
+            Group(
+                f"{direction}, {MEMORY_WORDS.get(memory, memory)}",
+                slug("history", history.package, direction, memory),
+                memory,
+                {route: sorted(own, key=lambda series: series.nbytes) for route, own in routes.items()},
+                {route: counted.get((direction, route), []) for route in routes},
+            )
+        )
+    return groups
+
+
+def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure, Table]]:
+    """The panels of each group."""
+    for one in groups:
+        about = f"Cost against release date of {history.package}: {one.title}"
+        every = [series for own in one.routes.values() for series in own]
+        drawn = panels(history, one.name, about, one.title, list(one.routes.items()), one.counted)
+        yield drawn, words.curves(every, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:

@@ -14,7 +14,7 @@ from analysis.verdicts import FASTER, SLOWER
 
 from pages import show
 from pages.comparison.words import change, factor, number
-from pages.figures import MEMCPY_LABEL
+from pages.figures import MEMCPY_LABEL, PANEL, slug
 from pages.show import code
 from pages.tables import Entry, Table, named
 
@@ -40,6 +40,17 @@ class Change:
         return abs(math.log(self.largest[1].ratio))
 
 
+@dataclass(frozen=True)
+class Group:
+    """Routes of one direction and kind of memory, float32: series by size and counts, by route. name: of the figure."""
+
+    title: str
+    name: str
+    memory: str
+    routes: Mapping[str, Sequence[Series]]
+    counted: Mapping[str, Sequence[Counted]]
+
+
 def changes(history: History) -> list[Change]:
     """Everything that was found slower or faster, a row a release and route, the largest first."""
     found: dict[tuple[str, str, str, str], list[tuple[Series, Break]]] = {}
@@ -60,6 +71,16 @@ def direction(series: Series) -> str:
 def route_of(series: Series | Counted) -> str:
     expression = series.names["route"] if isinstance(series.names["route"], str) else series.names["statement"]
     return code(expression) if isinstance(expression, str) else MEMCPY_LABEL
+
+
+def anchors(labels: Iterable[str]) -> dict[str, str]:
+    """Label -> id of its panel within a figure, made of what it is called; those alike but for case are numbered."""
+    found: dict[str, str] = {}
+    for label in labels:
+        name = f"{PANEL}{slug(label)}"
+        taken = sum(other == name or other.startswith(f"{name}--") for other in found.values())
+        found[label] = f"{name}--{taken + 1}" if taken else name
+    return found
 
 
 def size_and_more(series: Series | Counted) -> tuple[str, str]:

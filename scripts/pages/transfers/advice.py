@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from analysis.answers import Choice, Need, choices_of, choose
-from analysis.cells import HOST_TO_DEVICE, Cell
+from analysis.cells import Cell
+from analysis.contracts import HOST_TO_DEVICE
+from analysis.curves import PAGEABLE
 from analysis.roles import SCALAR
-from analysis.transfers import PAGEABLE, TooFast, Transfers, beyond_capacity, beyond_limit, recommendations
+from analysis.transfers import TooFast, Transfers, beyond_capacity, beyond_limit, recommendations
 
 from pages import show
 from pages.advice import Box, Take, busy, needs_words, why_unsafe

@@ -3,14 +3,10 @@
 from collections.abc import Iterator
 
 from analysis import roles
-from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell
-from analysis.transfers import (
-    COMPLETION,
-    ENQUEUE,
-    HOSTS,
-    SUSTAINED,
-    Transfers,
-)
+from analysis.cells import Cell
+from analysis.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
+from analysis.curves import COMPLETION, ENQUEUE
+from analysis.transfers import HOSTS, SUSTAINED, Transfers
 
 from pages import figures
 from pages.advice import capital

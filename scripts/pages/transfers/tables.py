@@ -4,19 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from analysis import roles
 from analysis.answers import choose
-from analysis.cells import DEVICE_TO_HOST, HOST_TO_DEVICE, Cell, method, usual_size
+from analysis.cells import Cell, method, usual_size
+from analysis.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
+from analysis.curves import COMPLETION, ENQUEUE
 from analysis.hockney import GOOD, LEAST, Fit, fit
-from analysis.transfers import (
-    BOTH,
-    COMPLETION,
-    ENQUEUE,
-    SUSTAINED,
-    Hidden,
-    Transfers,
-    comparable,
-    hidden,
-    needs,
-)
+from analysis.transfers import BOTH, SUSTAINED, Hidden, Transfers, comparable, hidden, needs
 
 from pages import show
 from pages.advice import capital

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Is what advise.py says right? Measure what no profile contains, and compare.
+
+    python scripts/check_advice.py                        16 sizes of 3 KiB to 200 MB × 4 dtypes, both directions
+    python scripts/check_advice.py --sizes 3072,200000000 --dtypes float16
+
+Every case is asked of this machine's results: whatever is fastest, what shares memory, what copies, and what goes into
+a buffer. The routes that are named and may matter are then timed at that size and dtype, each in processes of its own
+and between pulses, as the suite does. Told are
+
+    regret      by how much longer the advised route takes than the one that was fastest here
+    prediction  by how much the time that was told misses the time that was measured
+
+Exit code 1 where regret beyond noise (what each process shows) is more than 5 % in the mean or 20 % at worst, or fewer
+than nine predictions in ten are within 15 %; 2 where the machine was too busy for half of the cases to be judged.
+"""
+
+import argparse
+import math
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
+from checking import advice
+from cli import Parser, UserError, run
+from measuring.engine import PATIENCE_VARIABLE, RESULTS
+from measuring.progress import duration
+from pages import case as words
+from pages import show
+
+WORST = 5  # that are named
+PATIENCE = 300.0  # seconds that all processes wait for calm together
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    parser.add_argument("--machine", help="whose results are asked: this one's name (default: the only one there is)")
+    parser.add_argument("--sizes", default=",".join(map(str, advice.SIZES)), help="bytes, separated by commas")
+    parser.add_argument("--dtypes", default=",".join(advice.DTYPES), help="separated by commas")
+    parser.add_argument("--processes", type=int, default=2, help="processes a cell (default 2)")
+    chosen = parser.parse_args(argv)
+    try:
+        chosen.sizes = list(dict.fromkeys(int(size) for size in chosen.sizes.split(",")))
+    except ValueError:
+        raise UserError(f"--sizes {chosen.sizes!r}: takes bytes, separated by commas") from None
+    if chosen.processes < 1 or min(chosen.sizes) < 1:
+        raise UserError("--processes and --sizes take whole numbers from 1")
+    return chosen
+
+
+def progress(shown: list[float], share: float, spent: float) -> None:
+    """A line on stderr every 15 seconds."""
+    if spent - shown[0] >= 15:
+        shown[0] = spent
+        print(f"check: {share:.0%}, {duration(spent * (1 - share) / share)} left", file=sys.stderr, flush=True)
+
+
+def summary(found: advice.Verdict) -> list[str]:
+    """The figures, and the worst of each kind."""
+    lines = [f"at full speed {show.percent(found.calm)} of the time; {len(found.regret)} of {found.asked} cases judged"]
+    for name, ranked in (("regret", found.regret), ("regret beyond noise", found.beyond)):
+        if ranked:
+            mean = statistics.fmean(value for value, _ in ranked)
+            lines.append(f"{name}: {show.percent(mean, 1)} in the mean, {show.percent(ranked[0][0], 1)} at worst")
+    if found.errors:
+        middle = statistics.median(error for error, _ in found.errors)
+        lines.append(
+            f"predictions: {show.percent(found.within)} of {len(found.errors)} within {show.percent(advice.ERROR)}, "
+            f"half of them within {show.percent(middle, 1)}"
+        )
+    for value, asked in found.beyond[:WORST]:
+        if value > 0 and asked.best:
+            took, least = (show.seconds(math.exp(cell.log)) for cell in (asked.cells[0], asked.best))
+            lines.append(
+                f"  {show.percent(value, 1)}: {words.title(asked.case)}: {asked.cells[0].route} took {took}, "
+                f"{asked.best.route} {least}"
+            )
+    for _, cell in found.errors[:WORST]:
+        told, took = show.seconds(cell.predicted), show.seconds(math.exp(cell.log))
+        lines.append(f"  {cell.route}, {cell.dtype}, {show.size(cell.nbytes)}: told {told}, took {took}")
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    chosen = arguments(argv)
+    if not hasattr(os, "fork"):
+        raise UserError("this check forks processes, which this system cannot")
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    from analysis.known import every
+
+    known = [one for one in every(RESULTS) if chosen.machine in (None, one.machine)]
+    if len(known) != 1:
+        raise UserError("--machine: whose results? there are " + (", ".join(one.machine for one in known) or "none"))
+    asked = advice.questions(known[0], chosen.sizes, chosen.dtypes.split(","))
+    os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
+    advice.measure(asked, chosen.processes, partial(progress, [0.0]))
+    found = advice.judge(asked)
+    print("\n".join(summary(found)))
+    return found.code
+
+
+if __name__ == "__main__":
+    run(main)

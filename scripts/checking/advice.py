@@ -1,0 +1,167 @@
+"""Is what advise.py says right? Routes measured at sizes and dtypes that no profile has, against what was predicted."""
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from analysis.case import Answer, Case, Known, rank
+from analysis.contracts import ALIAS, COPY, INTO
+from cli import UserError
+from measuring.direct import benchmark_of, figure, in_child
+from records import calm
+
+from .bias import reading
+
+BENCHMARKS = {
+    ("numpy", "torch"): "conversion.NumpyToTorch.timeit_convert",
+    ("torch", "numpy"): "conversion.TorchToNumpy.timeit_convert",
+}
+SIZES = (*(3 * 2**k for k in range(10, 25)), 200_000_000)  # 3 KiB to 48 MiB, and 200 MB
+DTYPES = ("float32", "float16", "int64", "complex64")
+MEMORIES = ("", ALIAS, COPY, INTO)
+HOPELESS = 20.0  # times the best route's predicted time: a route that is to take as long is not measured
+# What the answers are to hold: regret in the mean and at worst, error of nine predictions in ten
+MEAN, WORST, ERROR, SHARE = 0.05, 0.20, 0.15, 0.9
+
+
+@dataclass
+class Cell:
+    """A route, dtype and size: seconds that were predicted, and the log of each process."""
+
+    ends: tuple[str, str]
+    route: str
+    dtype: str
+    nbytes: int
+    predicted: float
+    lines: list[calm.Line] = field(default_factory=list)
+    readings: list[float] = field(default_factory=list)  # log seconds, NaN where a process was not calm
+
+    @property
+    def log(self) -> float:
+        """Mean of what was calm; NaN where nothing was."""
+        known = [each for each in self.readings if math.isfinite(each)]
+        return statistics.fmean(known) if known else math.nan
+
+    @property
+    def error(self) -> float:
+        """Log of measured over predicted seconds."""
+        return self.log - math.log(self.predicted)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A case, what was answered, and its routes' cells in the order of the answer."""
+
+    case: Case
+    answer: Answer
+    cells: tuple[Cell, ...]
+
+    @property
+    def best(self) -> Cell | None:
+        """The fastest of those that were measured; None where the advised one was not."""
+        known = [cell for cell in self.cells if math.isfinite(cell.log)]
+        return min(known, key=lambda cell: cell.log) if known and math.isfinite(self.cells[0].log) else None
+
+    @property
+    def regret(self) -> float:
+        """By which share the advised route takes longer than the best."""
+        best = self.best
+        return math.exp(self.cells[0].log - best.log) - 1 if best else math.nan
+
+    @property
+    def regret_beyond_noise(self) -> float:
+        """The same by the process in which it is least, 0 where it is faster there: what each of them shows."""
+        best = self.best
+        if best is None:
+            return math.nan
+        pairs = zip(self.cells[0].readings, best.readings)
+        differences = [one - other for one, other in pairs if math.isfinite(one - other)]
+        return max(0.0, math.exp(min(differences)) - 1) if differences else 0.0
+
+
+def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list[Question]:
+    """Everything that is asked, with a cell for each route that may matter; UserError where nothing can be."""
+    cells: dict[tuple[Any, ...], Cell] = {}
+    found = []
+    for ends, nbytes, dtype, memory in itertools.product(BENCHMARKS, sizes, dtypes, MEMORIES):
+        case = Case(*ends, nbytes, dtype, memory=memory)
+        try:
+            answer = rank(case, known)
+        except UserError:  # no route does that
+            continue
+        hopeless = HOPELESS * answer.ranked[0].total
+        own = []
+        for each in answer.ranked:
+            if each.total <= hopeless:
+                key = (ends, each.route, dtype, nbytes)
+                own.append(cells.setdefault(key, Cell(*key, each.figure.seconds)))
+        found.append(Question(case, answer, tuple(own)))
+    if not found:
+        raise UserError("no route was measured for any of these sizes and dtypes: scripts/run.py --profile standard")
+    return found
+
+
+def measure(found: Sequence[Question], processes: int, said: Callable[[float, float], None]) -> None:
+    """Every cell in a process of its own, then all again; ``said`` is told the share that is done, and the seconds."""
+    cells = list({id(cell): cell for question in found for cell in question.cells}.values())
+    benchmarks = {ends: benchmark_of(name) for ends, name in BENCHMARKS.items()}
+    began = time.perf_counter()
+    for turn in range(processes):
+        for place, cell in enumerate(cells):
+            line = in_child(partial(figure, benchmarks[cell.ends], (cell.route, cell.dtype, cell.nbytes)))
+            if line is None:
+                raise UserError(
+                    f"{cell.route} is skipped for {cell.dtype}, and the results have it: of another toolchain?"
+                )
+            cell.lines.append(line)
+            said((turn * len(cells) + place + 1) / (processes * len(cells)), time.perf_counter() - began)
+    floors = calm.floors([line for cell in cells for line in cell.lines])
+    for cell in cells:
+        cell.readings = [reading(line, floors) for line in cell.lines]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """regret, beyond: of each question that was judged, of all ``asked``; errors: |log| of each predicted cell."""
+
+    asked: int
+    regret: list[tuple[float, Question]]
+    beyond: list[tuple[float, Question]]
+    errors: list[tuple[float, Cell]]
+    calm: float
+
+    @property
+    def within(self) -> float:
+        """The share of predictions that were right."""
+        good = sum(error <= math.log1p(ERROR) for error, _ in self.errors)
+        return good / len(self.errors) if self.errors else math.nan
+
+    @property
+    def code(self) -> int:
+        """0 as good as promised, 1 not, 2 too noisy to tell: fewer than half of the questions have calm figures."""
+        if 2 * len(self.regret) < self.asked:
+            return 2
+        mean, worst = statistics.fmean(value for value, _ in self.beyond), max(value for value, _ in self.beyond)
+        return 0 if mean <= MEAN and worst <= WORST and self.within >= SHARE else 1
+
+
+def judge(found: Sequence[Question]) -> Verdict:
+    cells = list({id(cell): cell for question in found for cell in question.cells}.values())
+    lines = [line for cell in cells for line in cell.lines]
+    told = [question for question in found if question.best is not None]
+
+    def ranked(values: Iterator[tuple[float, Any]]) -> list[tuple[float, Any]]:
+        return sorted(values, key=lambda pair: -pair[0])
+
+    return Verdict(
+        len(found),
+        ranked((question.regret, question) for question in told),
+        ranked((question.regret_beyond_noise, question) for question in told),
+        ranked((abs(cell.error), cell) for cell in cells if math.isfinite(cell.error)),
+        calm.share(lines, calm.floors(lines)),
+    )

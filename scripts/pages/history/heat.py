@@ -1,0 +1,76 @@
+"""A history at one glance: routes × releases, coloured by cost relative to the newest; a tile leads to its panel."""
+
+import math
+from collections.abc import Sequence
+
+from analysis.contracts import ALIAS
+from analysis.history import CHANGED, History, Series
+from analysis.steps import Counted
+
+from pages import show
+from pages.comparison.words import number
+from pages.page import Heat, Strip, Tile
+
+from .words import Group, anchors
+
+LEGEND = (
+    "Cost of a route over that of {}, by the levels that were found: instructions where the call decides and they were "
+    "counted, time where the bytes do. A bar marks a release that changed it; a tile leads to its panel."
+)
+SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
+
+
+def heat_of(history: History, groups: Sequence[Group]) -> Heat:
+    """The picture of a history."""
+    made = []
+    for group in groups:
+        ids = anchors(group.routes)
+        strips = []
+        for route, own in group.routes.items():
+            chosen = _chosen(group.memory, own, group.counted[route])
+            strips.append(Strip(route, _by(chosen), f"#{group.name}-{ids[route]}", tuple(_tiles(history, chosen))))
+        made.append((group.title, tuple(strips)))
+    title = f"Cost by release of {history.package}, with {history.held}"
+    versions = tuple(release.version for release in history.releases)
+    return Heat(title, versions, tuple(made), LEGEND.format(versions[-1]))
+
+
+def _chosen(memory: str, own: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:
+    """What stands for a route: where it shares memory, its instructions or its shortest time; else its longest."""
+    by_size = sorted(own, key=lambda series: series.nbytes)
+    if memory != ALIAS:
+        return by_size[-1]
+    return min(counted, key=lambda one: one.nbytes) if counted else by_size[0]
+
+
+def _by(one: Series | Counted) -> str:
+    what = one.unit if isinstance(one, Counted) else "time"
+    return f"{what}, {show.size(one.nbytes)}" if one.nbytes else what
+
+
+def _tiles(history: History, one: Series | Counted) -> list[Tile | None]:
+    """A tile for each release of the history."""
+    if isinstance(one, Counted):
+        ratios = [float(level / one.levels[-1]) for level in one.levels]
+        changed = {step.at.version: step.ratio for step in one.steps}
+    else:
+        ratios = [math.exp(level - one.levels[-1]) for level in one.levels]
+        changed = {broken.at.version: broken.ratio for broken in one.breaks if broken.verdict in CHANGED}
+    at = {release.version: ratio for release, ratio in zip(one.releases, ratios)}
+    last = one.releases[-1].version
+    tiles: list[Tile | None] = []
+    for release in history.releases:
+        ratio = at.get(release.version)
+        if ratio is None:
+            tiles.append(None)
+            continue
+        step = changed.get(release.version)
+        about = f"{release.name}: {number(ratio)}× of {last} ({_by(one)})"
+        about += f"; here it became {number(step)}×" if step else ""
+        tiles.append(Tile(number(ratio) if _shade(ratio) else "1", about, _shade(ratio), step is not None))
+    return tiles
+
+
+def _shade(ratio: float) -> str:
+    place = sum(max(ratio, 1 / ratio) >= factor for factor in SHADES)
+    return f"{'s' if ratio > 1 else 'f'}{place}" if place else ""

@@ -1,0 +1,86 @@
+"""The page over all machines: where each one's pages are, what is the same on all of them, and what is not."""
+
+import csv
+import json
+import re
+from urllib.parse import quote
+
+import pytest
+import report
+import resultfiles
+from cli import UserError
+from pages import index
+from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, MIB, TENSOR, around, conversion
+
+
+def machine(results, name, clone):
+    """A machine on which sharing is the same everywhere, and ``clone`` is how long one of two copies takes."""
+    times = {("torch.from_numpy(a)", n): around(4e-7) for n in (8, MIB)}
+    times |= {("torch.as_tensor(a)", n): around(8e-7) for n in (8, MIB)}
+    times |= {("torch.from_numpy(a).clone()", n): around(clone) for n in (8, MIB)}
+    times |= {("torch.tensor(a)", n): around(2e-5) for n in (8, MIB)}
+    bench = conversion(times, [FROM_NUMPY, AS_TENSOR, TENSOR, CLONE])
+    resultfiles.write(results, [bench], machine=name, records=[resultfiles.record([bench], machine=name)])
+
+
+def pages_of(tmp_path, *machines):
+    for name, clone in machines:
+        machine(tmp_path / "results", name, clone)
+    command = ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")]
+    assert report.main(command) == 0
+    return tmp_path / "out"
+
+
+def test_machines_side_by_side(tmp_path):
+    out = pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5))
+    text = (out / "README.md").read_text(encoding="utf-8")
+    same, _, differs = text.partition("**Not the same everywhere")
+    assert "**The same on all machines that were asked (2)**" in same
+    assert "- NumPy array to tensor, sharing its memory: `torch.from_numpy(a)`" in same
+    assert "as a copy of its own" in differs.partition("## Side by side")[0] and "as a copy of its own" not in same
+    row = next(line for line in text.splitlines() if line.startswith("| NumPy array to tensor, as a copy"))
+    assert "different routes" in row
+    assert row.index("torch.from_numpy(a).clone()") < row.index("torch.tensor(a)")
+    for name in ("one", "other"):
+        assert f"({name}/README.md)" in text
+        assert f'href="{name}/index.html"' in (out / "index.html").read_text(encoding="utf-8")
+    rows = list(csv.DictReader((out / "answers.csv").open(encoding="utf-8")))
+    assert {row["machine"] for row in rows} == {"one", "other"}
+    assert {row["route"] for row in rows if "copy of its own" in row["question"]} == {
+        "torch.from_numpy(a).clone()",
+        "torch.tensor(a)",
+    }
+
+
+def test_one_machine_has_its_answers_there(tmp_path):
+    out = pages_of(tmp_path, ("a|`b` ](x)", 1e-5))
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert "**NumPy array to tensor, sharing its memory**" in text and "The same on" not in text
+    assert f"({quote('a|`b` ](x)')}/README.md)" in text
+
+
+def test_every_address_leads_somewhere(tmp_path):
+    out = pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5))
+    page = (out / "index.html").read_text(encoding="utf-8")
+    ids = set(re.findall(r'\bid="([^"]+)"', page))
+    for address in re.findall(r'href="([^"]+)"', page):
+        assert address[1:] in ids if address.startswith("#") else (out / address).is_file(), address
+
+
+def test_nobodys_own_run_changes_it(tmp_path):
+    machine(tmp_path / "results", "mine", 1e-5)
+    report.main(["--machine", "mine", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")])
+    assert not (tmp_path / "out" / "index.html").exists() and (tmp_path / "out" / "mine" / index.ANSWERS).is_file()
+
+
+@pytest.mark.parametrize("broken", ["", "[]", "{", json.dumps({"machine": 1, "facts": [], "boxes": []})])
+def test_a_broken_file_is_one_clear_line(tmp_path, broken):
+    out = pages_of(tmp_path, ("one", 1e-5))
+    (out / "one" / index.ANSWERS).write_text(broken)
+    with pytest.raises(UserError, match="holds no answers") as told:
+        index.write(out)
+    assert "\n" not in str(told.value)
+
+
+def test_no_machine_no_page(tmp_path):
+    assert index.write(tmp_path) is None and not list(tmp_path.iterdir())
