@@ -200,53 +200,7 @@ def test_what_cannot_be_is_not_there_to_be_chosen(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_axe_finds_nothing(page, scheme, width):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    with opened(viewport={"width": width, "height": 900}, color_scheme=scheme) as browser:
-        browser.goto((page / "index.html").as_uri())
-        found = axe.Axe().run(browser).response["violations"]
-        assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found] == []
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
-        assert browser.complaints == []
-
-
-@pytest.mark.slow
 def test_without_javascript_the_page_is_what_it_was(page):
     with opened(java_script_enabled=False) as browser:
         browser.goto((page / "index.html").as_uri())
         assert browser.locator("#choose").is_hidden() and browser.locator(".answers").is_visible()
-
-
-@pytest.mark.slow
-def test_tables_sort_and_filter(page):
-    with opened() as browser:
-        browser.goto((page / "index.html").as_uri())
-        table = browser.locator("#size table").first
-        browser.locator("#size details").first.evaluate("details => (details.open = true)")
-        before = table.locator("tbody tr th").all_inner_texts()
-        head = table.locator("thead th button").nth(1)
-        head.click()
-        times = table.locator("tbody tr td:nth-child(2) div:first-child").all_inner_texts()
-        assert table.locator("thead th").nth(1).get_attribute("aria-sort") == "ascending" and len(times) > 1
-        units = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-        seconds = [float(text.split()[0]) * units[text.split()[1]] for text in times]
-        assert seconds == sorted(seconds)
-        head.click()
-        head.click()
-        assert table.locator("tbody tr th").all_inner_texts() == before
-
-
-@pytest.mark.slow
-def test_a_point_says_what_it_is(page):
-    with opened() as browser:
-        browser.goto((page / "index.html").as_uri())
-        mark = browser.locator('#size g[id*="-points-0"] use').first
-        mark.scroll_into_view_if_needed()
-        box = mark.bounding_box()
-        browser.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        said = browser.locator(".said").inner_text()
-        row = browser.locator("#size figure").first.locator("tbody tr").first
-        route = row.locator("th").text_content()
-        assert said.startswith(f"{route} · 8 B: ") and said.endswith("s")

@@ -206,7 +206,7 @@ def appeared(history: History) -> Table:
         rows.append(([one.at.name, one.at.date], word, what, f"{one.direction}, {dtypes}", one.reason))
     return Table(
         "What has a figure from a release on and had none before, or the other way round",
-        ("release", "", "routes", "of", "otherwise"),
+        ("release", "it is", "routes", "of", "otherwise"),
         tuple(rows),
         numeric=False,
     )
