@@ -277,3 +277,29 @@ def test_without_counts_nothing_is_said_of_them(tmp_path):
     made = history.history_of(load(write(tmp_path, logs_of(37, 4), SERIES[:4]), "box"), "torch")
     assert not words.section(made) and not list(words.note(made))
     assert "count" not in history_page.csv_of([made]).splitlines()[0]
+
+
+def test_a_history_of_counts_alone_has_a_page(results, tmp_path):
+    """Where the machine is too busy to time anything: the same steps, a picture, panels, and not a word about time."""
+    import shutil
+
+    shutil.copytree(results, tmp_path / "results")
+    for path in (tmp_path / "results" / "box").glob("*-*.json"):
+        file = json.loads(path.read_text())
+        file["results"] = {name: found for name, found in file["results"].items() if name == NAME}
+        path.write_text(json.dumps(file))
+    loaded = load(tmp_path / "results", "box")
+    assert history.packages(loaded) == ["torch"]
+    made = history.history_of(loaded, "torch")
+    assert not made.series and len(made.releases) == len(VERSIONS)
+    assert report.main(["--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")]) == 0
+    page = tmp_path / "out" / "history" / "box"
+    text = (page / "README.md").read_text(encoding="utf-8")
+    assert "Nothing was timed; instructions have no noise. Most of all changed at:" in text
+    assert f"torch {VERSIONS[5]}: " in text and f"`{ALONE}`, 1.40× the instructions" in text
+    assert "too few to tell a change from noise" not in text and "drifted is not known" not in text
+    assert (page / "history-torch-numpy-to-torch-copy.svg").is_file()
+    html = (page / "index.html").read_text(encoding="utf-8")
+    assert html.count(' step"><a href=') >= 3 and ">nan" not in html
+    table = pd.read_csv(page / "results.csv")
+    assert table["seconds"].isna().all() and table["count"].notna().all()

@@ -202,8 +202,8 @@ class _Visit:
 
 
 def packages(results: Results) -> list[str]:
-    """The packages of which two releases and more were measured."""
-    measured = set(results.processes["file"])
+    """The packages of which two releases and more were measured: timed, or counted in repeats."""
+    measured = set(_there(results)["file"])
     histories = [package for file, package in files(results).items() if file in measured]
     return [package for package in ledger.PACKAGES if histories.count(package) > 1]
 
@@ -211,12 +211,19 @@ def packages(results: Results) -> list[str]:
 def files(results: Results) -> dict[str, str]:
     """The result files of releases, those that failed, too -> the package whose history it is."""
     package_of: dict[str, str] = {}
-    for table in (results.processes, results.missing):
+    for table in (_there(results), results.missing):
         for file, commit in table[["file", "commit"]].drop_duplicates().itertuples(index=False):
             toolchain = ledger.find(commit)
             if toolchain:
                 package_of[file] = toolchain.history
     return package_of
+
+
+def _there(results: Results) -> pd.DataFrame:
+    """A row a file that has figures along a history, with what it is of."""
+    columns = ["file", "machine", "commit", "torch", "numpy", "python"]
+    tables = [table[columns] for table in (results.processes, steps.repeated(results))]
+    return pd.concat(tables).drop_duplicates("file")
 
 
 def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> History:
@@ -255,7 +262,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     cells = _cells(results, comparable, rows)
     return History(
         package=package,
-        machine=str(results.processes["machine"].iloc[0]),
+        machine=str(_there(results)["machine"].iloc[0]),
         python=python,
         held=_held(package, releases),
         releases=tuple(releases),
@@ -280,8 +287,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
 def _measured(results: Results) -> Iterator[tuple[str, Release]]:
     """Every release that has figures, of both histories, and the Python it ran on."""
     started = {record.file: record.started for record in reversed(results.runs)}
-    columns = ["file", "commit", "torch", "numpy", "python"]
-    for row in results.processes.drop_duplicates("file")[columns].to_dict("records"):
+    for row in _there(results).to_dict("records"):
         toolchain = ledger.find(row["commit"])
         if toolchain:
             torch, numpy = row["torch"] or toolchain.torch, row["numpy"] or toolchain.numpy
@@ -309,7 +315,7 @@ def _held(package: str, releases: Sequence[Release]) -> str:
 
 def _failed(results: Results, package: str) -> dict[str, str]:
     """Releases that could not be measured at all, with the reason."""
-    measured = set(results.processes["file"])
+    measured = set(_there(results)["file"])
     tags = {toolchain.tag: toolchain.version for toolchain in ledger.history(package)}
     return {
         tags[record.toolchain.tag]: record.failed

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from analysis.history import History
@@ -15,7 +15,7 @@ from pages.figures import slug
 from pages.page import Section
 from pages.tables import Entry, Table
 
-from .words import AT_MOST, Change, cells_by_size, place_of, route_of
+from .words import AT_MOST, TOLD, Change, cells_by_size, place_of, route_of
 
 Found = tuple[Counted, Finding]
 T = TypeVar("T")
@@ -37,6 +37,35 @@ def note(history: History) -> Iterator[str]:
         against = len({id(counted) for counted, _ in _disagreeing(history)})
         rest = f"; of {against} their time says otherwise" if against else ""
         yield f"{unit(history).capitalize()} of {len(history.counted)} calls: {stepped} changed{rest}."
+
+
+def head(history: History) -> Iterator[str]:
+    """What the counts come to where nothing was timed: how many changed, then the releases that changed the most."""
+    found = _findings(history)
+    grouped = _grouped([pair for pair in found if pair[1].step], lambda pair: pair[1].at.version)
+    grouped.sort(key=lambda own: -sum(pair[1].size for pair in own))
+    yield (
+        f"Nothing was timed; {unit(history)} have no noise. Most of all changed at:" if grouped else "Nothing changed."
+    )
+    for own in grouped[:TOLD]:
+        counted, one = own[0]
+        step = one.step
+        routes = len({pair[0].key for pair in own})
+        most = f"{route_of(counted)}, {_factor(counted, step)} at {place_of(counted)}" if step else ""
+        yield f"{one.at.name}: {routes} route{'s' if routes > 1 else ''} ({len(own)} cells), most of all {most}"
+
+
+def curves(groups: Mapping[str, Sequence[Counted]], history: History) -> Table:
+    """The points of a figure: counts, a row a cell."""
+    rows: list[tuple[Entry, ...]] = []
+    for counted in (one for own in groups.values() for one in own):
+        found = dict(zip((release.version for release in counted.releases), counted.values))
+        entries = [
+            f"{found[release.version]:,.0f}" if release.version in found else "n/a" for release in history.releases
+        ]
+        rows.append((f"{route_of(counted)}, {place_of(counted)}", *entries))
+    versions = tuple(release.version for release in history.releases)
+    return Table(f"{unit(history).capitalize()} of a call", ("route", *versions), tuple(rows))
 
 
 def remark(history: History, one: Change) -> list[str]:

@@ -47,7 +47,7 @@ def panels(
     """
     rows = math.ceil(len(groups) / ACROSS)
     width = ACROSS * (LEFT + PANEL + RIGHT)  # however few there are: panels of all figures are of one size
-    below = GAP + COUNTS if any(counted.values()) else 0.0
+    below = GAP + COUNTS if any(own and counted.get(label) for label, own in groups) else 0.0
     each = HEAD + HEIGHT + below + FOOT
     height = rows * each + TOP + BOTTOM
     with plt.style.context(str(STYLE)):
@@ -59,12 +59,15 @@ def panels(
             bottom = height - TOP - row * each - HEAD - HEIGHT
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
             ax.set_gid(gids[label])
-            draw_history(ax, own, history, order)
+            if own:
+                draw_history(ax, own, history, order)
+            else:
+                draw_counts(ax, counted[label], own, history, HEIGHT, order)
             ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
-            if counted.get(label):
+            if own and counted.get(label):
                 ax.tick_params(labelbottom=False)
                 ax = figure.add_axes((left / width, (bottom - below) / height, PANEL / width, COUNTS / height))
-                draw_counts(ax, counted[label], own, history)
+                draw_counts(ax, counted[label], own, history, COUNTS)
         return finish(figure, name, title, described(history, groups, counted), (), caption)
 
 
@@ -90,10 +93,18 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History, rows: Ite
     _axes(ax, breaks, history, (_reach(series, -1), _reach(series, 1)), HEIGHT)
 
 
-def draw_counts(ax: Axes, counted: Sequence[Counted], series: Sequence[Series], history: History) -> None:
+def draw_counts(
+    ax: Axes,
+    counted: Sequence[Counted],
+    series: Sequence[Series],
+    history: History,
+    inches: float,
+    rows: Iterator[int] | None = None,
+) -> None:
     """Each count over its last level: points with the range of their repeats, levels as lines, steps by name.
 
-    A count looks as that one of ``series`` does which is of as many bytes.
+    A count looks as that one of ``series`` does which is of as many bytes. inches: how high the panel is; rows: as of
+    ``draw_history``
     """
     sizes = [one.nbytes for one in series]
     steps: dict[str, float] = {}
@@ -101,14 +112,14 @@ def draw_counts(ax: Axes, counted: Sequence[Counted], series: Sequence[Series], 
     for index, one in enumerate(counted):
         drawn = np.stack([one.values, one.low, one.high, one.levels]) / one.levels[-1]
         same = sizes.index(one.nbytes) if one.nbytes in sizes else len(sizes) + index
-        colour = _line(ax, same, _days(one), drawn)
+        colour = _line(ax, same, _days(one), drawn, None if rows is None else f"{POINTS}{next(rows)}")
         steps |= {step.at.version: _day(step.at.date) for step in one.steps}
         unit = one.unit if one is counted[-1] else ""
         text = f"{show.size(one.nbytes) if one.nbytes else ''} {one.levels[-1]:,.0f} {unit}".strip()
         ax.text(across, 1.08, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
         across += 0.0235 * len(text) + 0.05
         low, high = max(low, -math.log(drawn.min())), max(high, math.log(drawn.max()))
-    _axes(ax, steps, history, (1.2 * low, 1.2 * high), COUNTS)
+    _axes(ax, steps, history, (1.2 * low, 1.2 * high), inches)
 
 
 def _days(one: Series | Counted) -> Floats:

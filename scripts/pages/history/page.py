@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
-from analysis.contracts import of_cell
+from analysis.contracts import NONE
 from analysis.history import History, Release, Series, history_of, packages
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES, SESSION_SD
@@ -125,7 +125,8 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
             facts.append(f"{conditions.cpu}, {conditions.cores_allowed} cores")
         days = sorted({record.started[:10] for record in records if record.started})
         facts.append(f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else "")
-    facts.append(f"{sum(len(history.series) for history in histories)} series")
+    timed, counted = (sum(len(getattr(history, name)) for history in histories) for name in ("series", "counted"))
+    facts += [f"{timed} series of times" if timed else "", f"{counted} of counts" if counted else ""]
     return tuple(filter(None, facts))
 
 
@@ -140,7 +141,7 @@ def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
     if len(counts) and counts.median() < MIN_PROCESSES:
         processes = f"{counts.median():.0f} process{'es' if counts.median() > 1 else ''}"
         yield f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict."
-    if not any(history.repeats for history in histories):
+    if not any(history.repeats for history in histories) and any(history.series for history in histories):
         yield "No toolchain was measured twice: how far the machine drifted is not known, and not corrected for."
 
 
@@ -164,7 +165,7 @@ def _box(history: History, found: Sequence[Change]) -> Box:
     notes += counts.note(history)
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
-        lines=(words.overall(history), *words.head(history, found)),
+        lines=(words.overall(history), *words.head(history, found)) if history.series else tuple(counts.head(history)),
         notes=tuple(notes),
     )
 
@@ -174,9 +175,39 @@ def _box(history: History, found: Sequence[Change]) -> Box:
 
 def _sections(history: History, groups: Sequence[Group], found: Sequence[Change]) -> Iterator[Section]:
     package = history.package
+    if history.series:
+        yield _changes(history, found)
+    yield counts.section(history)
+    yield Section(
+        f"{package}-curves",
+        f"{package}: cost against release date",
+        (
+            "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
+            f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
+            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one."
+            + (counts.BELOW.format(counts.unit(history)) if history.counted else "")
+            if history.series
+            else f"A panel a route, float32: the {counts.unit(history)} of a call, with the range of their repeats, "
+            f"over those of {history.releases[-1].name}. Dashed: the releases that changed them.",
+        ),
+        tuple(_figures(history, groups)),
+        wide=True,
+    )
+    yield Section(f"{package}-new", f"{package}: what appeared", tables=tuple(filter(None, (words.appeared(history),))))
+    yield Section(
+        f"{package}-meaning",
+        f"{package}: what means something else",
+        ("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),
+        tables=tuple(filter(None, (words.meaning(history),))),
+    )
+
+
+def _changes(history: History, found: Sequence[Change]) -> Section:
+    """What releases did to time."""
+    package = history.package
     undecided = sum(1 for series in history.series for one in series.breaks if one.verdict == INCONCLUSIVE)
     settings = history.settings
-    yield Section(
+    return Section(
         f"{package}-changes",
         f"{package}: what changed",
         (
@@ -190,26 +221,6 @@ def _sections(history: History, groups: Sequence[Group], found: Sequence[Change]
             f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
         tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, counts.remark)))),
-    )
-    yield counts.section(history)
-    yield Section(
-        f"{package}-curves",
-        f"{package}: cost against release date",
-        (
-            "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
-            f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
-            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one."
-            + (counts.BELOW.format(counts.unit(history)) if history.counted else ""),
-        ),
-        tuple(_figures(history, groups)),
-        wide=True,
-    )
-    yield Section(f"{package}-new", f"{package}: what appeared", tables=tuple(filter(None, (words.appeared(history),))))
-    yield Section(
-        f"{package}-meaning",
-        f"{package}: what means something else",
-        ("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",),
-        tables=tuple(filter(None, (words.meaning(history),))),
     )
 
 
@@ -229,16 +240,21 @@ def _groups(results: Results, history: History) -> list[Group]:
     """For each direction and kind of memory its routes."""
     grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
     counted: dict[tuple[str, str], list[Counted]] = {}
-    for one in history.counted:
-        if one.names["dtype"] in ("float32", None):
-            counted.setdefault((counts.direction(one), str(one.names["route"])), []).append(one)
-    for series in history.series:
-        if not isinstance(series.names["route"], str) or series.names["dtype"] not in ("float32", None):
-            continue
-        contract = of_cell(results.benchmarks, series.names["benchmark"], series.names["route"])
-        memory = contract.memory_for(series.names["dtype"] or "")
-        own = grouped.setdefault((words.direction(series), memory), {})
-        own.setdefault(str(series.names["route"]), []).append(series)
+
+    def routes_of(direction: str, one: Series | Counted) -> dict[str, list[Series]]:
+        declared = str(one.names["declared"].get("direction", ""))
+        contract = results.contracts.get((declared, one.names["route"]), NONE)
+        return grouped.setdefault((direction, contract.memory_for(one.names["dtype"] or "")), {})
+
+    def shown(one: Series | Counted) -> bool:
+        return isinstance(one.names["route"], str) and one.names["dtype"] in ("float32", None)
+
+    for series in filter(shown, history.series):
+        routes_of(words.direction(series), series).setdefault(str(series.names["route"]), []).append(series)
+    for one in filter(shown, history.counted):
+        way, route = counts.direction(one), str(one.names["route"])
+        routes_of(way, one).setdefault(route, [])  # though nothing was timed
+        counted.setdefault((way, route), []).append(one)
     groups = []
     for (direction, memory), routes in grouped.items():
         groups.append(
@@ -259,7 +275,7 @@ def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure
         about = f"Cost against release date of {history.package}: {one.title}"
         every = [series for own in one.routes.values() for series in own]
         drawn = panels(history, one.name, about, one.title, list(one.routes.items()), one.counted)
-        yield drawn, words.curves(every, history)
+        yield drawn, words.curves(every, history) if every else counts.curves(one.counted, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:
@@ -366,7 +382,7 @@ def csv_of(histories: Sequence[History]) -> str:
                     }
                 )
         rows += [row for counted in history.counted for row in _counts(history, counted)]
-    table = pd.DataFrame(rows)[[name for names in columns_of(histories) for name in names]]
+    table = pd.DataFrame(rows).reindex(columns=[name for names in columns_of(histories) for name in names])
     for name in ("nbytes", "processes"):
         table[name] = pd.to_numeric(table[name]).astype("Int64")
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
