@@ -365,3 +365,19 @@ def test_needs_neither_pandas_nor_numpy(results, tmp_path):
     for wanted in (False, True):
         done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
         assert done.stdout.endswith("set()\n") == wanted, done.stdout + done.stderr
+
+
+def test_what_was_never_calm_is_no_equal_of_what_is_known(known):
+    """A copy of a Fortran array that takes twenty times as long, on a machine that was busy just then: it takes that at
+    most, so it is not decided to be slower; nor is it to be recommended beside what is known to be fast."""
+    slow = "torch.from_numpy(a).clone()"
+    points = [
+        replace(each, calm=False) if each.route == slow and each.layout == "fortran" else each for each in known.points
+    ]
+    case = Case("numpy", "torch", 3 * MIB, layout="fortran", memory="copy")
+    found = rank(case, replace(known, points=tuple(points)))
+    assert routes(found) == ["torch.tensor(a)", slow] and not any(each.tie for each in found.ranked)
+    assert found.ranked[1].figure.seconds == pytest.approx(copied(3 * MIB, 20), rel=0.1)
+    said = "\n".join(page.words(found))
+    assert "20× the time of contiguous at 1 MiB, where the machine was never calm, and is taken to do so" in said
+    assert "~ The machine was never calm there" in said

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import subprocess
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import made_up
@@ -100,7 +101,10 @@ def told(case, known):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_it_says_what_advise_says(known, seed):
+@pytest.mark.parametrize("busy", [0.0, 0.3], ids=["calm", "busy"])
+def test_it_says_what_advise_says(known, seed, busy):
+    chance = random.Random(seed)
+    known = replace(known, points=tuple(replace(each, calm=chance.random() >= busy) for each in known.points))
     asked = list(some(known, 250, seed))
     given = json.dumps({"known": json.loads(chooser.embedded(known)), "cases": [vars(case) for case in asked]})
     done = subprocess.run([node(), "-e", ASK, SCRIPT], input=given, capture_output=True, text=True, timeout=120)

@@ -164,12 +164,14 @@ class Carried:
 
     factor  what that costs there; 1 where no difference is decided
     at      0: nowhere, so that nobody knows
+    calm    False: nothing can be decided, for the machine was never calm there; it costs that at most
     """
 
     what: str
     instead: str
     at: int = 0
     factor: float = 1.0
+    calm: bool = True
 
 
 @dataclass(frozen=True)
@@ -262,10 +264,13 @@ def rank(case: Case, known: Known) -> Answer:
 
 def _slower(one: Candidate, other: Candidate) -> bool:
     """Whether one is decided to be slower at the measured sizes that speak for the case: at all, or at some where the
-    ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell alone; what
-    nobody knows the price of is slower than what has none."""
+    ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell alone. What
+    nobody knows the price of is slower than what has none, and what takes so long at most, for the machine was never
+    calm there, than what is known to take less."""
     if one.unpriced != other.unpriced:
         return one.unpriced
+    if one.calm != other.calm:
+        return other.calm and one.total > other.total - other.figure.seconds + other.figure.high
     mine, others = (one.speaks, other.speaks) if one.as_usual and other.as_usual else (one.anchors, other.anchors)
     both = [(a, b) for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
     apart = one.total - one.figure.seconds + one.figure.low > other.total - other.figure.seconds + other.figure.high
@@ -334,8 +339,9 @@ def _candidate(
             continue
         at = min(both, key=lambda size: abs(math.log(size / case.total)))
         anchors.append(own[at])
-        if own[at].place in curve[at].behind or curve[at].place in own[at].behind:
-            carried.append(Carried(what, instead, at, own[at].seconds / curve[at].seconds))
+        calm = own[at].calm and curve[at].calm
+        if not calm or own[at].place in curve[at].behind or curve[at].place in own[at].behind:
+            carried.append(Carried(what, instead, at, own[at].seconds / curve[at].seconds, calm))
             figure = _carry(figure, own[at], curve[at], latency(curve))
         else:
             carried.append(Carried(what, instead, at))

@@ -135,6 +135,9 @@ def _rests_on(one: Candidate, case: Case) -> Iterator[str]:
     for each in one.carried:
         if not each.at:
             yield f"{each.what} was not measured: taken for {each.instead}"
+        elif not each.calm:
+            there = f"{show.ratio(each.factor)} the time of {each.instead} at {show.size(each.at)}"
+            yield f"{each.what} takes {there}, where the machine was never calm, and is taken to do so"
         elif each.factor == 1:
             same = f"from which it is not decided to differ at {show.size(each.at)}"
             yield f"{each.what} is taken for {each.instead}, {same}"

@@ -198,6 +198,7 @@ const advise = (() => {
 
   function slower(one, other) {
     if (one.unpriced !== other.unpriced) return one.unpriced;
+    if (one.calm !== other.calm) return other.calm && one.total > other.total - other.figure.seconds + other.figure.high;
     const name = one.asUsual && other.asUsual ? "speaks" : "anchors";
     const both = one[name].flatMap((a) =>
       other[name]
@@ -263,15 +264,16 @@ const advise = (() => {
       const both = [...own.keys()].filter((size) => curve.has(size));
       if (!both.length) {
         if (what.includes(it.layout)) return null;
-        carried.push({ what, instead, at: 0, factor: 1 });
+        carried.push({ what, instead, at: 0, factor: 1, calm: true });
         continue;
       }
       const at = least(both, (size) => Math.abs(Math.log(size / it.total)));
       const [mine, other] = [own.get(at), curve.get(at)];
       anchors.push(mine);
-      const decided = other.behind.includes(mine.place) || mine.behind.includes(other.place);
-      carried.push({ what, instead, at, factor: decided ? mine.seconds / other.seconds : 1 });
-      if (decided) figure = carry(figure, mine, other, latency(curve));
+      const calm = mine.calm && other.calm;
+      const counts = !calm || other.behind.includes(mine.place) || mine.behind.includes(other.place);
+      carried.push({ what, instead, at, factor: counts ? mine.seconds / other.seconds : 1, calm });
+      if (counts) figure = carry(figure, mine, other, latency(curve));
     }
     const [paidOnce, paid] = once(it, route, host, memory);
     const [rate, share] = memory !== ALIAS ? rateOf(it, figure, curve, breaks) : [null, null];
@@ -481,8 +483,12 @@ const advise = (() => {
     } else if (figure.how === BETWEEN) found.push(`${at} was not measured: interpolated between ${sizes}`);
     else if (figure.how === BEYOND) found.push(`${at} lies outside of what was measured: drawn on from ${sizes}`);
     if (one.once && one.once.how !== MEASURED) found.push(`what is paid once comes from ${show.sizes(one.once.sizes)}`);
-    for (const { what, instead, at: there, factor } of one.carried) {
+    for (const { what, instead, at: there, factor, calm } of one.carried) {
       if (!there) found.push(`${what} was not measured: taken for ${instead}`);
+      else if (!calm)
+        found.push(
+          `${what} takes ${show.ratio(factor)} the time of ${instead} at ${show.size(there)}, where the machine was never calm, and is taken to do so`,
+        );
       else if (factor === 1)
         found.push(`${what} is taken for ${instead}, from which it is not decided to differ at ${show.size(there)}`);
       else
