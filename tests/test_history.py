@@ -357,6 +357,9 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
     texts = [path for path in sorted(made) if path.suffix in (".md", ".csv")]
     different = [str(path) for path in texts if (tmp_path / path).read_bytes() != (reports / path).read_bytes()]
     assert len(texts) >= 5 and not different, "make report, and git add reports"
+    for path in made:
+        if path.name == "index.html":
+            assert (reports / path).stat().st_size < (2e6 if path.parts[0] == "history" else 1e6), path
 
 
 @pytest.mark.slow

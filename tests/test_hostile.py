@@ -18,7 +18,7 @@ import test_history
 from analysis.results import load
 from cli import LONGEST, harmless, line
 from markdown_it import MarkdownIt
-from pages import build, show
+from pages import build, index, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 PLAIN = "word"
@@ -129,9 +129,10 @@ def write(root, word, slower=1.0, **how):
 
 
 def built(results, output, capsys):
-    """The directories of the pages, and what was printed."""
+    """The directories of a machine's pages, and what was printed; over them lies the page over all machines."""
     assert report.main(["--results", str(results), "--output", str(output)]) == 0
-    pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))  # the one of a history is deeper
+    over, *pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))  # that of a history is deeper
+    assert over.parent == output and shown((output / "README.md").read_text())
     return [path.parent for path in pages], capsys.readouterr()
 
 
@@ -202,6 +203,8 @@ def plain(tmp_path_factory):
 @pytest.mark.parametrize("word", PAGES, ids=lambda word: ascii(word[:20]))
 def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsys, recwarn):
     (page,), printed = built(write(tmp_path / "results", word), tmp_path / "out", capsys)
+    index.write(plain.parent)
+    harmless_markdown((tmp_path / "out" / "README.md").read_text(), (plain.parent / "README.md").read_text(), False)
     assert not printed.err and not recwarn.list
     assert shown(printed.out)
     alike = word.isprintable() and len(word) < 100  # else its routes are not those of its contracts

@@ -1,5 +1,6 @@
 """The page's figures. Functions that draw take the axes they are given; ``Figure`` holds the SVG for file and page."""
 
+import hashlib
 import io
 import math
 import re
@@ -38,7 +39,9 @@ COLOUR = re.compile("|".join(VARIABLES))
 FALLBACKS = {"'DejaVu Sans Mono'": "ui-monospace, Menlo, Consolas, monospace"}
 FALLBACKS |= {"'DejaVu Sans'": "system-ui, 'Segoe UI', Roboto, sans-serif"}
 FONT = re.compile("|".join(FALLBACKS))
+FAMILY = re.compile(r"font-family: [^;]*;? ?")
 SVG = "http://www.w3.org/2000/svg"
+GROUP = f"{{{SVG}}}g"
 PANEL, POINTS = "panel-", "points-"  # begin the ids of what a page links to, or reads
 LONG = re.compile(r"(-?\d+\.\d\d)\d+")  # a number finer than any eye; an SVG is mostly numbers
 DRAWN = ("d", "x", "y", "points", "transform")  # attributes that are numbers
@@ -259,6 +262,7 @@ def finish(
             parent.remove(style)
     _change(root, lambda key, value: re.sub(r"(fill|stroke): #ffffff", r"\1: none", value))
     _change(root, lambda key, value: COLOUR.sub(lambda colour: f"var({VARIABLES[colour[0]]}, {colour[0]})", value))
+    _brief(root, name)
     for element in root.iter():  # a page holds many figures, and nobody reads them as text
         element.text, element.tail = (
             words if words and words.strip() else "" for words in (element.text, element.tail)
@@ -267,26 +271,58 @@ def finish(
 
 
 def _lean(root: xml.Element, name: str) -> None:
-    """Without what nobody sees: ids that nothing names, groups of nothing, the style of each where all have the same,
-    and digits: half of what matplotlib writes."""
-    values = [value for element in root.iter() for value in element.attrib.values()]
-    named = set(re.findall(r"#([\w.-]+)", " ".join(values)))
+    """Without what nobody sees: ids that nothing names, groups for nothing, what all of a group have each, turns by
+    nothing, and digits: half of what matplotlib writes."""
+    named = _named(root)
     for element in root.iter():
         found = element.attrib.get("id", "")
-        if found not in named and not found.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}")):
+        if found not in named and not _kept(found, name):
             element.attrib.pop("id", None)
+        if element.get("transform", "").startswith("rotate(-0 "):
+            del element.attrib["transform"]
     for parent in reversed(list(root.iter())):
-        for child in list(parent):
-            if child.tag == f"{{{SVG}}}g" and len(child) == 0 and "id" not in child.attrib:
-                parent.remove(child)
-        styles = {child.get("style") for child in parent}
-        if parent.tag == f"{{{SVG}}}g" and len(parent) > 1 and len(styles) == 1 and "style" not in parent.attrib:
-            (style,) = styles
-            if style and all(child.tag != f"{{{SVG}}}g" for child in parent):
-                parent.set("style", style)
-                for child in parent:
-                    del child.attrib["style"]
+        children: list[xml.Element] = []
+        for child in parent:
+            if child.tag == GROUP and not child.attrib:
+                children += child
+            elif len(child) or child.tag != GROUP or "id" in child.attrib:
+                children.append(child)
+        parent[:] = children
+        if parent.tag == GROUP and len(parent) > 1 and all(child.tag != GROUP for child in parent):
+            for attribute in ("style", "clip-path"):
+                (value, *others) = {child.get(attribute) for child in parent}
+                if value and not others and attribute not in parent.attrib:
+                    parent.set(attribute, value)
+                    for child in parent:
+                        del child.attrib[attribute]
     _change(root, lambda key, value: LONG.sub(r"\1", value) if key in DRAWN else value)
+
+
+def _named(root: xml.Element) -> set[str]:
+    """The ids that something in a drawing names."""
+    values = (value for element in root.iter() for key, value in element.attrib.items() if key != "id")
+    return {found for value in values for found in re.findall(r"#([\w.-]+)", value)}
+
+
+def _kept(name_of: str, name: str) -> bool:
+    """Whether an id is one of those that a page links to, or reads."""
+    return name_of.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}"))
+
+
+def _brief(root: xml.Element, name: str) -> None:
+    """Ids of a drawing on a page, where there are many, as short as they can be; fonts as the page has them."""
+    begin = hashlib.sha256(name.encode()).hexdigest()[:6]
+    short = {old: f"f{begin}-{place}" for place, old in enumerate(sorted(_named(root)))}
+    pattern = re.compile(r"#([\w.-]+)")
+
+    def brief(key: str, value: str) -> str:
+        if key == "id":
+            return short.get(value, value)
+        if key == "style":
+            value = FAMILY.sub(lambda found: "font-family: var(--mono); " if "Mono" in found[0] else "", value)
+        return pattern.sub(lambda found: f"#{short.get(found[1], found[1])}", value)
+
+    _change(root, brief)
 
 
 def _change(root: xml.Element, change: Callable[[str, str], str]) -> None:
