@@ -12,7 +12,7 @@ from typing import Any
 from analysis.case import Answer, Case, Known, rank
 from analysis.contracts import ALIAS, COPY, INTO
 from cli import UserError
-from measuring.direct import benchmark_of, figure, in_child
+from measuring.direct import benchmark_of, figure, in_child, part_of_suite
 from records import calm
 
 from .bias import reading
@@ -113,7 +113,7 @@ def measure(found: Sequence[Question], processes: int, said: Callable[[float, fl
     began = time.perf_counter()
     for turn in range(processes):
         for place, cell in enumerate(cells):
-            line = in_child(partial(figure, benchmarks[cell.ends], (cell.route, cell.dtype, cell.nbytes)))
+            line = in_child(partial(_figure, benchmarks[cell.ends], cell))
             if line is None:
                 raise UserError(
                     f"{cell.route} is skipped for {cell.dtype}, and the results have it: of another toolchain?"
@@ -123,6 +123,14 @@ def measure(found: Sequence[Question], processes: int, said: Callable[[float, fl
     floors = calm.floors([line for cell in cells for line in cell.lines])
     for cell in cells:
         cell.readings = [reading(line, floors) for line in cell.lines]
+
+
+def _figure(benchmark: Any, cell: Cell) -> calm.Line | None:
+    """As the suite measures it, at a size that is none of its parameters: so it is to know of no other cell."""
+    params = cell.route, cell.dtype, cell.nbytes
+    benchmark._params = [[value] for value in params]
+    benchmark.samples_per_process = [part_of_suite("timing").samples_per_process(cell.nbytes)]
+    return figure(benchmark, params)
 
 
 @dataclass(frozen=True)
