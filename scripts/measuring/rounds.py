@@ -104,6 +104,11 @@ def take_rounds(
             break  # asv takes no pattern for every benchmark there is
         patterns = [pattern for found in selected.values() for pattern in found]
         take_round(record, state, number, patterns, cells.processes, show, commit, append or number > 0)
+    sum_up(record, state, cells)
+
+
+def sum_up(record: dict[str, Any], state: State, cells: Cells) -> None:
+    """Have the record say what the log says of the run, and what was left out of it."""
     record.update(summary(state.lines()))
     for why, names in cells.unavailable.items():
         record["skipped"][why] = list(names)
@@ -148,7 +153,7 @@ def take_round(
         lines = calm.timed(state.lines())
         lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
         took = {calm.name_of(line): line["took"] for line in lines}
-        retaken = _affordable(lacking, took, left)
+        retaken = affordable(lacking, took, left)
         if not retaken:
             break
         begun = time.monotonic()
@@ -162,7 +167,7 @@ def take_round(
     state.save(record)
 
 
-def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
     """The first of these cells, as many as one process each of takes so many seconds."""
     left, chosen = seconds - START, []
     for cell in cells:
