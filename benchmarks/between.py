@@ -14,7 +14,7 @@ about = (
     "Cells that the run chose by what it had measured, halving the distance of two sizes around a crossover and around "
     "a break: the safe routes that own their memory or fill a buffer, from float32."
 )
-place = 3
+place = 4  # with casts, and listed before them
 drawn = False  # a line through so few points would pass by the sizes that other sections have
 
 # 64 B to 200 MiB. Neighbours are less than 1.3 times apart, so that an interval can be halved until it is narrower than
