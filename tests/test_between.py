@@ -216,6 +216,7 @@ def machine(tmp_path, monkeypatch):
                     line = logged(cell, times[route](int(cell[:-1].rpartition(" ")[2])))
                     del line["round"]
                     file.write(json.dumps(line) + "\n")
+            advance()
 
         monkeypatch.setattr(measuring.rounds, "round_of", round_of)
         record = state.load()
@@ -250,7 +251,8 @@ def test_halved_until_it_is_narrow(machine, capsys):
     rounds = {line["round"] for line in state.lines() if line["benchmark"] == BETWEEN}
     assert rounds == set(range(ROUNDS, ROUNDS * (1 + len(steps)))), "rounds of their own"
     printed = capsys.readouterr().out
-    assert printed.count("2 cells between sizes: around 1 crossover\n") == len(steps)
+    assert printed.startswith("2 cells between sizes: around 1 crossover\n")
+    assert printed.count(" cells between sizes: around ") == len(steps)
     assert printed.count("between sizes: 100 %, 0 s left") == len(steps)
 
 
