@@ -11,8 +11,8 @@ from . import sources as _sources
 role = "between"
 section = "Between the sizes"
 about = (
-    "Cells that the run chose by what it had measured, halving the distance of two sizes around a crossover and around "
-    "a break: the safe routes that own their memory or fill a buffer, from float32."
+    "Sizes that the run chose by what it had measured, halving the distance of two around a crossover and around a "
+    "break: the safe routes whose result owns its memory or fills a buffer, from float32."
 )
 place = 4  # with casts, and listed before them
 drawn = False  # a line through so few points would pass by the sizes that other sections have

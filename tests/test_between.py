@@ -93,24 +93,47 @@ CROSSING = 240_000
 # Which cells ----------------------------------------------------------------------------------------------------------
 
 
-def test_both_routes_in_the_middle_of_a_crossover():
-    found = choose(lines_of(grid(first=SHORT, second=LONG)), described())
-    middle = 256 * KIB
-    assert list(found.cells) == [spelled(BETWEEN, FIRST, middle), spelled(BETWEEN, SECOND, middle)]
-    assert str(found) == "2 cells between sizes: around 1 crossover" and set(found.cells.values()) == {0.5}
+def chosen(times, benchmarks=None, slow=(), **more):
+    """What is chosen, and the size of each middle with the routes that it is measured of."""
+    found = choose(lines_of(times, slow), benchmarks or described(), **more)
+    return [(middle.what, size_of(middle.cells[0]), routes_of(middle.cells)) for middle in found]
 
 
-def test_the_fastest_route_alone_in_the_middle_of_a_break():
+def size_of(cell):
+    return int(cell[:-1].rpartition(" ")[2])
+
+
+def routes_of(cells):
+    return {route for route in (FIRST, SECOND, THIRD) for cell in cells if repr(route) in cell}
+
+
+def test_the_middle_of_a_crossover():
+    """Of every route: a third may be the fastest there, and advice compares at sizes that routes have in common."""
+    times = grid(first=SHORT, second=LONG, third=lambda n: 3 * LONG(n))
+    assert chosen(times) == [("crossover", 256 * KIB, {FIRST, SECOND, THIRD})]
+    (middle,) = choose(lines_of(times), described())
+    assert middle.cells[0] == spelled(BETWEEN, FIRST, 256 * KIB) and middle.took == 1.5
+
+
+def test_the_middle_of_a_break():
     def broken(n):
         return SHORT(n) * (3 if n > 20 * MIB else 1)
 
-    found = choose(lines_of(grid(first=broken, second=lambda n: 2 * broken(n))), described())
-    assert list(found.cells) == [spelled(BETWEEN, FIRST, 32 * MIB)]
-    assert str(found) == "1 cell between sizes: around 1 break"
+    found = chosen(grid(first=broken, second=lambda n: 2 * broken(n)))
+    assert found == [("break", 32 * MIB, {FIRST, SECOND})]
+    assert chosen(grid(first=SHORT, second=lambda n: 2 * broken(n))) == [], "nobody takes the route that breaks"
+
+
+def test_crossovers_come_first():
+    def broken(n):
+        return SHORT(n) * (3 if n > 500 * KIB else 1)
+
+    found = chosen(grid(first=lambda n: broken(n) * (3 if n > 20 * MIB else 1), second=lambda n: 2 * broken(n)))
+    assert [(what, n) for what, n, _ in found] == [("crossover", 32 * MIB), ("break", 256 * KIB)]
 
 
 def test_a_bandwidth_and_a_latency_are_no_break():
-    assert choose(lines_of(grid(first=SHORT)), described()).cells == {}
+    assert chosen(grid(first=SHORT)) == []
 
 
 @pytest.mark.parametrize("factor", [1.04, 1 / 1.04])
@@ -118,57 +141,47 @@ def test_ties_are_no_crossover(factor):
     def turned(n):
         return SHORT(n) * (factor if n < MIB else 1 / factor)
 
-    assert choose(lines_of(grid(first=SHORT, second=turned)), described()).cells == {}
+    assert chosen(grid(first=SHORT, second=turned)) == []
 
 
 def test_processes_that_overlap_decide_nothing():
-    def spread(times, by):
-        return {key: [each[0] / by, each[1] * by] for key, each in times.items()}
-
     times = grid(first=lambda n: SHORT(n) * (1.1 if n < MIB else 1.0), second=SHORT)
     times |= {key: [s * 1.1 for s in each] for key, each in times.items() if key[0] == SECOND and key[1] >= MIB}
-    assert choose(lines_of(times), described()).crossovers == 1
-    assert choose(lines_of(spread(times, 1.1)), described()).crossovers == 0
+    assert [what for what, _, _ in chosen(times)] == ["crossover"]
+    assert chosen({key: [each[0] / 1.1, each[1] * 1.1] for key, each in times.items()}) == []
 
 
 def test_a_size_at_which_they_tie_lies_inside_the_crossover():
     """It belongs to neither side, so the ends of the tie are looked for on both."""
     factors = dict(zip(SIZES, (0.5, 0.5, 0.5, 1.01, 2.0, 2.0)))
     times = {(FIRST, n): around(SHORT(n) * factors[n], count=ROUNDS) for n in SIZES} | grid(second=SHORT)
-    found = choose(lines_of(times), described())
-    middles = {256 * KIB, 4 * MIB}
-    assert set(found.cells) >= {spelled(BETWEEN, route, n) for route in (FIRST, SECOND) for n in middles}
-    assert found.crossovers == 2
+    assert [(what, n) for what, n, _ in chosen(times)] == [("crossover", 256 * KIB), ("crossover", 4 * MIB)]
 
 
-def test_what_a_third_route_beats_on_one_side_crosses_nothing():
-    times = grid(first=SHORT, second=LONG, third=lambda n: LONG(n) / 2)
-    found = choose(lines_of(times), described())
-    assert {cell for cell in found.cells if SECOND in cell} == set()
-    assert {cell for cell in found.cells if THIRD in cell}
+def test_what_a_third_route_beats_crosses_nothing():
+    assert chosen(grid(first=SHORT, second=LONG, third=lambda n: SHORT(n) / 2)) == []
 
 
 def test_a_cell_that_was_not_calm_decides_nothing():
     """Without the size below the crossover the interval is the wider one."""
+    times = grid(first=SHORT, second=LONG)
     slow = {(route, 64 * KIB) for route in (FIRST, SECOND)}
-    found = choose(lines_of(grid(first=SHORT, second=LONG), slow), described())
-    middle = middle_of(4 * KIB, MIB, FINER)
-    assert set(found.cells) == {spelled(BETWEEN, route, middle) for route in (FIRST, SECOND)}
-    assert choose(lines_of(grid(first=SHORT, second=LONG), {(FIRST, n) for n in SIZES}), described()).cells == {}
+    assert [n for _, n, _ in chosen(times, slow=slow)] == [middle_of(4 * KIB, MIB, FINER)]
+    assert chosen(times, slow={(FIRST, n) for n in SIZES}) == []
 
 
 def test_routes_that_do_another_thing_with_memory_do_not_cross():
     benchmarks = described()
     benchmarks[BETWEEN]["contracts"][SECOND] = contract(SECOND, "into")
-    assert choose(lines_of(grid(first=SHORT, second=LONG)), benchmarks).cells == {}
+    assert chosen(grid(first=SHORT, second=LONG), benchmarks) == []
 
 
 def test_what_was_asked_and_what_is_not_wanted_is_left_out():
-    lines = lines_of(grid(first=SHORT, second=LONG))
+    times = grid(first=SHORT, second=LONG)
     asked = spelled(BETWEEN, FIRST, 256 * KIB)
-    assert list(choose(lines, described(), {asked}).cells) == [spelled(BETWEEN, SECOND, 256 * KIB)]
-    assert list(choose(lines, described(), only=FIRST).cells) == [asked]
-    assert choose(lines, described(), only="conversion").cells == {}
+    assert chosen(times, asked={asked}) == [("crossover", 256 * KIB, {SECOND})]
+    assert chosen(times, only=FIRST) == [("crossover", 256 * KIB, {FIRST})]
+    assert chosen(times, only="conversion") == []
 
 
 def test_the_family_has_a_size_inside_every_interval_that_is_too_wide():
@@ -208,12 +221,12 @@ def machine(tmp_path, monkeypatch):
             if len(calls) == stop:
                 raise Interrupted
             names = [spelled(BETWEEN, route, n) for route in times for n in FINER]
-            chosen = [cell for cell in names if any(re.search(pattern, cell) for pattern in patterns)]
-            calls.append(chosen)
+            selected = [cell for cell in names if any(re.search(pattern, cell) for pattern in patterns)]
+            calls.append(selected)
             with state.log.open("a", encoding="utf-8") as file:
-                for cell in chosen:
-                    route = next(route for route in times if repr(route) in cell)
-                    line = logged(cell, times[route](int(cell[:-1].rpartition(" ")[2])))
+                for cell in selected:
+                    (route,) = routes_of([cell])
+                    line = logged(cell, times[route](size_of(cell)))
                     del line["round"]
                     file.write(json.dumps(line) + "\n")
             advance()
@@ -251,8 +264,8 @@ def test_halved_until_it_is_narrow(machine, capsys):
     rounds = {line["round"] for line in state.lines() if line["benchmark"] == BETWEEN}
     assert rounds == set(range(ROUNDS, ROUNDS * (1 + len(steps)))), "rounds of their own"
     printed = capsys.readouterr().out
-    assert printed.startswith("2 cells between sizes: around 1 crossover\n")
-    assert printed.count(" cells between sizes: around ") == len(steps)
+    assert printed.startswith("2 cells between sizes, around 1 crossover\n")
+    assert printed.count(" cells between sizes, around ") == len(steps)
     assert printed.count("between sizes: 100 %, 0 s left") == len(steps)
 
 
@@ -262,12 +275,25 @@ def test_nothing_to_choose_between_takes_nothing(machine, capsys):
 
 
 def test_time_that_is_spent(machine, capsys):
-    """A round of two cells takes asv's start and a second; there is time for less, then for one of the cells."""
-    calls, _, _ = machine({FIRST: SHORT, SECOND: LONG}, minutes=ROUNDS * (START + 0.4) / 60)
+    """A round of two cells takes asv's start and a second. Both or none: of one alone advice would know less."""
+    calls, _, _ = machine({FIRST: SHORT, SECOND: LONG}, minutes=ROUNDS * (START + 0.9) / 60)
     assert not calls
-    calls, _, _ = machine({FIRST: SHORT, SECOND: LONG}, minutes=ROUNDS * (START + 0.6) / 60)
-    assert calls[:ROUNDS] == [[spelled(BETWEEN, FIRST, 256 * KIB)]] * ROUNDS
-    assert "; there is time for 1\n" in capsys.readouterr().out
+    calls, _, _ = machine({FIRST: SHORT, SECOND: LONG}, minutes=ROUNDS * (START + 1.1) / 60)
+    assert set(calls[0]) == {spelled(BETWEEN, route, 256 * KIB) for route in (FIRST, SECOND)}
+    assert "2 cells between sizes, around 1 crossover; there is time for" not in capsys.readouterr().out
+
+
+def test_time_for_some(machine, capsys):
+    """Of two crossovers for the one."""
+    factors = dict(zip(SIZES, (0.5, 0.5, 0.5, 2.0, 0.5, 0.5)))
+
+    def turning(n):
+        return SHORT(n) * factors.get(n, 2.0)
+
+    calls, _, _ = machine({FIRST: turning, SECOND: SHORT}, minutes=ROUNDS * (START + 1.1) / 60)
+    assert len(calls[0]) == 2
+    said = "4 cells between sizes, around 2 crossovers; there is time for 2 of them\n"
+    assert capsys.readouterr().out.startswith(said)
 
 
 def test_an_interrupted_run_goes_on_in_the_middle_of_a_step(machine):
@@ -302,7 +328,7 @@ def test_a_small_run(checkout):
     done = checkout.run("scripts/run.py", *arguments, "--machine", checkout.machine)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "then up to 6 s of cells between sizes, around crossovers and breaks" in done.stdout
-    assert "2 cells between sizes: around 2 breaks" in done.stdout
+    assert "2 cells between sizes, around 2 breaks" in done.stdout
     (record,) = map(json.loads, checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").splitlines())
     assert record["rounds"] == record["planned"] == 1 and "between" not in record
     assert record["failures"] == {}

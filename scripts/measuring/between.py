@@ -7,6 +7,7 @@ whole; the middle of what lies between them comes next, then that of the half it
 
 import ast
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -17,7 +18,7 @@ from records import calm
 
 from .profiles import exactly
 from .progress import Show, progress
-from .rounds import affordable, take_round
+from .rounds import START, take_round
 from .state import State
 
 PLAIN, BETWEEN = "conversion", "between"  # roles that benchmarks declare
@@ -42,24 +43,16 @@ class Time:
 
 
 Curves = Mapping[str, Mapping[int, Time]]  # route -> size -> its time, of routes that one may choose between
-Intervals = dict[tuple[int, int], list[str]]  # neighbouring sizes -> the routes to be measured between them
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Cells to be measured next, with the seconds that a process of each takes, and around how many of what."""
+class Middle:
+    """A size between two others: the cells of all routes that one may choose between there, for advice compares routes
+    at sizes that both were measured at. what: "crossover" or "break"; took: seconds of one process of each cell."""
 
-    cells: Mapping[str, float]
-    crossovers: int
-    breaks: int
-
-    def __str__(self) -> str:
-        around = [_counted(self.crossovers, "crossover"), _counted(self.breaks, "break")]
-        return f"{_counted(len(self.cells), 'cell')} between sizes: around {' and '.join(filter(None, around))}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
+    what: str
+    cells: tuple[str, ...]
+    took: float
 
 
 def refine(record: dict[str, Any], state: State, benchmarks: Mapping[str, Any], minutes: float) -> None:
@@ -77,12 +70,12 @@ def refine(record: dict[str, Any], state: State, benchmarks: Mapping[str, Any], 
         if not steps or record["rounds"] == planned * (1 + len(steps)):  # what was chosen is done
             left = 60 * minutes - (_worked(record) - own["after"])
             asked = {cell for step in steps for cell in step}
-            choice = choose(state.lines(), benchmarks, asked, record["only"])
-            cells = affordable(choice.cells, choice.cells, left / planned)
-            if not cells:
+            found = choose(state.lines(), benchmarks, asked, record["only"])
+            taken = _affordable(found, left / planned)
+            if not taken:
                 break
-            print(choice if len(cells) == len(choice.cells) else f"{choice}; there is time for {len(cells)}")
-            steps.append(cells)
+            steps.append([cell for middle in taken for cell in middle.cells])
+            print(_said(found) + ("" if taken == found else f"; there is time for {len(steps[-1])} of them"))
         first, cells = planned * len(steps), steps[-1]
         with progress(len(cells) * planned, "between sizes") as show:
             for number in range(record["rounds"], first + planned):
@@ -101,31 +94,50 @@ def _later(show: Show, before: int) -> Show:
     return lambda done, more=0.0: show(done - before, more)
 
 
+def _affordable(found: Iterable[Middle], seconds: float) -> list[Middle]:
+    """The first of these, as many as one process of each cell takes so many seconds."""
+    left, taken = seconds - START, []
+    for middle in found:
+        left -= middle.took
+        if left < 0:
+            break
+        taken.append(middle)
+    return taken
+
+
+def _said(middles: Sequence[Middle]) -> str:
+    cells = sum(len(middle.cells) for middle in middles)
+    kinds = Counter(middle.what for middle in middles)
+    around = " and ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in kinds.items())
+    return f"{cells} cell{'s' * (cells > 1)} between sizes, around {around}"
+
+
 def choose(
     lines: Iterable[calm.Line], benchmarks: Mapping[str, Any], asked: Collection[str] = (), only: str | None = None
-) -> Choice:
-    """The cells in the middle of every interval that is too wide, those around crossovers first, but for ``asked``.
+) -> list[Middle]:
+    """The middle of every interval that is too wide, those of crossovers first.
 
     lines       of the sampling log
     benchmarks  as asv describes them
+    asked       cells that were chosen before, whatever came of them
     only        a pattern: cells that it does not match are left out
     """
     times, matches = _times(lines, benchmarks), matcher(only)
-    found: dict[str, float] = {}
-    counts = {crossovers: 0, breaks: 0}
-    for looking in counts:
+    found: dict[tuple[str, ...], Middle] = {}
+    for what, looking in (("crossover", crossovers), ("break", breaks)):
         for name, benchmark in benchmarks.items():
             if benchmark.get("role") != BETWEEN:
                 continue
             sizes = [int(size) for size in benchmark["params"][benchmark["param_names"].index("nbytes")]]
             for curves in _choices(benchmark, times):
-                for interval, routes in looking(curves).items():
-                    middle = middle_of(*interval, sizes)
-                    cells = {f"{name}({route!r}, {DTYPE!r}, {middle})": route for route in routes if middle}
-                    wanted = {cell: route for cell, route in cells.items() if cell not in asked and matches(cell)}
-                    counts[looking] += bool(wanted)
-                    found |= {cell: curves[route][interval[1]].took for cell, route in wanted.items()}
-    return Choice(found, *counts.values())
+                for low, high in sorted(looking(curves)):
+                    middle = middle_of(low, high, sizes)
+                    named = [f"{name}({route!r}, {DTYPE!r}, {middle})" for route in curves if middle]
+                    cells = tuple(cell for cell in named if cell not in asked and matches(cell))
+                    took = max(curve[size].took for curve in curves.values() for size in (low, high) if size in curve)
+                    if cells:
+                        found.setdefault(cells, Middle(what, cells, took * len(cells)))
+    return list(found.values())
 
 
 def _times(lines: Iterable[calm.Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
@@ -161,20 +173,18 @@ def middle_of(low: int, high: int, sizes: Sequence[int]) -> int:
     return min(inside, key=lambda size: max(size / low, high / size), default=0)
 
 
-def crossovers(curves: Curves) -> Intervals:
-    """Where of two routes each is decided to be faster on its side, and none else to be faster there: the sizes in
-    between at which that changes. Sizes at which they tie belong to neither, so there may be one on both sides."""
-    found: Intervals = {}
+def crossovers(curves: Curves) -> set[tuple[int, int]]:
+    """Where of two routes each is decided to be faster on its side, and none else to be faster there: the neighbouring
+    sizes between which that changes. One at which they tie belongs to neither side, so there may be two of these."""
+    found = set()
     for pair in combinations(curves, 2):
         one, other = (curves[route] for route in pair)
         sizes = sorted(one.keys() & other.keys())
         ahead = [one[size].beats(other[size]) - other[size].beats(one[size]) for size in sizes]
         best = [at for at, lead in enumerate(ahead) if lead and _unbeaten(curves, pair[lead < 0], sizes[at])]
         for first, last in pairwise(best):
-            changes = [at for at in range(first, last) if ahead[at] != ahead[at + 1]]
-            for at in changes if ahead[first] != ahead[last] else ():
-                routes = found.setdefault((sizes[at], sizes[at + 1]), [])
-                routes += [route for route in pair if route not in routes]
+            if ahead[first] != ahead[last]:
+                found |= {(sizes[at], sizes[at + 1]) for at in range(first, last) if ahead[at] != ahead[at + 1]}
     return found
 
 
@@ -182,18 +192,13 @@ def _unbeaten(curves: Curves, route: str, size: int) -> bool:
     return not any(curve[size].beats(curves[route][size]) for curve in curves.values() if size in curve)
 
 
-def breaks(curves: Curves) -> Intervals:
-    """Where the time of a route that is the fastest at either end grows by more than its bytes do."""
-    at = {size: {route: curve[size] for route, curve in curves.items() if size in curve} for size in _sizes(curves)}
-    fastest = {size: min(times, key=lambda route: times[route].seconds) for size, times in at.items()}
-    found: Intervals = {}
-    for route, curve in curves.items():
-        for low, high in pairwise(sorted(curve)):
-            grows = curve[high].seconds / curve[low].seconds > BREAK * high / low
-            if grows and route in (fastest[low], fastest[high]):
-                found.setdefault((low, high), []).append(route)
-    return found
-
-
-def _sizes(curves: Curves) -> set[int]:
-    return {size for curve in curves.values() for size in curve}
+def breaks(curves: Curves) -> set[tuple[int, int]]:
+    """The neighbouring sizes between which a route that is the fastest at either takes more time than it has bytes."""
+    sizes = {size for curve in curves.values() for size in curve}
+    fastest = {n: min((r for r in curves if n in curves[r]), key=lambda r: curves[r][n].seconds) for n in sizes}
+    return {
+        (low, high)
+        for route, curve in curves.items()
+        for low, high in pairwise(sorted(curve))
+        if route in (fastest[low], fastest[high]) and curve[high].seconds / curve[low].seconds > BREAK * high / low
+    }

@@ -153,7 +153,7 @@ def take_round(
         lines = calm.timed(state.lines())
         lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
         took = {calm.name_of(line): line["took"] for line in lines}
-        retaken = affordable(lacking, took, left)
+        retaken = _affordable(lacking, took, left)
         if not retaken:
             break
         begun = time.monotonic()
@@ -167,7 +167,7 @@ def take_round(
     state.save(record)
 
 
-def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
     """The first of these cells, as many as one process each of takes so many seconds."""
     left, chosen = seconds - START, []
     for cell in cells:
