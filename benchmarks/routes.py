@@ -96,6 +96,7 @@ KINDS = {
     **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent"},
     **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
 }
+UNSAFE = ("wrong", "aborts")  # it goes wrong without an exception
 
 
 def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -203,6 +204,11 @@ class Route:
         """alias, copy or into for a source of ``dtype``; ``kind`` is its layout, or what is awkward about it."""
         shares = self.view or (self.result_dtype(dtype) == dtype and kind not in self.copies)
         return self.memory if shares or self.memory == INTO else COPY
+
+    @property
+    def safe(self) -> bool:
+        """Whether it may be recommended: no hazard, and no input that it silently gets wrong or dies of."""
+        return not self.hazard and not any(KINDS.get(does) in UNSAFE for does in self.inputs.values())
 
     def contract(self) -> dict[str, Any]:
         """The promises as plain data, for asv's benchmarks.json; kinds: of each thing that happens to an input."""

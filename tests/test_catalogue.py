@@ -133,6 +133,7 @@ def test_reports_read_the_promise_as_the_catalogue_means_it(route):
             assert promise.memory_for(dtype, layout) == route.memory_for(dtype, layout), (dtype, layout)
         if route.casts_to != "python":
             assert promise.keeps_dtype(dtype) == (route.result_dtype(dtype) == dtype), dtype
+    assert promise.safe == route.safe
 
 
 @EVERY

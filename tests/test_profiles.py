@@ -209,10 +209,10 @@ def test_transfers_have_every_route_memory_and_dtype(described):
 
 
 def test_everything_is_in_a_profile(described):
-    """full has all that needs no accelerator; what does has a profile of its own."""
+    """full has all that needs no accelerator; what does has a profile of its own, and between.py is chosen by runs."""
     full = set(select(PROFILES["full"], described))
     others = set().union(*(select(profile, described) for profile in PROFILES.values()))
-    assert others == set(described)
+    assert others == {name for name in described if not name.startswith("between.")}
     assert {name for name in described if name.split(".")[0] in ("conversion", "layout", "cold", "threads")} <= full
     for name in full:
         benchmark = described[name]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
 from .contracts import INTO, MEMORIES, Contract
-from .roles import CASTING
+from .roles import BETWEEN, CASTING
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
@@ -121,12 +121,14 @@ class Answer:
 
     rivals: all ways that people take, the candidates among them. each: of a cast, the segments of each source dtype,
     which have the same routes in the same order; ``segments`` and ``rivals`` are those of the first.
+    between: cells at sizes that the run chose between those of the candidates, which say nothing but where routes cross
     """
 
     need: Need
     segments: tuple[Segment, ...]
     rivals: tuple[Cell, ...]
     each: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict, hash=False)
+    between: tuple[Cell, ...] = ()
 
     @property
     def choices(self) -> dict[int, Choice]:
@@ -214,16 +216,33 @@ class Crossover:
     undecided: tuple[int, ...]
 
 
-def crossovers(segments: Sequence[Segment]) -> list[Crossover]:
-    """Between the sizes at which either route is decided to be slower than the other; nothing where one is missing."""
+def crossovers(segments: Sequence[Segment], finer: Sequence[Cell] = ()) -> list[Crossover]:
+    """Between the sizes at which either route is decided to be slower than the other; nothing where one is missing.
+
+    finer: cells at sizes between those of the segments
+    """
     found = []
     for before, after in zip(segments, segments[1:]):
         low = [choice.nbytes for choice in before.choices if _slower_here(after.route, choice)]
         high = [choice.nbytes for choice in after.choices if _slower_here(before.route, choice)]
         if low and high:
             between = [nbytes for nbytes in (*before.sizes, *after.sizes) if low[-1] < nbytes < high[0]]
-            found.append(Crossover(low[-1], high[0], tuple(between)))
+            crossover = Crossover(low[-1], high[0], tuple(between))
+            found.append(_narrowed(crossover, before.route, after.route, finer))
     return found
+
+
+def _narrowed(crossover: Crossover, before: str, after: str, finer: Iterable[Cell]) -> Crossover:
+    """The crossover of two routes, by what was measured of both between its sizes, too."""
+    own: dict[int, dict[str, Cell]] = {}
+    for cell in finer:
+        if crossover.low < cell.nbytes < crossover.high and cell.route in (before, after):
+            own.setdefault(cell.nbytes, {})[cell.route] = cell
+    both = {nbytes: ([cells[before]], [cells[after]]) for nbytes, cells in own.items() if len(cells) == 2}
+    high = min((n for n, (one, other) in both.items() if slower(one, other).any()), default=crossover.high)
+    lost = (n for n, (one, other) in both.items() if n < high and slower(other, one).any())
+    low = max(lost, default=crossover.low)
+    return Crossover(low, high, tuple(n for n in sorted({*crossover.undecided, *both}) if low < n < high))
 
 
 def _slower_here(route: str, choice: Choice) -> bool:
@@ -281,14 +300,18 @@ def answers(cells: Sequence[Cell]) -> list[Answer]:
 
 def decisions(cells: Sequence[Cell]) -> list[Answer]:
     """Alias, copy and into, in each direction."""
-    plain = conversions(cells)
+    plain, finer = conversions(cells), [cell for cell in cells if cell.role == BETWEEN]
     found = []
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
-            same = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
+            same, between = (
+                tuple(cell for cell in some if (cell.direction, cell.memory) == (direction, memory))
+                for some in (plain, finer)
+            )
             candidates = [cell for cell in same if cell.contract.keeps_dtype(cell.dtype)]
             if candidates:
-                found.append(Answer(Need(PLAIN, direction, memory), choose(candidates), tuple(same)))
+                need = Need(PLAIN, direction, memory)
+                found.append(Answer(need, choose(candidates), same, between=between))
     return found
 
 

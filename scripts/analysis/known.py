@@ -12,7 +12,7 @@ from .cells import Cell, cells_of, method
 from .choice import slower
 from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
 from .results import Results, listed, load, load_files, machines, read_runs
-from .roles import CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
+from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
 from .settings import advised
 
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
@@ -87,7 +87,7 @@ def _point(cell: Cell) -> Point | None:
         route, clock = "", method(cell)
     elif crosses and method(cell) in (COMPLETION, ENQUEUE):
         clock, layout = method(cell), "transposed" if uses(route, TRANSPOSED) else CONTIGUOUS
-    elif crosses or not (cell.role in (CONVERSION, GRAD, LISTS) or arrays or cell.text("layout")):
+    elif crosses or not (cell.role in (CONVERSION, BETWEEN, GRAD, LISTS) or arrays or cell.text("layout")):
         return None
     return Point(
         0,

@@ -2,6 +2,7 @@
 
 # what advice is about
 CONVERSION, GRAD, LISTS, CASTING, SETTINGS = "conversion", "requires grad", "lists", "casting", "settings"
+BETWEEN = "between"  # conversions again, at sizes that a run chooses
 MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
 # of what an accelerator takes part in
 TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"

@@ -53,11 +53,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Profile:
-    """``rounds`` processes a cell for what is timed; what is only looked at (track_*) takes one."""
+    """``rounds`` processes a cell for what is timed; what is only looked at (track_*) takes one.
+
+    refine_minutes: for cells between the sizes, which a run chooses when it has the others, see between.py.
+    """
 
     rounds: int
     minutes: float  # measured on a 2-core machine; the estimate shown before a run
     rules: tuple[Rule, ...]
+    refine_minutes: float = 0.0
 
 
 def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
@@ -150,6 +154,7 @@ PROFILES = {
             Rule(r"limits\..*"),
             Rule(r"semantics\..*"),
         ),
+        refine_minutes=3.0,
     ),
     # what a change of the pinned releases is judged by, on runners that are never calm: calls by their instructions,
     # by time what moves bytes
@@ -163,8 +168,9 @@ PROFILES = {
             Rule(r"limits\..*"),
         ),
     ),
-    # the cross product of what is timed on the CPU; transfers, counts and settings have profiles of their own
-    "full": Profile(4, 50.0, (Rule(r"(?!instructions\.|settings\.).*", host=True),)),
+    # the cross product of what is timed on the CPU; transfers, counts and settings have profiles of their own, and
+    # sizes in between are for runs that choose them
+    "full": Profile(4, 50.0, (Rule(r"(?!instructions\.|settings\.|between\.).*", host=True),)),
     # needs Valgrind
     "instructions": Profile(4, 3.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
     # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 3 × 10 × 3 counted are 330 processes, each

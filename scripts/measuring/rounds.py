@@ -104,6 +104,11 @@ def take_rounds(
             break  # asv takes no pattern for every benchmark there is
         patterns = [pattern for found in selected.values() for pattern in found]
         take_round(record, state, number, patterns, cells.processes, show, commit, append or number > 0)
+    sum_up(record, state, cells)
+
+
+def sum_up(record: dict[str, Any], state: State, cells: Cells) -> None:
+    """Have the record say what the log says of the run, and what was left out of it."""
     record.update(summary(state.lines()))
     for why, names in cells.unavailable.items():
         record["skipped"][why] = list(names)

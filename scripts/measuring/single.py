@@ -9,12 +9,13 @@ from cli import UserError, line
 from toolchains import installed
 from toolchains.ledger import Toolchain
 
+from .between import refine
 from .engine import RESULTS, ROOT, check_asv, discover, register
 from .machine import check_machine
 from .profiles import PROFILES
 from .progress import duration, progress
 from .record import file_record, how_calm, new_record, record_file
-from .rounds import budget, cells_of, take_rounds
+from .rounds import budget, cells_of, sum_up, take_rounds
 from .state import State, check_same
 
 DEFAULT = "quick"  # profile
@@ -75,8 +76,14 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
         "is busy"
     )
+    minutes = PROFILES[profile].refine_minutes
+    if minutes:
+        print(f"then up to {duration(60 * minutes)} of cells between sizes, around crossovers and breaks")
     with progress(cells.processes * rounds, "measuring") as show:
         take_rounds(record, state, cells, rounds, show)
+    if minutes:
+        refine(record, state, benchmarks, minutes)
+        sum_up(record, state, cells)
     path = file_record(record, toolchain.commit, state)
     waited = f"{record['waited']:.0f} of them waiting for calm"
     print(f"{record['samples']} samples in {record['seconds']:.0f} s, {waited}; {how_calm(record)}")

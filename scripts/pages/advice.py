@@ -75,8 +75,8 @@ def advice(answer: Answer) -> Box:
     if len(answer.each) > 1:
         return _advice_by_dtype(answer)
     segments = answer.segments
-    notes = [*busy(choices_of(segments)), *_crossovers(segments), *_promises(segments), *_ties(segments)]
-    notes += [*_hazardous(segments), *_slowest(answer)]
+    notes = [*busy(choices_of(segments)), *_crossovers(segments, answer.between), *_promises(segments)]
+    notes += [*_ties(segments), *_hazardous(segments), *_slowest(answer)]
     return Box(title(answer.need), tuple(takes(segments)), notes=tuple(notes))
 
 
@@ -164,8 +164,8 @@ def busy(choices: Iterable[Choice]) -> Iterator[str]:
         yield f"Not decided here: the machine was busy{at}."
 
 
-def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
-    found = crossovers(segments)
+def _crossovers(segments: Sequence[Segment], finer: Sequence[Cell] = ()) -> Iterator[str]:
+    found = crossovers(segments, finer)
     bounds = []
     for crossover in found:
         inside = f" (undecided at {show.sizes(crossover.undecided)})" if crossover.undecided else ""

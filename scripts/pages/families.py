@@ -6,7 +6,7 @@ from typing import Any
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.counts import Count
 from analysis.results import Results, listed, parameters_of
-from analysis.roles import CASTING, CONVERSION, GRAD, LISTS, SCALAR, SETTINGS
+from analysis.roles import BETWEEN, CASTING, CONVERSION, GRAD, LISTS, SCALAR, SETTINGS
 
 from . import show, tables
 from .advice import capital
@@ -15,7 +15,7 @@ from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
 # roles whose figures are shown here; others have places of their own
-OWN = ("", CONVERSION, GRAD, LISTS, CASTING, SETTINGS, SCALAR)
+OWN = ("", CONVERSION, BETWEEN, GRAD, LISTS, CASTING, SETTINGS, SCALAR)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 

@@ -1,0 +1,204 @@
+"""More sizes around a crossover and around a break, chosen when a run has measured its own.
+
+A crossover lies between two sizes at which different routes are the fastest, a break where the fastest route's time
+grows by more than its bytes do: caches end there, or the allocator begins to fetch fresh pages. Both sizes are measured
+whole; the middle of what lies between them comes next, then that of the half it is in, with all processes each time.
+"""
+
+import ast
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+from cli import matcher
+from records import calm
+
+from .profiles import exactly
+from .progress import Show, progress
+from .rounds import START, take_round
+from .state import State
+
+PLAIN, BETWEEN = "conversion", "between"  # roles that benchmarks declare
+DTYPE = "float32"
+TIE = 0.05  # relative: a route that takes so much longer is as good
+BREAK = 1.2  # times as long a byte: what caches do by and by is less, over an interval that is nearly narrow enough
+NARROW = 1.4  # an interval is, where its ends are less than so many times apart
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a route at a size: median and range over its calm processes. took: what a process of it takes."""
+
+    seconds: float
+    low: float
+    high: float
+    took: float
+
+    def beats(self, other: "Time") -> bool:
+        """By more than a tie, and in every process."""
+        return self.seconds * (1 + TIE) < other.seconds and self.high < other.low
+
+
+Curves = Mapping[str, Mapping[int, Time]]  # route -> size -> its time, of routes that one may choose between
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A size between two others: the cells of all routes that one may choose between there, for advice compares routes
+    at sizes that both were measured at. what: "crossover" or "break"; took: seconds of one process of each cell."""
+
+    what: str
+    cells: tuple[str, ...]
+    took: float
+
+
+def refine(record: dict[str, Any], state: State, benchmarks: Mapping[str, Any], minutes: float) -> None:
+    """Choose cells and take as many rounds of them as of the others, again and again, while there is time.
+
+    minutes  that this may take, beside what is waited for calm, which has its own budget
+
+    ``record["between"]`` keeps the steps, so that an interrupted run goes on in the middle of one. Each has rounds of
+    its own, numbered on from those of the run: processes share what a round shares only with those beside them.
+    """
+    planned = record["planned"]
+    own = record.setdefault("between", {"after": _worked(record), "steps": []})
+    steps: list[list[str]] = own["steps"]
+    while True:
+        if not steps or record["rounds"] == planned * (1 + len(steps)):  # what was chosen is done
+            left = 60 * minutes - (_worked(record) - own["after"])
+            asked = {cell for step in steps for cell in step}
+            found = choose(state.lines(), benchmarks, asked, record["only"])
+            taken = _affordable(found, left / planned)
+            if not taken:
+                break
+            steps.append([cell for middle in taken for cell in middle.cells])
+            print(_said(found) + ("" if taken == found else f"; there is time for {len(steps[-1])} of them"))
+        first, cells = planned * len(steps), steps[-1]
+        with progress(len(cells) * planned, "between sizes") as show:
+            for number in range(record["rounds"], first + planned):
+                told = _later(show, first * len(cells))
+                take_round(record, state, number, exactly(cells), len(cells), told, "", number > first)
+    record["rounds"] = min(record["rounds"], planned)  # of each cell, those of the steps included
+
+
+def _worked(record: Mapping[str, Any]) -> float:
+    """Seconds of a run without those that it waited."""
+    return float(record["seconds"] - record["waited"])
+
+
+def _later(show: Show, before: int) -> Show:
+    """Progress of what comes after so many processes."""
+    return lambda done, more=0.0: show(done - before, more)
+
+
+def _affordable(found: Iterable[Middle], seconds: float) -> list[Middle]:
+    """The first of these, as many as one process of each cell takes so many seconds."""
+    left, taken = seconds - START, []
+    for middle in found:
+        left -= middle.took
+        if left < 0:
+            break
+        taken.append(middle)
+    return taken
+
+
+def _said(middles: Sequence[Middle]) -> str:
+    cells = sum(len(middle.cells) for middle in middles)
+    kinds = Counter(middle.what for middle in middles)
+    around = " and ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in kinds.items())
+    return f"{cells} cell{'s' * (cells > 1)} between sizes, around {around}"
+
+
+def choose(
+    lines: Iterable[calm.Line], benchmarks: Mapping[str, Any], asked: Collection[str] = (), only: str | None = None
+) -> list[Middle]:
+    """The middle of every interval that is too wide, those of crossovers first.
+
+    lines       of the sampling log
+    benchmarks  as asv describes them
+    asked       cells that were chosen before, whatever came of them
+    only        a pattern: cells that it does not match are left out
+    """
+    times, matches = _times(lines, benchmarks), matcher(only)
+    found: dict[tuple[str, ...], Middle] = {}
+    for what, looking in (("crossover", crossovers), ("break", breaks)):
+        for name, benchmark in benchmarks.items():
+            if benchmark.get("role") != BETWEEN:
+                continue
+            sizes = [int(size) for size in benchmark["params"][benchmark["param_names"].index("nbytes")]]
+            for curves in _choices(benchmark, times):
+                for low, high in sorted(looking(curves)):
+                    middle = middle_of(low, high, sizes)
+                    named = [f"{name}({route!r}, {DTYPE!r}, {middle})" for route in curves if middle]
+                    cells = tuple(cell for cell in named if cell not in asked and matches(cell))
+                    took = max(curve[size].took for curve in curves.values() for size in (low, high) if size in curve)
+                    if cells:
+                        found.setdefault(cells, Middle(what, cells, took * len(cells)))
+    return list(found.values())
+
+
+def _times(lines: Iterable[calm.Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
+    """Direction and route -> its calm times by size, of the plain conversions and of those between their sizes."""
+    timed = calm.timed(lines)
+    last = {calm.name_of(line): line for line in timed}
+    found: dict[tuple[str, str], dict[int, Time]] = {}
+    for cell, rounds in calm.attempts(timed, calm.floors(timed)).items():
+        benchmark = benchmarks.get(last[cell]["benchmark"], {})
+        seconds = [process.seconds for process in rounds.values() if process.calm]
+        if benchmark.get("role") not in (PLAIN, BETWEEN) or not seconds:
+            continue
+        values = dict(zip(benchmark["param_names"], map(ast.literal_eval, last[cell]["params"])))
+        if values["dtype"] == DTYPE:
+            time = Time(statistics.median(seconds), min(seconds), max(seconds), last[cell]["took"])
+            found.setdefault((benchmark["direction"], values["route"]), {})[values["nbytes"]] = time
+    return found
+
+
+def _choices(benchmark: Mapping[str, Any], times: Mapping[tuple[str, str], Mapping[int, Time]]) -> list[Curves]:
+    """The measured routes of a benchmark that do the same with memory: nobody else chooses between them."""
+    found: dict[str, dict[str, Mapping[int, Time]]] = {}
+    for route, promised in benchmark["contracts"].items():
+        curve = times.get((benchmark["direction"], route))
+        if curve:
+            found.setdefault(promised["memory"], {})[route] = curve
+    return list(found.values())
+
+
+def middle_of(low: int, high: int, sizes: Sequence[int]) -> int:
+    """Of these sizes the one nearest to the geometric middle; 0 where there is none, or both are near enough."""
+    inside = [size for size in sizes if low < size < high] if high >= NARROW * low else []
+    return min(inside, key=lambda size: max(size / low, high / size), default=0)
+
+
+def crossovers(curves: Curves) -> set[tuple[int, int]]:
+    """Where of two routes each is decided to be faster on its side, and none else to be faster there: the neighbouring
+    sizes between which that changes. One at which they tie belongs to neither side, so there may be two of these."""
+    found = set()
+    for pair in combinations(curves, 2):
+        one, other = (curves[route] for route in pair)
+        sizes = sorted(one.keys() & other.keys())
+        ahead = [one[size].beats(other[size]) - other[size].beats(one[size]) for size in sizes]
+        best = [at for at, lead in enumerate(ahead) if lead and _unbeaten(curves, pair[lead < 0], sizes[at])]
+        for first, last in pairwise(best):
+            if ahead[first] != ahead[last]:
+                found |= {(sizes[at], sizes[at + 1]) for at in range(first, last) if ahead[at] != ahead[at + 1]}
+    return found
+
+
+def _unbeaten(curves: Curves, route: str, size: int) -> bool:
+    return not any(curve[size].beats(curves[route][size]) for curve in curves.values() if size in curve)
+
+
+def breaks(curves: Curves) -> set[tuple[int, int]]:
+    """The neighbouring sizes between which a route that is the fastest at either takes more time than it has bytes."""
+    sizes = {size for curve in curves.values() for size in curve}
+    fastest = {n: min((r for r in curves if n in curves[r]), key=lambda r: curves[r][n].seconds) for n in sizes}
+    return {
+        (low, high)
+        for route, curve in curves.items()
+        for low, high in pairwise(sorted(curve))
+        if route in (fastest[low], fastest[high]) and curve[high].seconds / curve[low].seconds > BREAK * high / low
+    }
