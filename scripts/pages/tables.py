@@ -220,7 +220,8 @@ def count(found: Count | None) -> Entry:
     """A count, and its range where its repeats differ by more than is worth mentioning."""
     if found is None:
         return ""
-    return [f"{found.value:,.0f}", *count_range(found)]
+    value, *others = f"{found.value:,.0f}", *count_range(found)
+    return [value, *others] if others else value
 
 
 def count_range(found: Count) -> list[str]:
