@@ -42,11 +42,10 @@ class Limit:
         self.moves = [_moving.Move(route, _routes.PINNED, "uint8", nbytes, device) for route in (there, back)]
         for move in self.moves:
             move.verify()
-        side = device.module.Stream(device=device.device)
-        current = device.module.current_stream()
+        side, current = device.stream(), device.current_stream()
 
         def both():
-            with device.module.stream(side):
+            with device.on(side):
                 self.moves[1].names["h"].copy_(self.moves[1].names["t"], non_blocking=True)
             self.moves[0].names["d"].copy_(self.moves[0].names["t"], non_blocking=True)
             current.wait_stream(side)
@@ -75,6 +74,7 @@ class Floor:
 
     def setup(self):
         self.device = _devices.find().use()
+        self.device.check_synchronize()
 
     def timeit_synchronize(self):
         return "synchronize()", {"synchronize": self.device.synchronize}
