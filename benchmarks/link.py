@@ -132,13 +132,20 @@ class Hardware:
 
 
 def handle_of(pynvml, device):
-    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order."""
+    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order.
+
+    Of an instance (MIG) it is that of the whole device, which has the link and the clocks.
+    """
     pynvml.nvmlInit()
     properties = _torch.cuda.get_device_properties(device.device)
     if hasattr(properties, "uuid"):
         uuid = str(properties.uuid)
-        named = uuid.startswith(("GPU-", "MIG-"))
-        return pynvml.nvmlDeviceGetHandleByUUID(uuid if named else f"GPU-{uuid}")
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch writes neither, or what CUDA says
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
+        except pynvml.NVMLError:
+            instance = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
     # before torch 2.5 a device has no name that NVML knows: its place among all, where none is hidden
     if "CUDA_VISIBLE_DEVICES" in _os.environ:
         raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")

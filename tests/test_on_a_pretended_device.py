@@ -512,8 +512,21 @@ def test_a_numa_node_that_the_system_does_not_say_is_skipped(nvml, text):
         asked("NUMA node")
 
 
-@pytest.mark.parametrize("uuid, handle", [("abc", "by uuid GPU-abc"), ("MIG-1", "by uuid MIG-1"), (None, "by index 0")])
-def test_the_device_is_found_by_its_name_or_where_it_has_none_by_its_place(nvml, device, uuid, handle):
+@pytest.mark.parametrize(
+    "uuid, handle",
+    [
+        *(("abc", "by uuid GPU-abc"), ("GPU-abc", "by uuid GPU-abc"), (None, "by index 0")),
+        *(("1", "the device of by uuid MIG-1"), ("MIG-1", "the device of by uuid MIG-1")),
+    ],
+)
+def test_the_device_is_found_by_its_name_or_where_it_has_none_by_its_place(nvml, monkeypatch, device, uuid, handle):
+    def by_uuid(uuid):
+        if uuid == "GPU-1":  # an instance of a device, which NVML knows by another name
+            raise NVMLError("not found")
+        return f"by uuid {uuid}"
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByUUID", by_uuid)
+    nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle = lambda instance: f"the device of {instance}"
     nvml.properties.uuid = uuid
     if uuid is None:
         del nvml.properties.uuid
