@@ -20,7 +20,13 @@ noise = "transfer"  # the device's, whatever its routes do with memory
 
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
 ENQUEUE_WARMUP = 10  # calls at least
-IN_FLIGHT = 8  # copies queued before the synchronize of `sustained`
+SMALL = 64 * 2**10  # bytes up to which the call, and not the link, takes the time
+IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
+
+
+def in_flight(nbytes):
+    """How many copies of ``nbytes`` bytes `sustained` has in flight."""
+    return SMALL_IN_FLIGHT if nbytes <= SMALL else IN_FLIGHT
 
 
 def _family(family, direction):
@@ -76,7 +82,8 @@ class _Sustained(_Asynchronous):
     def timeit_sustained(self, route, memory, *cell):
         if _routes.SUSTAINED not in self.route.families or memory == _routes.PAGEABLE:
             raise NotImplementedError("not asynchronous: several cannot be in flight")
-        return f"for _ in range({IN_FLIGHT}): {route}\nsynchronize()", self.move.names, IN_FLIGHT
+        copies = in_flight(cell[-1])
+        return f"for _ in range({copies}): {route}\nsynchronize()", self.move.names, copies
 
 
 class HostToDevice(_Sustained):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from asv_runner.benchmarks.mark import SkipNotImplemented
 from moves import SETUPS, renew
 
 from benchmarks import devices, firsts, link, moving, overlap, routes, sources, statement, transfer
@@ -145,7 +146,7 @@ def test_transfers(device, benchmark, method):
             continue
         with contextlib.suppress(NotImplementedError):
             calls = run(benchmark(), method, cell)
-            assert calls == ([transfer.IN_FLIGHT] if method == "timeit_sustained" else [])
+            assert calls == ([transfer.in_flight(9 * 2**20)] if method == "timeit_sustained" else [])
             ran += 1
     assert ran >= (2 if benchmark is transfer.DeviceToHost else 4)
     if benchmark is transfer.HostToDevice:
@@ -439,6 +440,36 @@ def test_memory_that_cannot_be_registered_skips_that_alone(device, monkeypatch):
     with pytest.raises(NotImplementedError, match="refused"):
         pinned.timeit_register(2**20)
     assert pinned.timeit_allocate(2**20) and pinned.timeit_pin_copy(2**20)
+
+
+def test_a_registration_refused_while_it_is_timed_skips(device, monkeypatch, capsys):
+    """Small memory could be registered, and then this much could not."""
+    registered = Pretended.registered
+
+    def refused(device, tensor):
+        if tensor.numel() > firsts.PROBE:
+            raise NotImplementedError("cudaHostRegister refused 1048576 bytes")
+        return registered(device, tensor)
+
+    monkeypatch.setattr(Pretended, "registered", refused)
+    made = firsts.PinnedMemory()
+    method = made.timeit_register
+    timed = statement.StatementBenchmark("firsts.PinnedMemory.timeit_register", method, [method, made])
+    timed._current_params = (2**20,)
+    assert not timed.do_setup()
+    with pytest.raises(SkipNotImplemented):
+        timed.run(2**20)
+    assert "asv: skipped: cudaHostRegister refused 1048576 bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("nbytes, copies", [(4096, 64), (2**20, 8)])
+def test_small_copies_are_in_flight_by_the_dozen(device, nbytes, copies):
+    benchmark, cell = transfer.HostToDevice(), ("d.copy_(t, non_blocking=True)", routes.PINNED, "float32", nbytes)
+    benchmark.setup(*cell)
+    done = device.queue.done
+    statement_, names, calls = benchmark.timeit_sustained(*cell)
+    exec(statement_, dict(names))
+    assert calls == device.queue.done - done == copies
 
 
 @pytest.mark.parametrize("direction", link.Limit.params[0])
