@@ -1,6 +1,6 @@
 """Transfers between host and accelerator: what was measured, against what the link allows, and which route to take.
 
-Three times, never mixed: completion (the call and a synchronize), enqueue (the call alone) and sustained (several
+Three times, never mixed: completion (until the bytes have arrived), enqueue (the call alone) and sustained (several
 copies in flight and one synchronize, by the copy). Routes are chosen by completion. The hazard of a non-blocking route
 (read before a synchronize and it is garbage) is no reason to hide it: completion timing synchronizes, as whoever heeds
 the hazard does. So each answer names the fastest route without a condition and, where a route with one is faster, that
