@@ -6,6 +6,7 @@ import torch as _torch
 from asv_runner.benchmarks.mark import SkipNotImplemented as _SkipNotImplemented
 
 from . import devices as _devices
+from . import moving as _moving
 from . import sources as _sources
 
 needs_device = True
@@ -55,7 +56,7 @@ class PinnedMemory:
     @_devices.out_of_memory_skips()
     def setup(self, nbytes):
         self.device = device = _devices.find().use()
-        _sources.require_memory(4 * nbytes)
+        _moving.require_memory(4 * nbytes)
         device.pinned(_torch.empty(1, dtype=_torch.uint8))  # skips where there is none
         host = _sources.tensor("uint8", nbytes)
         self.release = []

@@ -42,11 +42,10 @@ class Limit:
         self.moves = [_moving.Move(route, _routes.PINNED, "uint8", nbytes, device) for route in (there, back)]
         for move in self.moves:
             move.verify()
-        side = device.module.Stream(device=device.device)
-        current = device.module.current_stream()
+        side, current = device.stream(), device.current_stream()
 
         def both():
-            with device.module.stream(side):
+            with device.on(side):
                 self.moves[1].names["h"].copy_(self.moves[1].names["t"], non_blocking=True)
             self.moves[0].names["d"].copy_(self.moves[0].names["t"], non_blocking=True)
             current.wait_stream(side)
@@ -75,6 +74,7 @@ class Floor:
 
     def setup(self):
         self.device = _devices.find().use()
+        self.device.check_synchronize()
 
     def timeit_synchronize(self):
         return "synchronize()", {"synchronize": self.device.synchronize}
@@ -132,13 +132,20 @@ class Hardware:
 
 
 def handle_of(pynvml, device):
-    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order."""
+    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order.
+
+    Of an instance (MIG) it is that of the whole device, which has the link and the clocks.
+    """
     pynvml.nvmlInit()
     properties = _torch.cuda.get_device_properties(device.device)
     if hasattr(properties, "uuid"):
         uuid = str(properties.uuid)
-        named = uuid.startswith(("GPU-", "MIG-"))
-        return pynvml.nvmlDeviceGetHandleByUUID(uuid if named else f"GPU-{uuid}")
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch writes neither, or what CUDA says
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
+        except pynvml.NVMLError:
+            instance = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
     # before torch 2.5 a device has no name that NVML knows: its place among all, where none is hidden
     if "CUDA_VISIBLE_DEVICES" in _os.environ:
         raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")

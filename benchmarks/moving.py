@@ -4,6 +4,7 @@ Nothing here measures, so that all of it is tested for real on a device that onl
 """
 
 import re
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ SIZES = [4, 4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
 VERIFY_ALL = 16 * 2**20  # bytes up to which every one is compared
 SLICES, SLICE = 9, 4096  # of more: so many slices, first, middle and last among them, of so many elements at least
+RUBBISH = 77  # lies where something is to arrive, before it does
+CONTAINERS = Path("/sys/fs/cgroup")
 
 
 def uses(route, name):
@@ -31,19 +34,19 @@ class Stages:
 
     def __init__(self, device, dtype):
         device.require_streams()
-        self.module = device.module
+        self.device = device
         count = max(1, CHUNK // dtype.itemsize)
         self.buffers = [device.pinned(torch.empty(count, dtype=dtype)) for _ in range(2)]
-        self.events = [self.module.Event() for _ in range(2)]
-        self.stream = self.module.Stream(device=device.device)
+        self.events = [device.event() for _ in range(2)]
+        self.stream = device.stream()
         self.count = count
 
 
 def copy_in_chunks(d, t, stages):
     """Copy a pageable host tensor to the device through two pinned buffers, the host's copy beside the device's."""
-    stages.stream.wait_stream(stages.module.current_stream())
+    stages.stream.wait_stream(stages.device.current_stream())
     target, source = d.view(-1), t.view(-1)
-    with stages.module.stream(stages.stream):
+    with stages.device.on(stages.stream):
         for index, start in enumerate(range(0, source.numel(), stages.count)):
             buffer, event = stages.buffers[index % 2], stages.events[index % 2]
             event.synchronize()  # the buffer's last chunk has left it
@@ -51,7 +54,7 @@ def copy_in_chunks(d, t, stages):
             buffer[: chunk.numel()].copy_(chunk)
             target[start : start + stages.count].copy_(buffer[: chunk.numel()], non_blocking=True)
             event.record(stages.stream)
-    stages.module.current_stream().wait_stream(stages.stream)
+    stages.device.current_stream().wait_stream(stages.stream)
     return d
 
 
@@ -63,6 +66,40 @@ def host_tensor(device, dtype, nbytes, memory, seed=0):
     if memory == _routes.REGISTERED:
         return tensor, device.registered(tensor)
     return tensor, None
+
+
+def require_memory(nbytes):
+    """Skip the cell unless ``nbytes`` bytes are free, on the machine and in the container that this process is in.
+
+    What the machine has is sources.require_memory, a part of the version of every benchmark without a device. Pinned
+    memory cannot be swapped, so it is here that a container's limit kills.
+    """
+    _sources.require_memory(nbytes)
+    room = room_in_container()
+    if room is not None and room < nbytes:
+        raise NotImplementedError(f"needs {nbytes / 2**30:.1f} GiB of free memory in this container")
+
+
+def room_in_container(own=Path("/proc/self/cgroup")):
+    """Bytes that the control groups of this process, of either version, let it take; None where they set no limit."""
+    rooms = []
+    for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else ():
+        _, kinds, path = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        root = CONTAINERS / "memory" if kinds else CONTAINERS
+        limit, used = ("memory.limit_in_bytes", "memory.usage_in_bytes") if kinds else ("memory.max", "memory.current")
+        group = root / path.strip("/")
+        # a container may see its own group as the root, and know it by a path that is not there
+        for each in [group, *group.parents][: len(group.relative_to(root).parts) + 1]:
+            try:
+                numbers = dict(row.split() for row in (each / "memory.stat").read_text(encoding="utf-8").splitlines())
+                cached = int(numbers.get("total_inactive_file", numbers.get("inactive_file", 0)))  # given back if asked
+                most, now = (int((each / name).read_text(encoding="utf-8")) for name in (limit, used))
+            except (OSError, ValueError):  # no such group, or its limit is the word max
+                continue
+            rooms.append(most - now + cached)
+    return min(rooms, default=None)
 
 
 def require(route, memory, device):
@@ -84,7 +121,7 @@ class Move:
         require(route, memory, device)
         device.use()
         # the source, a buffer, a staging copy, and what verifying takes
-        _sources.require_memory(4 * nbytes)
+        require_memory(4 * nbytes)
         self.route, self.device, self.memory = route, device, memory
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.synchronize}
         self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
@@ -99,6 +136,9 @@ class Move:
     def _prepare(self, dtype, nbytes):
         route, device, names = self.route, self.device, self.names
         to_device = route.direction == _routes.HOST_TO_DEVICE
+        device.require_dtype(route.result_dtype(dtype) if to_device else dtype)
+        if uses(route, "pin_memory"):
+            device.pinned(torch.empty(1))
         memory = self.memory if to_device else _routes.PAGEABLE
         host, self.release = host_tensor(device, dtype, nbytes, memory)
         if uses(route, "tree"):
@@ -128,23 +168,47 @@ class Move:
         if uses(route, "stages"):
             names["stages"] = Stages(device, host.dtype)
 
-    def run(self):
-        """Run the route once and wait for it; its result, or the buffer that it wrote into."""
+    def call(self):
+        """Run the route once; its result, or the buffer that it writes into."""
         *before, last = self.route.expression.split("; ")
         for statement in before:
             exec(statement, self.names)
         result = eval(last, self.names)
-        self.device.synchronize()
         if self.route.memory == _routes.INTO:
             return self.names["d" if "d" in self.names else "h"]
         return result
 
+    def run(self):
+        """The same, and wait for it."""
+        result = self.call()
+        self.device.synchronize()
+        return result
+
     def verify(self):
-        """Run the route once; RuntimeError unless what arrived is what was sent."""
+        """Run the route once; RuntimeError unless what arrived is what was sent, as soon as it is said to be there.
+
+        Nothing here may wait for the device between the route and the look at what arrived, but what is timed: a copy
+        that is still on its way when its time is taken must be seen. What was sent is on the host before, a result on
+        the host is compared as it lies there, and of one on the device its stream is asked first.
+        """
+        expression = self.route.expression
         with out_of_memory_skips():
-            arrived, sent = leaves_of(self.run()), leaves_of(self.source)
-            if not all(same(got, expected) for got, expected in zip(arrived, sent)):
-                raise RuntimeError(f"{self.route.expression}: what arrived is not what was sent")
+            self.device.check_synchronize()
+            sent = [Held(leaf) for leaf in leaves_of(self.source)]
+            for name in {"d", "h"} & set(self.names):
+                spoil(self.names[name])
+            self.device.synchronize()
+            result = self.call()
+            if not self.route.non_blocking:  # its completion is timed without a synchronize
+                self.device.require_idle(expression)
+            self.device.synchronize()
+            self.device.require_idle("synchronize()")
+            arrived = leaves_of(result)
+            if not all(same(got, held) for got, held in zip(arrived, sent)):
+                raise RuntimeError(f"{expression}: what arrived is not what was sent")
+        if self.memory == _routes.PINNED and self.route.direction == _routes.DEVICE_TO_HOST:
+            for leaf in arrived:
+                self.device.require_pinned(leaf)
 
     def close(self):
         """Give up registered memory, once nothing moves from it any more, and every buffer."""
@@ -176,13 +240,28 @@ def parts_of(tensor):
     return [slice(start, start + rows) for start in (last * place // (SLICES - 1) for place in range(SLICES))]
 
 
-def same(got, expected):
-    """Whether two tensors, arrays or numbers hold the same values, wherever they lie; large ones by their parts.
+def spoil(buffer):
+    """Rubbish where something is to arrive, and will be looked for; by copies alone, which every device can make."""
+    for part in parts_of(buffer):
+        buffer[part].copy_(torch.full(buffer[part].shape, RUBBISH, dtype=buffer.dtype))
+
+
+class Held:
+    """What a tensor, an array or a number holds, on the host: all of a small one, the parts of a large one."""
+
+    def __init__(self, value):
+        tensor = as_tensor(value)
+        self.shape, self.parts = tensor.shape, parts_of(tensor)
+        self.values = [tensor[part].to("cpu", copy=True) for part in self.parts]
+
+
+def same(got, held):
+    """Whether a tensor, an array or a number holds the same values, wherever it lies; a large one by its parts.
 
     Each part moves to the host by itself: moving all of a large one back would take longer than what is measured.
     """
-    got, expected = as_tensor(got), as_tensor(expected)
-    if got.shape != expected.shape:
+    got = as_tensor(got)
+    if got.shape != held.shape:
         return False
-    parts = parts_of(expected)
-    return all(torch.equal(got[part].to("cpu"), expected[part].to("cpu").to(got.dtype)) for part in parts)
+    parts = zip(held.parts, held.values)
+    return all(torch.equal(got[part].to("cpu"), values.to(got.dtype)) for part, values in parts)

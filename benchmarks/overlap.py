@@ -53,11 +53,11 @@ class Hidden:
         self.move = _moving.Move(route, memory, "float32", nbytes, device)
         self.move.verify()
         matrix = _torch.randn(MATRIX, MATRIX, device=device.device)
-        result, stream = _torch.empty_like(matrix), device.module.Stream(device=device.device)
+        result, stream = _torch.empty_like(matrix), device.stream()
         device.synchronize()  # the matrix was filled on another stream
 
         def product():
-            with device.module.stream(stream):
+            with device.on(stream):
                 _torch.mm(matrix, matrix, out=result)
 
         product()  # the first one makes the handles and the workspace of the library that multiplies
@@ -144,21 +144,21 @@ class TrainingStep:
     @staticmethod
     def prefetch(device, step, arrays):
         device.require_streams()
-        stream = device.module.Stream(device=device.device)
+        stream = device.stream()
         staging = [device.pinned(_torch.from_numpy(arrays[0])) for _ in range(2)]
 
         def load(index):
             host = staging[index % 2].copy_(_torch.from_numpy(arrays[index]))
-            with device.module.stream(stream):
+            with device.on(stream):
                 return host.to(device.device, non_blocking=True)
 
         def epoch():
             losses = []
             following = load(0)
             for index in range(len(arrays)):
-                device.module.current_stream().wait_stream(stream)
+                device.current_stream().wait_stream(stream)
                 batch = following
-                batch.record_stream(device.module.current_stream())
+                batch.record_stream(device.current_stream())
                 loss = step(batch)
                 if index + 1 < len(arrays):
                     following = load(index + 1)
@@ -186,6 +186,9 @@ class DataLoader:
     def setup(self, memory):
         pin_memory = memory == _routes.PINNED
         device = _devices.find().use()
+        device.check_synchronize()
+        if pin_memory:
+            device.pinned(_torch.empty(1))
         data = _torch.utils.data.TensorDataset(
             _sources.tensor("float32", 4 * self.rows * self.features).view(self.rows, -1)
         )

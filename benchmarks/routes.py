@@ -271,7 +271,10 @@ def _between(expression: str, memory: str, **promises: Any) -> Route:
 
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
-_PINS_EACH_CALL = "pins on the calling thread, at every call: can be slower than a plain .to(device)"
+_PINS_EACH_CALL = (
+    "copies on the calling thread at every call, and page-locks memory where torch's pinned cache has none to reuse: "
+    "can be slower than a plain .to(device)"
+)
 _WAIT_BEFORE_REFILL = "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
 _TEMPORARY = "not contiguous: goes through a pageable temporary even when pinned"
 _READ_TOO_EARLY = "reading the result before a synchronize gives garbage"

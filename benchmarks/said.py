@@ -1,8 +1,13 @@
 """What asv's results have no place for: a process's samples with their pulses, and why a cell has no figure."""
 
+import dis
 import json
 import os
+from pathlib import Path
 
+import torch
+
+TORCH = Path(torch.__file__).resolve().parent
 LONGEST_REASON = 300  # letters of why a cell failed
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
 
@@ -28,6 +33,21 @@ def is_out_of_memory(error):
     return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))
 
 
+def is_torchs(error):
+    """Whether a NotImplementedError is torch's own, of an operator that a backend lacks: a failure, not a skip.
+
+    Ours come from a ``raise``; torch's come out of a call, with no frame of their own, or stand in torch's own files.
+    """
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    raised = dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    return not raised or TORCH in Path(code.co_filename).parents
+
+
 class Aloud:
     """Of an asv benchmark: why a cell is skipped or fails is logged."""
 
@@ -36,10 +56,10 @@ class Aloud:
         try:
             for setup in self._setups:
                 setup(*self._build_params())
-        except NotImplementedError as reason:
-            self.log_skip(reason)
-            return True
         except Exception as error:
+            if isinstance(error, NotImplementedError) and not is_torchs(error):
+                self.log_skip(error)
+                return True
             self.log_failure(error)
             raise
         return False

@@ -83,24 +83,21 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         except SkipNotImplemented:
             raise
         except Exception as error:
-            self.log_failure(error)
-            raise
+            if isinstance(error, NotImplementedError) and not said.is_torchs(error):
+                why = str(error)  # asv knows this as a skip in setup alone
+            elif said.is_out_of_memory(error):
+                why = f"out of memory: {said.first_line(error)}"
+            else:
+                self.log_failure(error)
+                raise
+            self.log_skip(why)
+            raise SkipNotImplemented(why) from None
 
     def _run(self, params):
-        try:
-            statement, namespace, *calls = self.func(*params)
-        except NotImplementedError as reason:  # asv knows this as a skip in setup alone
-            self.log_skip(reason)
-            raise SkipNotImplemented(str(reason)) from None
+        statement, namespace, *calls = self.func(*params)
         timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
         prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
-        try:
-            return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
-        except (RuntimeError, MemoryError) as error:
-            if not said.is_out_of_memory(error):
-                raise
-            self.log_skip(f"out of memory: {said.first_line(error)}")
-            raise SkipNotImplemented(str(error)) from None
+        return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
 
     def _measure(self, timer, params, prepare, calls):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""

@@ -1,6 +1,6 @@
 """What does it cost to move data between the host and an accelerator, from and to which memory, waiting or not?
 
-completion  the call and a synchronize: until the bytes have arrived
+completion  until the bytes have arrived: the call, and a synchronize where the call may return before
 enqueue     the call alone: how long the caller is held; the queue is drained before every sample
 sustained   several non-blocking copies in flight and one synchronize, by the copy
 """
@@ -20,7 +20,13 @@ noise = "transfer"  # the device's, whatever its routes do with memory
 
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
 ENQUEUE_WARMUP = 10  # calls at least
-IN_FLIGHT = 8  # copies queued before the synchronize of `sustained`
+SMALL = 64 * 2**10  # bytes up to which the call, and not the link, takes the time
+IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
+
+
+def in_flight(nbytes):
+    """How many copies of ``nbytes`` bytes `sustained` has in flight."""
+    return SMALL_IN_FLIGHT if nbytes <= SMALL else IN_FLIGHT
 
 
 def _family(family, direction):
@@ -51,7 +57,8 @@ class _Transfer:
             self.move.close()
 
     def timeit_completion(self, route, *cell):
-        return f"{route}; synchronize()", self.move.names
+        # what has waited by itself would only pay for another call, a third of a small transfer; `verify` has seen it
+        return f"{route}; synchronize()" if self.route.non_blocking else route, self.move.names
 
 
 class _Asynchronous(_Transfer):
@@ -75,7 +82,8 @@ class _Sustained(_Asynchronous):
     def timeit_sustained(self, route, memory, *cell):
         if _routes.SUSTAINED not in self.route.families or memory == _routes.PAGEABLE:
             raise NotImplementedError("not asynchronous: several cannot be in flight")
-        return f"for _ in range({IN_FLIGHT}): {route}\nsynchronize()", self.move.names, IN_FLIGHT
+        copies = in_flight(cell[-1])
+        return f"for _ in range({copies}): {route}\nsynchronize()", self.move.names, copies
 
 
 class HostToDevice(_Sustained):

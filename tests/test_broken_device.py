@@ -263,6 +263,7 @@ def test_what_torch_warns_of_when_it_finds_none_is_told(monkeypatch, name):
     for module in (torch.cuda, getattr(torch, "xpu", None), getattr(torch, "mps", None), torch.backends.mps):
         if hasattr(module, "is_available"):
             monkeypatch.setattr(module, "is_available", warns if module is torch.cuda else lambda: False)
+    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "")  # a backend may have loaded itself
     monkeypatch.setenv(devices.VARIABLE, name) if name else monkeypatch.delenv(devices.VARIABLE, raising=False)
     with pytest.raises(NotImplementedError) as skipped:
         devices.find()

@@ -34,7 +34,10 @@ def transfers():
 
 
 def made(expression, direction, memory, nbytes=LARGE, dtype="float32"):
-    return moving.Move(routes.find(expression, direction), memory, dtype, nbytes, DEVICE)
+    try:
+        return moving.Move(routes.find(expression, direction), memory, dtype, nbytes, DEVICE)
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.mark.parametrize("route, memory", list(transfers()))
@@ -45,10 +48,14 @@ def test_the_bytes_arrive(route, memory, nbytes):
         move = moving.Move(route, memory, dtype, nbytes, DEVICE)
     except NotImplementedError as reason:
         pytest.skip(str(reason))
-    for number in range(3):  # staging buffers are refilled
-        renew(move, number)
-        move.verify()
-    move.close()
+    try:
+        for number in range(3):  # staging buffers are refilled
+            renew(move, number)
+            move.verify()
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+    finally:
+        move.close()
 
 
 def busy():
@@ -109,7 +116,10 @@ def test_every_form_of_a_training_step_learns_the_same(form):
     for name in ("naive", form):
         torch.manual_seed(0)
         step = overlap.TrainingStep()
-        step.setup(name, 2**20)
+        try:
+            step.setup(name, 2**20)
+        except NotImplementedError as reason:
+            pytest.skip(str(reason))
         losses.append(step.names["epoch"]())
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 

@@ -4,6 +4,8 @@ The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest r
 copy function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
 """
 
+import contextlib
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,7 +27,11 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def device():
-    register(NAME)
+    try:
+        register(NAME)
+    except RuntimeError as reason:  # a process has one private-use backend, and this one loaded another by itself
+        pytest.skip(str(reason))
+    torch.mover.synchronize = lambda device=None: None  # true: a copy is done when its call returns
     library = torch.library.Library("aten", "IMPL", "PrivateUse1")
 
     def empty(size, dtype=None, **_):
@@ -108,9 +114,9 @@ def test_large_transfers_are_checked_at_both_ends_and_in_the_middle_by_slices(mo
     for place in ((0, 0), (len(sent) // 2 - 1, 0), (-1, -1)) if transposed else (0, count // 2, count - 1):
         arrived = sent.clone()
         arrived[place] += 1
-        assert not moving.same(arrived, sent)
-    assert moving.same(sent.clone(), sent)
-    assert moving.same(sent.int(), sent)  # smaller than the source: a cast
+        assert not moving.same(arrived, moving.Held(sent))
+    assert moving.same(sent.clone(), moving.Held(sent))
+    assert moving.same(sent.int(), moving.Held(sent))  # smaller than the source: a cast
     parts = moving.parts_of(sent)
     assert len(parts) == moving.SLICES and sum(sent[part].numel() for part in parts) < count / 20
     assert moving.parts_of(torch.arange(9)) == [...]
@@ -159,7 +165,7 @@ def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch):
         raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB\nand pages of advice")
 
     move = moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
-    monkeypatch.setattr(moving.Move, "run", none_left)
+    monkeypatch.setattr(moving.Move, "call", none_left)
     with pytest.raises(NotImplementedError, match=r"^out of memory: CUDA out of memory\. Tried to allocate 1\.00 GiB$"):
         move.verify()
     monkeypatch.undo()
@@ -208,6 +214,7 @@ def none_found(monkeypatch):
         module = getattr(torch, kind, None)
         if module is not None and hasattr(module, "is_available"):
             monkeypatch.setattr(module, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "")
 
 
 def test_without_an_accelerator_every_cell_says_why(none_found):
@@ -238,6 +245,110 @@ def test_a_named_device_is_counted(monkeypatch):
         devices.find()
 
 
+@pytest.mark.parametrize("variable", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"])
+def test_a_variable_that_makes_figures_meaningless_refuses(monkeypatch, variable):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.delenv(devices.VARIABLE, raising=False)
+    monkeypatch.setenv(variable, "0")
+    assert str(devices.find()) == "cuda:0"
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(NotImplementedError, match=f"^{variable} is set: every .*; unset it$"):
+        devices.find()
+
+
+def test_what_changes_figures_is_recorded(monkeypatch, tmp_path):
+    version = tmp_path / "version"
+    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.05  Release Build\n")
+    monkeypatch.setattr(devices, "DRIVERS", (tmp_path / "none", version))
+    for name in devices.RECORDED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    device = devices.Device("cuda:0")
+    monkeypatch.setattr(devices, "find", lambda: device)
+    monkeypatch.setattr(devices.Device, "use", lambda device: device)
+    monkeypatch.setattr(devices.Device, "model", "An Accelerator")
+    assert devices.answer() == {
+        "device": "cuda:0",
+        "device_name": "An Accelerator",
+        "driver": "560.35.05",
+        "environment": {"CUDA_VISIBLE_DEVICES": "1"},
+        "no_device": "",
+    }
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """torch.accelerator, about a backend whose own module has nothing; what was called of it."""
+    called = []
+    stream = SimpleNamespace(query=lambda: False)
+    module = SimpleNamespace(
+        current_accelerator=lambda: torch.device("mps"),
+        set_device_index=lambda index: called.append(("set", index)),
+        synchronize=lambda device=None: called.append("waited"),
+        current_stream=lambda: stream,
+    )
+    monkeypatch.setattr(torch, "accelerator", module, raising=False)
+    monkeypatch.setattr(torch, "mps", SimpleNamespace(is_available=lambda: True), raising=False)
+    return called
+
+
+def test_what_a_backends_own_module_lacks_is_asked_of_torch_accelerator(accelerator, allocated):
+    device = devices.Device("mps:0").use()
+    device.synchronize()
+    assert accelerator == [("set", 0), "waited", "waited"]
+    with pytest.raises(RuntimeError, match="^what returned before the work queued on mps:0 was done$"):
+        device.require_idle("what")
+
+
+def test_torch_accelerator_is_not_asked_about_another_device(accelerator):
+    device = devices.Device("xpu")
+    device.module = SimpleNamespace()
+    with pytest.raises(NotImplementedError, match="has no call that waits for xpu"):
+        device.synchronize()
+    with pytest.raises(NotImplementedError, match="^xpu has no pinned memory: this torch pins for mps$"):
+        device.pinned(torch.ones(1))
+
+
+def test_memory_that_is_not_pinned_though_torch_was_asked_is_none(accelerator, monkeypatch):
+    monkeypatch.setattr(torch, "empty_like", lambda tensor, **options: tensor.clone())
+    with pytest.raises(NotImplementedError, match="^mps: what torch was asked to pin is not pinned$"):
+        devices.Device("mps").pinned(torch.ones(1))
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
+    assert torch.equal(devices.Device("mps").pinned(torch.ones(1)), torch.ones(1))
+
+
+def test_an_accelerator_that_torch_alone_knows_is_found(none_found, accelerator, monkeypatch):
+    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "mps")
+    monkeypatch.setattr(torch.mps, "is_available", lambda: True)
+    assert str(devices.find()) == "mps"
+
+
+@pytest.mark.parametrize(
+    "line, limit, used, cached",
+    [
+        ("0::/a/b", "memory.max", "memory.current", "inactive_file"),
+        ("4:cpu,memory:/a/b", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_a_containers_limit_skips_before_it_kills(monkeypatch, tmp_path, line, limit, used, cached):
+    own, root = tmp_path / "cgroup", tmp_path / "groups"
+    own.write_text(f"3:cpuset:/\n{line}\n")
+    monkeypatch.setattr(moving, "CONTAINERS", root)
+    assert moving.room_in_container(own) is None
+    top = root if line.startswith("0") else root / "memory"
+    # the group itself is not to be seen: the one above it sets the limit
+    (top / "a").mkdir(parents=True)
+    for name, text in {limit: "max", used: "700", "memory.stat": f"{cached} 100\nanon 600"}.items():
+        (top / "a" / name).write_text(text)
+    assert moving.room_in_container(own) is None
+    (top / "a" / limit).write_text("1000\n")
+    assert moving.room_in_container(own) == 400
+    monkeypatch.setattr(moving, "room_in_container", lambda: 400)
+    moving.require_memory(400)
+    with pytest.raises(NotImplementedError, match="GiB of free memory in this container$"):
+        moving.require_memory(401)
+
+
 @pytest.fixture
 def allocated(monkeypatch):
     """The devices that something was allocated on."""
@@ -251,7 +362,7 @@ def test_a_device_is_chosen_tried_and_waited_for_by_its_number(allocated, name, 
     called = []
     device = devices.Device(name)
     device.module = SimpleNamespace(
-        set_device=lambda device: called.append(("set_device", device.index)),
+        set_device=lambda index: called.append(("set_device", index)),
         synchronize=lambda device=None: called.append(("synchronize", device and device.index)),
     )
     choice = [("set_device", chosen)] if chosen is not None else []
@@ -283,6 +394,7 @@ def test_no_pinned_memory_is_not_to_be_confused_with_none_left(monkeypatch, text
     def raises(*arguments, **options):
         raise RuntimeError(text)
 
+    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "cuda")
     monkeypatch.setattr(torch, "empty_like", raises)
     with pytest.raises(RuntimeError) as raised:
         devices.Device("cuda:0").pinned(torch.ones(1))
@@ -298,6 +410,45 @@ def test_registration_refused_for_want_of_memory_is_out_of_memory(monkeypatch):
         with pytest.raises(NotImplementedError, match="cudaHostRegister refused 4 bytes") as raised:
             devices.Device("cuda:0").registered(torch.ones(1))
         assert said.is_out_of_memory(raised.value) == expected
+
+
+def timed(call, monkeypatch, tmp_path):
+    """What the sampling log says of a benchmark whose setup is a call, and of one whose statement is."""
+    from asv_runner.benchmarks.mark import SkipNotImplemented
+
+    class Sets:
+        def setup(self):
+            call()
+
+        def timeit_all(self):
+            return "call()", {"call": call}
+
+    class Runs:
+        def timeit_all(self):
+            return "call()", {"call": call}
+
+    log = tmp_path / "log"
+    monkeypatch.setenv(said.LOG_VARIABLE, str(log))
+    for kind in (Sets, Runs):
+        made = kind()
+        benchmark = statement.StatementBenchmark("made.timeit_all", made.timeit_all, [made.timeit_all, made])
+        benchmark._current_params = ()
+        with contextlib.suppress(NotImplementedError, SkipNotImplemented):
+            if not benchmark.do_setup():
+                benchmark.run()
+    return [sorted({"skipped", "failed"} & set(json.loads(line)))[0] for line in log.read_text().splitlines()]
+
+
+def test_only_our_own_words_skip_and_torchs_fail(device, monkeypatch, tmp_path):
+    def ours():
+        raise NotImplementedError("cannot be done here")
+
+    def torchs():
+        torch.empty(2, device=NAME).sin_()  # which this backend lacks: pages of text
+
+    assert timed(ours, monkeypatch, tmp_path) == ["skipped", "skipped"]
+    (tmp_path / "log").unlink()
+    assert timed(torchs, monkeypatch, tmp_path) == ["failed", "failed"]
 
 
 def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):

@@ -12,51 +12,68 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from asv_runner.benchmarks.mark import SkipNotImplemented
 from moves import SETUPS, renew
 
 from benchmarks import devices, firsts, link, moving, overlap, routes, sources, statement, transfer
 
 
-class Stream:
-    def __init__(self, device=None):
-        pass
+class Queue:
+    """Non-blocking copies: each is made when an event recorded after it, or the device, is waited for."""
 
-    def wait_stream(self, other):
-        pass
+    def __init__(self):
+        self.copies, self.done = [], 0
 
-
-class Event:
-    def __init__(self, enable_timing=False):
-        pass
-
-    def record(self, stream=None):
-        self.at = time.perf_counter()
-
-    def synchronize(self):
-        pass
-
-    def elapsed_time(self, other):
-        return (other.at - self.at) * 1e3
+    def wait(self, place=None):
+        while self.done < (len(self.copies) if place is None else place):
+            self.done += 1
+            self.copies[self.done - 1]()
 
 
 class Pretended(devices.Device):
-    """The CPU, with what a CUDA device has."""
+    """The CPU, with what a CUDA device has: an index, a queue, streams and events, pinned memory."""
 
     def __init__(self):
-        super().__init__("cpu")
+        super().__init__("cpu:0")
         self.current = False
         self.undone = 0
+        self.queue = queue = Queue()
+
+        class Stream:
+            def __init__(self, device=None):
+                pass
+
+            def wait_stream(self, other):
+                pass
+
+            def query(self):
+                return queue.done == len(queue.copies)
+
+        class Event:
+            def __init__(self, enable_timing=False):
+                self.place = 0
+
+            def record(self, stream=None):
+                self.place, self.at = len(queue.copies), time.perf_counter()
+
+            def synchronize(self):
+                queue.wait(self.place)
+
+            def elapsed_time(self, other):
+                return (other.at - self.at) * 1e3
+
         self.module = SimpleNamespace(
             Stream=Stream,
             Event=Event,
             stream=lambda stream: contextlib.nullcontext(),
             current_stream=Stream,
-            synchronize=lambda: None,
+            set_device=self.set_device,
+            synchronize=lambda device=None: queue.wait(),
         )
 
-    def use(self):
+    def set_device(self, index):
+        assert type(index) is int, "an index is what every backend takes"
         self.current = True
-        return self
 
     def pinned(self, tensor):
         assert self.current, "pinned memory is made for the current device"
@@ -72,10 +89,33 @@ class Pretended(devices.Device):
 @pytest.fixture
 def device(monkeypatch):
     pretended = Pretended()
+    copy, to = torch.Tensor.copy_, torch.Tensor.to
+
+    def late_copy(target, source, non_blocking=False):
+        if not non_blocking:
+            return copy(target, source)
+        pretended.queue.copies.append(lambda: copy(target, source))
+        return target
+
+    def late_to(source, *where, non_blocking=False, **options):
+        if not non_blocking:
+            return to(source, *where, **options)
+        return late_copy(torch.zeros_like(to(source, *where, **options)), source, non_blocking=True)
+
     monkeypatch.setattr(devices, "find", lambda: pretended)
+    monkeypatch.setattr(torch.Tensor, "copy_", late_copy)
+    monkeypatch.setattr(torch.Tensor, "to", late_to)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
     return pretended
+
+
+def watch(device, monkeypatch, order):
+    """Have every wait for the device be told."""
+    monkeypatch.setattr(
+        device.module, "synchronize", lambda device_=None: (order.append("waited"), device.queue.wait())
+    )
 
 
 def run(benchmark, method, cell):
@@ -92,7 +132,7 @@ def run(benchmark, method, cell):
 def cells(benchmark, small):
     """Every combination of a benchmark's parameters but its sizes, of which one small one."""
     found = [()]
-    for name, values in zip(benchmark.param_names, benchmark.params):
+    for name, values in zip(benchmark.param_names, getattr(benchmark, "params", ())):
         found = [(*cell, value) for cell in found for value in ([small] if name == "nbytes" else values)]
     return found
 
@@ -106,7 +146,7 @@ def test_transfers(device, benchmark, method):
             continue
         with contextlib.suppress(NotImplementedError):
             calls = run(benchmark(), method, cell)
-            assert calls == ([transfer.IN_FLIGHT] if method == "timeit_sustained" else [])
+            assert calls == ([transfer.in_flight(9 * 2**20)] if method == "timeit_sustained" else [])
             ran += 1
     assert ran >= (2 if benchmark is transfer.DeviceToHost else 4)
     if benchmark is transfer.HostToDevice:
@@ -169,11 +209,11 @@ def test_another_failure_of_a_setup_stays_one(device, monkeypatch):
 
 def test_registered_memory_is_given_up_when_nothing_moves_any_more(device, monkeypatch):
     order = []
-    monkeypatch.setattr(device.module, "synchronize", lambda: order.append("waited"))
+    watch(device, monkeypatch, order)
     monkeypatch.setattr(Pretended, "registered", lambda device, tensor: lambda: order.append("unregistered"))
     route = routes.find("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE)
     moving.Move(route, routes.REGISTERED, "float32", 4096, device).close()
-    assert order == ["waited", "unregistered"]
+    assert order[-2:] == ["waited", "unregistered"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +227,7 @@ def test_registered_memory_is_given_up_when_nothing_moves_any_more(device, monke
 )
 def test_enqueue_finds_the_queue_empty_from_its_warm_up_on(device, monkeypatch, benchmark, cell):
     order = []
-    monkeypatch.setattr(device.module, "synchronize", lambda: order.append("waited"))
+    watch(device, monkeypatch, order)
     made = benchmark()
     method = made.timeit_enqueue
     timed = statement.StatementBenchmark("transfer.timeit_enqueue", method, [method, made])
@@ -213,42 +253,106 @@ def test_non_blocking_routes_that_change_something_are_timed_until_they_return_t
             run(benchmark(), "timeit_enqueue", cell)
 
 
-class Late:
-    """A queue of non-blocking copies: each is made when an event recorded after it, or the device, is waited for."""
+COMPLETIONS = [
+    *(transfer.HostToDevice, transfer.DeviceToHost, transfer.Casting, transfer.Transposed, transfer.Scalar),
+    *(transfer.TreeToNumpy, transfer.TreeToDevice, overlap.Hidden, overlap.DataLoader, link.Limit, link.Floor),
+]
 
-    def __init__(self, device, monkeypatch, events_wait=True):
-        copy, self.queue, self.done = torch.Tensor.copy_, [], 0
-        late = self
 
-        def copy_(target, source, non_blocking=False):
-            if not non_blocking:
-                return copy(target, source)
-            late.queue.append(lambda: copy(target, source))
-            return target
+def does_nothing(device=None):
+    pass
 
-        class Event:
-            place = 0
 
-            def record(self, stream=None):
-                self.place = len(late.queue)
+@pytest.mark.parametrize("benchmark", COMPLETIONS, ids=lambda benchmark: benchmark.__name__)
+def test_a_synchronize_that_does_not_wait_fails_everything_that_is_timed_until_it_is_complete(
+    device, monkeypatch, benchmark
+):
+    monkeypatch.setattr(overlap, "MATRIX", 32)
+    monkeypatch.setattr(device.module, "synchronize", does_nothing)
+    failed = set()
+    for cell in cells(benchmark(), 4096):
+        with pytest.raises(RuntimeError) as raised:
+            benchmark().setup(*cell)
+        if raised.type is not NotImplementedError:  # what this device cannot do
+            failed.add(str(raised.value))
+    assert failed == {"synchronize() returned before the work queued on cpu:0 was done"}
 
-            def synchronize(self):
-                late.wait(self.place if events_wait else 0)
 
-        monkeypatch.setattr(torch.Tensor, "copy_", copy_)
-        monkeypatch.setattr(device.module, "Event", Event)
-        monkeypatch.setattr(device.module, "synchronize", lambda: late.wait(len(late.queue)))
+@pytest.mark.parametrize(
+    "expression, direction, why",
+    [
+        ("h.copy_(t, non_blocking=True)", routes.DEVICE_TO_HOST, "not what was sent"),
+        ("t.to('cpu', non_blocking=True)", routes.DEVICE_TO_HOST, "not what was sent"),
+        ("d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE, r"synchronize\(\) returned before"),
+        ("t.to(device, non_blocking=True)", routes.HOST_TO_DEVICE, r"synchronize\(\) returned before"),
+    ],
+)
+def test_verifying_a_route_waits_no_longer_than_what_is_timed(device, monkeypatch, expression, direction, why):
+    """A result on the host is looked at as it lies there, of one on the device the stream is asked."""
+    monkeypatch.setattr(devices.Device, "check_synchronize", does_nothing)
+    if direction == routes.DEVICE_TO_HOST:  # nor does it take a stream that can be asked
+        monkeypatch.delattr(device.module.Stream, "query")
+    move = moving.Move(routes.find(expression, direction), routes.PINNED, "float32", 4096, device)
+    move.verify()
+    monkeypatch.setattr(device.module, "synchronize", does_nothing)
+    with pytest.raises(RuntimeError, match=why):
+        move.verify()
 
-    def wait(self, place):
-        while self.done < place:
-            self.queue[self.done]()
-            self.done += 1
+
+def test_a_blocking_copy_that_returns_early_is_seen(device, monkeypatch):
+    """Its completion is timed without a synchronize."""
+    move = moving.Move(routes.find("d.copy_(t)", routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", 4096, device)
+    copy = torch.Tensor.copy_
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda target, source, **_: copy(target, source, non_blocking=True))
+    with pytest.raises(RuntimeError, match=r"d\.copy_\(t\) returned before"):
+        move.verify()
+
+
+@pytest.mark.parametrize("expression, early", [("d.copy_(t)", False), ("d.copy_(t, non_blocking=True)", True)])
+def test_completion_waits_for_what_may_return_early_alone(device, expression, early):
+    benchmark, cell = transfer.HostToDevice(), (expression, routes.PINNED, "float32", 4096)
+    benchmark.setup(*cell)
+    assert benchmark.timeit_completion(*cell)[0] == expression + ("; synchronize()" if early else "")
+
+
+@pytest.mark.parametrize("benchmark, cell", SETUPS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_device_that_torch_cannot_wait_for_is_skipped(device, monkeypatch, benchmark, cell):
+    monkeypatch.delattr(device.module, "synchronize")
+    with pytest.raises(NotImplementedError, match="has no call that waits for cpu"):
+        benchmark().setup(*cell)
+
+
+@pytest.mark.parametrize("expression", ["t.to('cpu', non_blocking=True)", "h.copy_(t, non_blocking=True)"])
+def test_what_ought_to_be_pinned_and_is_not_is_skipped(device, monkeypatch, expression):
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: False)
+    route = routes.find(expression, routes.DEVICE_TO_HOST)
+    with pytest.raises(NotImplementedError, match="what torch was asked to pin is not pinned"):
+        moving.Move(route, routes.PINNED, "float32", 4096, device).verify()
+
+
+def test_a_dtype_that_the_device_has_not_is_skipped(device, monkeypatch):
+    """As MPS says it: what is converted before it is there can be moved all the same."""
+    empty = torch.empty
+
+    def refuses(*size, **options):
+        if options.get("dtype") is torch.float64 and "device" in options:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype\nand advice")
+        return empty(*size, **options)
+
+    monkeypatch.setattr(torch, "empty", refuses)
+    for expression, skips in (("t.to(device)", True), ("t.to(device, torch.float32)", False)):
+        route = routes.find(expression, routes.HOST_TO_DEVICE)
+        with (
+            pytest.raises(NotImplementedError, match="has no float64: .* dtype$") if skips else contextlib.nullcontext()
+        ):
+            moving.Move(route, routes.PAGEABLE, "float64", 4096, device)
 
 
 @pytest.mark.parametrize("events_wait", [True, False])
 def test_a_staging_buffer_refilled_too_early_is_seen(device, monkeypatch, events_wait):
     """By what test_device.py does before every look; the sources of benchmarks alone would not show it."""
-    Late(device, monkeypatch, events_wait)
+    if not events_wait:
+        monkeypatch.setattr(device.module.Event, "synchronize", lambda event: None)
     route = routes.find("copy_in_chunks(d, t, stages)", routes.HOST_TO_DEVICE)
     move = moving.Move(route, routes.PAGEABLE, "float32", 9 * 2**20, device)
     move.verify()  # chunks of a benchmark's source are all alike
@@ -276,6 +380,7 @@ def test_chunks_arrive_in_order(device):
     count = 3 * moving.CHUNK // 4 + 5
     sent, arrived = torch.arange(count, dtype=torch.float32), torch.empty(count)
     assert moving.copy_in_chunks(arrived, sent, moving.Stages(device, torch.float32)) is arrived
+    device.synchronize()
     assert torch.equal(arrived, sent)
 
 
@@ -290,7 +395,7 @@ def test_the_product_was_made_once_before_it_is_timed(device, monkeypatch):
     monkeypatch.setattr(overlap, "MATRIX", 32)
     order, multiply = [], torch.mm
     monkeypatch.setattr(torch, "mm", lambda *matrices, out: (order.append("product"), multiply(*matrices, out=out)))
-    monkeypatch.setattr(device.module, "synchronize", lambda: order.append("waited"))
+    watch(device, monkeypatch, order)
     overlap.Hidden().setup(routes.HOST_TO_DEVICE, routes.PINNED, "both", 4096)
     assert order[-2:] == ["product", "waited"]
 
@@ -301,6 +406,7 @@ def test_training_steps_see_every_batch_once_and_in_order(device, form):
     original = overlap._Step.__call__
 
     def watched(self, batch):
+        device.queue.wait()  # what computes is queued behind the copies
         seen.append(batch[0, 0].item())
         return original(self, batch)
 
@@ -334,6 +440,36 @@ def test_memory_that_cannot_be_registered_skips_that_alone(device, monkeypatch):
     with pytest.raises(NotImplementedError, match="refused"):
         pinned.timeit_register(2**20)
     assert pinned.timeit_allocate(2**20) and pinned.timeit_pin_copy(2**20)
+
+
+def test_a_registration_refused_while_it_is_timed_skips(device, monkeypatch, capsys):
+    """Small memory could be registered, and then this much could not."""
+    registered = Pretended.registered
+
+    def refused(device, tensor):
+        if tensor.numel() > firsts.PROBE:
+            raise NotImplementedError("cudaHostRegister refused 1048576 bytes")
+        return registered(device, tensor)
+
+    monkeypatch.setattr(Pretended, "registered", refused)
+    made = firsts.PinnedMemory()
+    method = made.timeit_register
+    timed = statement.StatementBenchmark("firsts.PinnedMemory.timeit_register", method, [method, made])
+    timed._current_params = (2**20,)
+    assert not timed.do_setup()
+    with pytest.raises(SkipNotImplemented):
+        timed.run(2**20)
+    assert "asv: skipped: cudaHostRegister refused 1048576 bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("nbytes, copies", [(4096, 64), (2**20, 8)])
+def test_small_copies_are_in_flight_by_the_dozen(device, nbytes, copies):
+    benchmark, cell = transfer.HostToDevice(), ("d.copy_(t, non_blocking=True)", routes.PINNED, "float32", nbytes)
+    benchmark.setup(*cell)
+    done = device.queue.done
+    statement_, names, calls = benchmark.timeit_sustained(*cell)
+    exec(statement_, dict(names))
+    assert calls == device.queue.done - done == copies
 
 
 @pytest.mark.parametrize("direction", link.Limit.params[0])
@@ -407,8 +543,21 @@ def test_a_numa_node_that_the_system_does_not_say_is_skipped(nvml, text):
         asked("NUMA node")
 
 
-@pytest.mark.parametrize("uuid, handle", [("abc", "by uuid GPU-abc"), ("MIG-1", "by uuid MIG-1"), (None, "by index 0")])
-def test_the_device_is_found_by_its_name_or_where_it_has_none_by_its_place(nvml, device, uuid, handle):
+@pytest.mark.parametrize(
+    "uuid, handle",
+    [
+        *(("abc", "by uuid GPU-abc"), ("GPU-abc", "by uuid GPU-abc"), (None, "by index 0")),
+        *(("1", "the device of by uuid MIG-1"), ("MIG-1", "the device of by uuid MIG-1")),
+    ],
+)
+def test_the_device_is_found_by_its_name_or_where_it_has_none_by_its_place(nvml, monkeypatch, device, uuid, handle):
+    def by_uuid(uuid):
+        if uuid == "GPU-1":  # an instance of a device, which NVML knows by another name
+            raise NVMLError("not found")
+        return f"by uuid {uuid}"
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByUUID", by_uuid)
+    nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle = lambda instance: f"the device of {instance}"
     nvml.properties.uuid = uuid
     if uuid is None:
         del nvml.properties.uuid
@@ -435,7 +584,7 @@ def raising(error):
 )
 def test_a_device_that_nvml_does_not_find_is_skipped_with_one_reason(nvml, monkeypatch, change):
     change(nvml, monkeypatch)
-    with pytest.raises(NotImplementedError, match="^NVML does not find cpu: "):
+    with pytest.raises(NotImplementedError, match="^NVML does not find cpu:0: "):
         asked("link width")
 
 

@@ -271,6 +271,16 @@ def test_garbage(tmp_path):
     ]
 
 
+def test_where_the_call_takes_as_long_as_the_copy_nothing_is_told_of_garbage_as_measured(tmp_path):
+    early = contract("h.copy_(t, non_blocking=True)", "into", TO_HOST, hazard="reading too early gives garbage")
+    done = transfer({(early["expression"], "pinned", BIG): around(8.5e-3)}, [early], "DeviceToHost")
+    held = transfer({(early["expression"], "pinned", BIG): around(10.7e-3)}, [early], "DeviceToHost", "enqueue")
+    assert ask(tmp_path, done, held)["9"].splitlines() == [
+        "`h.copy_(t, non_blocking=True)`: reading too early gives garbage.",
+        questions.NOT_EARLY,
+    ]
+
+
 # 10 and 11: once in a process
 
 

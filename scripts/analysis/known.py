@@ -14,6 +14,7 @@ from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
 from .results import Results, listed, load, load_files, machines, read_runs
 from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
 from .settings import advised
+from .transfers import credible
 
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
 TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
@@ -33,7 +34,7 @@ def every(results: Path) -> list[Known]:
 
 
 def known_of(results: Results, machine: str) -> Known:
-    cells = cells_of(results)
+    cells = [*filter(credible, cells_of(results))]
     last = results.last
     return Known(
         machine,

@@ -1,6 +1,6 @@
 """Transfers between host and accelerator: what was measured, against what the link allows, and which route to take.
 
-Three times, never mixed: completion (the call and a synchronize), enqueue (the call alone) and sustained (several
+Three times, never mixed: completion (until the bytes have arrived), enqueue (the call alone) and sustained (several
 copies in flight and one synchronize, by the copy). Routes are chosen by completion. The hazard of a non-blocking route
 (read before a synchronize and it is garbage) is no reason to hide it: completion timing synchronizes, as whoever heeds
 the hazard does. So each answer names the fastest route without a condition and, where a route with one is faster, that
@@ -25,6 +25,8 @@ HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise
+FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
+NOISE = 0.2  # of a share that hides: what is further beyond nothing or all is no share of anything
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,16 @@ class Link:
 
 @dataclass(frozen=True)
 class Transfers:
-    """The cells that an accelerator takes part in. main: host tensors and arrays of the usual dtype."""
+    """The cells that an accelerator takes part in. main: host tensors and arrays of the usual dtype.
+
+    withheld: cells that are no part of these, nor of anything on a page, because no memory moves bytes so fast.
+    """
 
     cells: tuple[Cell, ...]
     main: tuple[Cell, ...]
     link: Link
     missing: tuple[Mapping[str, Any], ...] = ()
+    withheld: tuple[Cell, ...] = ()
     _seconds: Mapping[tuple[str, str, str], Mapping[int, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -85,9 +91,23 @@ class Transfers:
         return reasons.pop() if len(reasons) == 1 else ""
 
 
+def credible(cell: Cell) -> bool:
+    """Whether memory could move bytes as fast as this cell reads; asked of transfers that were waited for alone."""
+    if not cell.declared.get("needs_device") or method(cell) not in (COMPLETION, SUSTAINED):
+        return True
+    return cell.nbytes <= FASTEST * cell.seconds
+
+
+def asynchronous(done: Cell, queued: Cell) -> bool:
+    """Whether a call returns before its bytes have arrived, by its completion and its enqueue time."""
+    return queued.seconds < done.seconds
+
+
 def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     """The part of the results that an accelerator takes part in."""
-    on_device = tuple(cell for cell in cells if cell.declared.get("needs_device"))
+    every = tuple(cell for cell in cells if cell.declared.get("needs_device"))
+    on_device = tuple(filter(credible, every))
+    withheld = tuple(cell for cell in every if not credible(cell))
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
     plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in ways]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
@@ -106,7 +126,7 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     roles = {name: one.get("role", "") for name, one in results.benchmarks.items() if one.get("needs_device")}
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
-    return Transfers(on_device, main, Link(limits, hardware, floor), tuple(missing), seconds)
+    return Transfers(on_device, main, Link(limits, hardware, floor), tuple(missing), withheld, seconds)
 
 
 def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
@@ -172,9 +192,19 @@ def beyond_capacity(found: Transfers) -> TooFast | None:
     return TooFast(len(fast), worst, ways * rate)
 
 
+def beyond_memory(found: Transfers) -> TooFast | None:
+    """What reads more than any memory moves, and is withheld."""
+    rates = [(cell, cell.nbytes / cell.seconds) for cell in found.withheld]
+    return TooFast(len(rates), *max(rates, key=lambda pair: pair[1])) if rates else None
+
+
 def beyond_limit(found: Transfers) -> TooFast | None:
     """What reads more than the measured limit of the link."""
-    shares = [(cell, found.link.limit(cell.direction).share(cell) or 0.0) for cell in _waited(found)]
+    shares = []
+    for cell in _waited(found):
+        limit = found.link.limit(cell.direction)
+        if cell.nbytes >= min(limit.cells, default=0):  # smaller ones may lie in a cache, which the limit did not
+            shares.append((cell, limit.share(cell) or 0.0))
     fast = [(cell, share) for cell, share in shares if share > BEYOND]
     return TooFast(len(fast), *max(fast, key=lambda pair: pair[1])) if fast else None
 
@@ -202,6 +232,11 @@ class Hidden:
     @property
     def share(self) -> float:
         return self._share(self.product.seconds, self.transfer.seconds, self.both.seconds)
+
+    @property
+    def told(self) -> bool:
+        """Whether the share is one: as much as noise explains, between nothing and all."""
+        return -NOISE <= self.share <= 1 + NOISE
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.settings import advised
 from analysis.statistics import MIN_PROCESSES
-from analysis.transfers import Transfers, transfers_of
+from analysis.transfers import Transfers, credible, transfers_of
 from records.runs import UNKNOWN, Record
 
 from pages.transfers import advice as transfer_advice
@@ -148,9 +148,10 @@ def page_of(
     links: Sequence[tuple[str, str]] = (),
 ) -> Page:
     """Everything the page of a machine says."""
-    cells = cells_of(results)
+    timed = cells_of(results)
+    cells = [*filter(credible, timed)]
     made = answers(cells)
-    moved = transfers_of(results, cells)
+    moved = transfers_of(results, timed)
     about_transfers = transfer_advice.advice(moved)
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
     return Page(

@@ -15,7 +15,7 @@ from analysis.results import Results
 from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING
 from analysis.roles import GRAD as REQUIRES_GRAD
 from analysis.semantics import Semantics
-from analysis.transfers import REGISTERED, Transfers
+from analysis.transfers import REGISTERED, Transfers, asynchronous
 
 from . import show
 from .advice import takes
@@ -44,6 +44,10 @@ TO_DEVICE, TO_DEVICE_EARLY = "t.to(device)", "t.to(device, non_blocking=True)"
 INTO_HOST, INTO_HOST_EARLY, FRESH_HOST = "h.copy_(t)", "h.copy_(t, non_blocking=True)", "t.cpu()"
 PIN_FIRST = "t.pin_memory().to(device, non_blocking=True)"
 PLAIN = "t.numpy()"  # what people write first, and what the errors are about
+NOT_EARLY = (
+    "But the call takes no less than until the bytes have arrived: here this copy is not asynchronous, and the run "
+    "shows nothing of that."
+)
 CONSTRUCTED = "np.array(t)"  # what the warnings about copies are about
 
 Wanted = Callable[[Contract], bool]  # what a contract is to promise
@@ -191,11 +195,13 @@ class Questions:
             size = show.size(early.nbytes)
             words = f"From {host} memory, {size}: the bytes arrive after {show.time(early)}"
             against = f", blocking after {show.time(blocking)}" if blocking else ""
-            part = " of that" if queued and queued.seconds < early.seconds else ""
+            part = " of that" if queued and asynchronous(early, queued) else ""
             held = f", and the call holds its caller for {show.time(queued)}{part}" if queued else ""
             yield f"{words}{against}{held}."
             if host == PINNED and early.contract.hazard:
                 yield f"Its condition: {early.contract.hazard}."
+                if queued and not asynchronous(early, queued):
+                    yield NOT_EARLY
 
     def answer_9(self) -> Iterator[str]:
         for cell in self.found.of(COMPLETION, DEVICE_TO_HOST, PINNED):
@@ -204,7 +210,9 @@ class Questions:
                 done = self.found.find(COMPLETION, cell.route, PINNED) or cell
                 queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
                 yield f"{code(cell.route)}: {hazard}."
-                if queued is not None:
+                if queued is not None and not asynchronous(done, queued):
+                    yield NOT_EARLY
+                elif queued is not None:
                     times = f"{show.time(queued)}, {show.size(done.nbytes)} have arrived"
                     yield f"The call returns after {times} after {show.time(done)}."
                 return

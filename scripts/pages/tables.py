@@ -368,6 +368,8 @@ def environment(record: Record) -> Table:
         ("memory", show.size(on.memory_bytes) if on.memory_bytes else ""),
         ("system", on.system),
         ("C library", on.libc),
+        ("driver", record.settings.driver),
+        ("variables of the accelerator", ", ".join(f"{k}={v}" for k, v in record.settings.environment.items())),
         ("frequency governor", on.governor or "not visible"),
         ("transparent huge pages", on.transparent_hugepages or "not visible"),
         ("load average at the start", "" if on.load_average is None else f"{on.load_average:.2f}"),

@@ -35,6 +35,8 @@ class Settings:
     torch_threads: int | None = None
     device: str = ""
     device_name: str = ""
+    driver: str = ""  # of the device: its version
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the device: variables that are set
     no_device: str = ""
 
 

@@ -7,7 +7,7 @@ from analysis.cells import Cell
 from analysis.contracts import HOST_TO_DEVICE
 from analysis.curves import PAGEABLE
 from analysis.roles import SCALAR
-from analysis.transfers import TooFast, Transfers, beyond_capacity, beyond_limit, recommendations
+from analysis.transfers import TooFast, Transfers, beyond_capacity, beyond_limit, beyond_memory, recommendations
 
 from pages import show
 from pages.advice import Box, Take, busy, needs_words, why_unsafe
@@ -67,6 +67,13 @@ def _beside(choice: Choice) -> Iterator[str]:
 
 def impossible(found: Transfers) -> list[str]:
     """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
+    fast = beyond_memory(found)
+    if fast:
+        return [
+            f"Not possible: {_count(fast)} more than any memory moves, the most with {show.bandwidth(fast.reads)}: "
+            f"{code(fast.worst.cell)}. These figures are withheld: a synchronize did not wait, so do not trust the "
+            "other transfers either."
+        ]
     fast = beyond_capacity(found)
     if fast:
         generation, width = (int(found.link.hardware[f"link {word}"]) for word in ("generation", "width"))

@@ -17,7 +17,7 @@ from pages.tables import TIE, Missing, Table, curves
 from . import tables as transfer_tables
 
 MEANING = {
-    COMPLETION: "the call and a synchronize: until the bytes have arrived",
+    COMPLETION: "until the bytes have arrived: the call, and a synchronize where the call may return before",
     ENQUEUE: "the call alone: how long the caller is held, the queue empty before it",
     SUSTAINED: "several copies in flight and one synchronize, by the copy",
 }

@@ -138,7 +138,7 @@ def overlap(found: Transfers) -> list[Table]:
         low, high = each.interval
         parts = (each.product, each.transfer, each.both)
         name = f"{each.transfer.direction}, {each.transfer.host}, {show.size(each.transfer.nbytes)}"
-        span = f"{show.percent(low)} to {show.percent(high)}"
+        span = f"{show.percent(low)} to {show.percent(high)}" if each.told else ""
         rows.append((name, *(show.time(cell) for cell in parts), share_words(each), span))
     title = "A non-blocking copy beside a matrix product on another stream, completion"
     columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
@@ -146,8 +146,10 @@ def overlap(found: Transfers) -> list[Table]:
 
 
 def share_words(each: Hidden) -> str:
-    """The share that hides; what noise lifts above all or below nothing is said to be that."""
+    """The share that hides; what noise lifts above all or below nothing is said to be that, or not told at all."""
     share = each.share
+    if not each.told:
+        return "not told: the three times do not fit together"
     if share > 1:
         return f"all ({show.percent(share)} by noise)"
     return f"none ({show.percent(share)} by noise)" if share < 0 else show.percent(share)
