@@ -489,23 +489,17 @@ ROUTES = (
     _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _to_numpy(
-        "t.half().numpy()",
-        ALIAS,
-        inputs={**TORCH_CASTS, "negative view": WORKS},
-        refuses={},
-        casts_to="float16",
-        families=(TO_FLOAT16,),
-        caution=_NO_CAST_TO_16,
-    ),
-    _to_numpy(
-        "t.to(torch.float16).numpy()",
-        ALIAS,
-        inputs={**TORCH_CASTS, "negative view": WORKS},
-        refuses={},
-        casts_to="float16",
-        families=(TO_FLOAT16,),
-        caution=_NO_CAST_TO_16,
+    *(
+        _to_numpy(
+            expression,
+            ALIAS,
+            inputs={**TORCH_CASTS, "negative view": WORKS},
+            refuses={},
+            casts_to="float16",
+            families=(TO_FLOAT16,),
+            caution=_NO_CAST_TO_16,
+        )
+        for expression in ("t.half().numpy()", "t.to(torch.float16).numpy()")
     ),
     _to_numpy(
         "t.numpy().astype(np.float16)",
