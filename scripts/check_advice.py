@@ -21,15 +21,14 @@ import os
 import statistics
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import advice
+from checking.timing import sizes_of
 from cli import Parser, UserError, run
 from measuring.engine import PATIENCE_VARIABLE, RESULTS
-from measuring.progress import duration
 from pages import case as words
 from pages import show
 
@@ -44,20 +43,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtypes", default=",".join(advice.DTYPES), help="separated by commas")
     parser.add_argument("--processes", type=int, default=2, help="processes a cell (default 2)")
     chosen = parser.parse_args(argv)
-    try:
-        chosen.sizes = list(dict.fromkeys(int(size) for size in chosen.sizes.split(",")))
-    except ValueError:
-        raise UserError(f"--sizes {chosen.sizes!r}: takes bytes, separated by commas") from None
+    chosen.sizes = sizes_of(chosen.sizes)
     if chosen.processes < 1 or min(chosen.sizes) < 1:
         raise UserError("--processes and --sizes take whole numbers from 1")
     return chosen
-
-
-def progress(shown: list[float], share: float, spent: float) -> None:
-    """A line on stderr every 15 seconds."""
-    if spent - shown[0] >= 15:
-        shown[0] = spent
-        print(f"check: {share:.0%}, {duration(spent * (1 - share) / share)} left", file=sys.stderr, flush=True)
 
 
 def summary(found: advice.Verdict) -> list[str]:
@@ -98,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError("--machine: whose results? there are " + (", ".join(one.machine for one in known) or "none"))
     asked = advice.questions(known[0], chosen.sizes, chosen.dtypes.split(","))
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
-    advice.measure(asked, chosen.processes, partial(progress, [0.0]))
+    advice.measure(asked, chosen.processes)
     found = advice.judge(asked)
     print("\n".join(summary(found)))
     return found.code

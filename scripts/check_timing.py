@@ -51,10 +51,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write figures, samples and pulses there, too")
     chosen = parser.parse_args(argv)
-    try:
-        chosen.sizes = list(dict.fromkeys(int(size) for size in chosen.sizes.split(",")))
-    except ValueError:
-        raise UserError(f"--sizes {chosen.sizes!r}: takes bytes, separated by commas") from None
+    chosen.sizes = timing.sizes_of(chosen.sizes)
     matcher(chosen.only)
     if chosen.processes < 2:
         raise UserError("--processes takes a whole number from 2: noise is what processes differ by")

@@ -389,7 +389,8 @@ def test_a_size_between_at_which_they_tie_is_undecided(tmp_path):
 
 
 def test_cases_are_answered_by_them(tmp_path):
-    known = known_of(load(resultfiles.write(tmp_path, crossing(True))), "box")
+    loaded = load(resultfiles.write(tmp_path, crossing(True)))
+    known = known_of(loaded, "box", cells_of(loaded))
     found = {(point.route, point.nbytes): point for point in known.points}
     assert {20 * MIB, 25 * MIB, 32 * MIB} <= {n for route, n in found if route == FIRST}
     assert found[SECOND, 25 * MIB].behind == (found[FIRST, 25 * MIB].place,)

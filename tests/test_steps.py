@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from analysis.steps import Counted, _steps
 from analysis.verdicts import DEFAULT, FEWER, MORE
 from pages import show
 from pages.history import counts as words
+from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
 from resultfiles import KIB, SKIPPED, Bench
@@ -281,8 +284,6 @@ def test_without_counts_nothing_is_said_of_them(tmp_path):
 
 def test_a_history_of_counts_alone_has_a_page(results, tmp_path):
     """Where the machine is too busy to time anything: the same steps, a picture, panels, and not a word about time."""
-    import shutil
-
     shutil.copytree(results, tmp_path / "results")
     for path in (tmp_path / "results" / "box").glob("*-*.json"):
         file = json.loads(path.read_text())
@@ -303,3 +304,11 @@ def test_a_history_of_counts_alone_has_a_page(results, tmp_path):
     assert html.count(' step"><a href=') >= 3 and ">nan" not in html
     table = pd.read_csv(page / "results.csv")
     assert table["seconds"].isna().all() and table["count"].notna().all()
+
+
+def test_points_are_numbered_by_the_rows_of_their_figures_table(made):
+    """A panel of counts alone, beside those of times, has no row there: it takes no number from the panels after it."""
+    one, other = made.series[:2]
+    groups = [("one", [one]), ("counts alone", []), ("other", [other])]
+    drawn = figure.panels(made, "mixed", "title", "caption", groups, {"counts alone": made.counted[:1]})
+    assert re.findall(r'id="mixed-points-(\d+)"', drawn.inline) == ["0", "1"]

@@ -29,12 +29,12 @@ def every(results: Path) -> list[Known]:
         files = [results / machine / f"{name}.json" for name in recent(runs)]
         shown = next((path for path in files if path.is_file()), None)
         loaded = load_files(results, [shown]) if shown else load(results, machine)
-        found.append(known_of(loaded, machine))
+        found.append(known_of(loaded, machine, [*filter(credible, cells_of(loaded))]))
     return found
 
 
-def known_of(results: Results, machine: str) -> Known:
-    cells = [*filter(credible, cells_of(results))]
+def known_of(results: Results, machine: str, cells: Sequence[Cell]) -> Known:
+    """Of results and their cells, but for those that no memory could move so fast."""
     last = results.last
     return Known(
         machine,

@@ -4,23 +4,21 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from analysis.case import Answer, Case, Known, rank
+from analysis.case import NUMPY, TORCH, Answer, Case, Known, rank
 from analysis.contracts import ALIAS, COPY, INTO
 from cli import UserError
 from measuring.direct import benchmark_of, figure, in_child, part_of_suite
 from records import calm
 
 from .bias import reading
+from .timing import BENCHMARKS, progress
 
-BENCHMARKS = {
-    ("numpy", "torch"): "conversion.NumpyToTorch.timeit_convert",
-    ("torch", "numpy"): "conversion.TorchToNumpy.timeit_convert",
-}
+WAYS = dict(zip(((NUMPY, TORCH), (TORCH, NUMPY)), BENCHMARKS))
 SIZES = (*(3 * 2**k for k in range(10, 25)), 200_000_000)  # 3 KiB to 48 MiB, and 200 MB
 DTYPES = ("float32", "float16", "int64", "complex64")
 MEMORIES = ("", ALIAS, COPY, INTO)
@@ -88,7 +86,7 @@ def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list
     """Everything that is asked, with a cell for each route that may matter; UserError where nothing can be."""
     cells: dict[tuple[Any, ...], Cell] = {}
     found = []
-    for ends, nbytes, dtype, memory in itertools.product(BENCHMARKS, sizes, dtypes, MEMORIES):
+    for ends, nbytes, dtype, memory in itertools.product(WAYS, sizes, dtypes, MEMORIES):
         case = Case(*ends, nbytes, dtype, memory=memory)
         try:
             answer = rank(case, known)
@@ -106,11 +104,16 @@ def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list
     return found
 
 
-def measure(found: Sequence[Question], processes: int, said: Callable[[float, float], None]) -> None:
-    """Every cell in a process of its own, then all again; ``said`` is told the share that is done, and the seconds."""
-    cells = list({id(cell): cell for question in found for cell in question.cells}.values())
-    benchmarks = {ends: benchmark_of(name) for ends, name in BENCHMARKS.items()}
-    began = time.perf_counter()
+def _cells(found: Sequence[Question]) -> list[Cell]:
+    """Each once, whoever asks for it."""
+    return list({id(cell): cell for question in found for cell in question.cells}.values())
+
+
+def measure(found: Sequence[Question], processes: int) -> None:
+    """Every cell in a process of its own, then all again; says on stderr how far it is."""
+    cells = _cells(found)
+    benchmarks = {ends: benchmark_of(name) for ends, name in WAYS.items()}
+    began, shown = time.perf_counter(), 0.0
     for turn in range(processes):
         for place, cell in enumerate(cells):
             line = in_child(partial(_figure, benchmarks[cell.ends], cell))
@@ -119,10 +122,8 @@ def measure(found: Sequence[Question], processes: int, said: Callable[[float, fl
                     f"{cell.route} is skipped for {cell.dtype}, and the results have it: of another toolchain?"
                 )
             cell.lines.append(line)
-            said((turn * len(cells) + place + 1) / (processes * len(cells)), time.perf_counter() - began)
-    floors = calm.floors([line for cell in cells for line in cell.lines])
-    for cell in cells:
-        cell.readings = [reading(line, floors) for line in cell.lines]
+            share = (turn * len(cells) + place + 1) / (processes * len(cells))
+            shown = progress(share, time.perf_counter() - began, shown)
 
 
 def _figure(benchmark: Any, cell: Cell) -> calm.Line | None:
@@ -159,8 +160,12 @@ class Verdict:
 
 
 def judge(found: Sequence[Question]) -> Verdict:
-    cells = list({id(cell): cell for question in found for cell in question.cells}.values())
+    """What was measured, judged with the pulses of all of it in sight."""
+    cells = _cells(found)
     lines = [line for cell in cells for line in cell.lines]
+    floors = calm.floors(lines)
+    for cell in cells:
+        cell.readings = [reading(line, floors) for line in cell.lines]
     told = [question for question in found if question.best is not None]
 
     def ranked(values: Iterator[tuple[float, Any]]) -> list[tuple[float, Any]]:
@@ -171,5 +176,5 @@ def judge(found: Sequence[Question]) -> Verdict:
         ranked((question.regret, question) for question in told),
         ranked((question.regret_beyond_noise, question) for question in told),
         ranked((abs(cell.error), cell) for cell in cells if math.isfinite(cell.error)),
-        calm.share(lines, calm.floors(lines)),
+        calm.share(lines, floors),
     )

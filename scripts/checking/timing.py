@@ -54,6 +54,14 @@ class Cell:
         return self.params[2]
 
 
+def sizes_of(text: str) -> list[int]:
+    """Bytes that a user typed, each once; UserError where they are none."""
+    try:
+        return list(dict.fromkeys(int(size) for size in text.split(",")))
+    except ValueError:
+        raise UserError(f"--sizes {text!r}: takes bytes, separated by commas") from None
+
+
 def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:
     """The cells to measure, in order; UserError where there are none."""
     cells, matches = [], matcher(only)

@@ -39,6 +39,7 @@ COLOUR = re.compile("|".join(VARIABLES))
 FALLBACKS = {"'DejaVu Sans Mono'": "ui-monospace, Menlo, Consolas, monospace"}
 FALLBACKS |= {"'DejaVu Sans'": "system-ui, 'Segoe UI', Roboto, sans-serif"}
 FONT = re.compile("|".join(FALLBACKS))
+REFERENCE = re.compile(r"#([\w.-]+)")  # to an id
 FAMILY = re.compile(r"font-family: [^;]*;? ?")
 SVG = "http://www.w3.org/2000/svg"
 GROUP = f"{{{SVG}}}g"
@@ -301,26 +302,25 @@ def _lean(root: xml.Element, name: str) -> None:
 def _named(root: xml.Element) -> set[str]:
     """The ids that something in a drawing names."""
     values = (value for element in root.iter() for key, value in element.attrib.items() if key != "id")
-    return {found for value in values for found in re.findall(r"#([\w.-]+)", value)}
+    return {found for value in values for found in REFERENCE.findall(value)}
 
 
-def _kept(name_of: str, name: str) -> bool:
+def _kept(found: str, name: str) -> bool:
     """Whether an id is one of those that a page links to, or reads."""
-    return name_of.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}"))
+    return found.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}"))
 
 
 def _brief(root: xml.Element, name: str) -> None:
     """Ids of a drawing on a page, where there are many, as short as they can be; fonts as the page has them."""
     begin = hashlib.sha256(name.encode()).hexdigest()[:6]
     short = {old: f"f{begin}-{place}" for place, old in enumerate(sorted(_named(root)))}
-    pattern = re.compile(r"#([\w.-]+)")
 
     def brief(key: str, value: str) -> str:
         if key == "id":
             return short.get(value, value)
         if key == "style":
             value = FAMILY.sub(lambda found: "font-family: var(--mono); " if "Mono" in found[0] else "", value)
-        return pattern.sub(lambda found: f"#{short.get(found[1], found[1])}", value)
+        return REFERENCE.sub(lambda found: f"#{short.get(found[1], found[1])}", value)
 
     _change(root, brief)
 

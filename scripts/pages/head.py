@@ -173,5 +173,5 @@ def page_of(
         csv=csv,
         columns=columns_of(results),
         toolchain=every[0],
-        known=chooser.embedded(known) if (known := known_of(results, machine)).points else "",
+        known=chooser.embedded(known) if (known := known_of(results, machine, cells)).points else "",
     )

@@ -15,7 +15,7 @@ from pages.figures import slug
 from pages.page import Section
 from pages.tables import Entry, Table
 
-from .words import AT_MOST, TOLD, Change, cells_by_size, place_of, route_of
+from .words import AT_MOST, TOLD, Change, along, cells_by_size, place_of, route_of
 
 Found = tuple[Counted, Finding]
 T = TypeVar("T")
@@ -57,15 +57,9 @@ def head(history: History) -> Iterator[str]:
 
 def curves(groups: Mapping[str, Sequence[Counted]], history: History) -> Table:
     """The points of a figure: counts, a row a cell."""
-    rows: list[tuple[Entry, ...]] = []
-    for counted in (one for own in groups.values() for one in own):
-        found = dict(zip((release.version for release in counted.releases), counted.values))
-        entries = [
-            f"{found[release.version]:,.0f}" if release.version in found else "n/a" for release in history.releases
-        ]
-        rows.append((f"{route_of(counted)}, {place_of(counted)}", *entries))
-    versions = tuple(release.version for release in history.releases)
-    return Table(f"{unit(history).capitalize()} of a call", ("route", *versions), tuple(rows))
+    every = (one for own in groups.values() for one in own)
+    rows = [(counted, [f"{value:,.0f}" for value in counted.values]) for counted in every]
+    return along(f"{unit(history).capitalize()} of a call", rows, history)
 
 
 def remark(history: History, one: Change) -> list[str]:

@@ -53,6 +53,7 @@ def panels(
     with plt.style.context(str(STYLE)):
         figure = plt.figure(figsize=(width, height))
         gids, order = anchors(label for label, _ in groups), itertools.count()
+        timed = any(own for _, own in groups)  # then the figure's table is of times alone
         for place, (label, own) in enumerate(groups):
             row, column = divmod(place, ACROSS)
             left = column * (LEFT + PANEL + RIGHT) + LEFT
@@ -62,7 +63,7 @@ def panels(
             if own:
                 draw_history(ax, own, history, order)
             else:
-                draw_counts(ax, counted[label], own, history, HEIGHT, order)
+                draw_counts(ax, counted[label], own, history, HEIGHT, None if timed else order)
             ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
             if own and counted.get(label):
                 ax.tick_params(labelbottom=False)

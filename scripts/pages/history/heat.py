@@ -37,10 +37,9 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
 
 def _chosen(memory: str, own: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:
     """What stands for a route: where it shares memory, its instructions or its shortest time; else its longest."""
-    by_size = sorted(own, key=lambda series: series.nbytes)
-    if memory != ALIAS and by_size:
-        return by_size[-1]
-    return min(counted, key=lambda one: one.nbytes) if counted else by_size[0]
+    if memory != ALIAS and own:
+        return own[-1]
+    return min(counted, key=lambda one: one.nbytes) if counted else own[0]
 
 
 def _by(one: Series | Counted) -> str:

@@ -271,16 +271,19 @@ def sessions(history: History) -> str:
 
 def curves(own: Iterable[Series], history: History) -> Table:
     """The points of a figure: seconds as measured, a row a series."""
+    rows = [(series, [show.seconds(seconds) for seconds in np.exp(series.raw)]) for series in own]
+    return along("Seconds as measured, before the drift is taken out", rows, history)
+
+
+def along(title: str, points: Iterable[tuple[Series | Counted, Sequence[str]]], history: History) -> Table:
+    """A row a cell, with what it has at each release: an entry for each of its own."""
+    versions = [release.version for release in history.releases]
     rows: list[tuple[Entry, ...]] = []
-    for series in own:
-        found = dict(zip((release.version for release in series.releases), np.exp(series.raw)))
-        entries = [
-            show.seconds(found[release.version]) if release.version in found else "n/a" for release in history.releases
-        ]
-        place = place_of(series)
-        rows.append((f"{route_of(series)}{f', {place}' if place else ''}", *entries))
-    versions = tuple(release.version for release in history.releases)
-    return Table("Seconds as measured, before the drift is taken out", ("route", *versions), tuple(rows))
+    for one, entries in points:
+        found = dict(zip((release.version for release in one.releases), entries))
+        label = ", ".join(filter(None, (route_of(one), place_of(one))))
+        rows.append((label, *(found.get(version, "n/a") for version in versions)))
+    return Table(title, ("route", *versions), tuple(rows))
 
 
 def head(history: History, found: Sequence[Change]) -> tuple[str, ...]:

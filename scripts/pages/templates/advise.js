@@ -161,6 +161,7 @@ const advise = (() => {
   }
 
   const itemsize = (dtype) => (/\d+/.test(dtype) ? Math.floor(Number(dtype.match(/\d+/)[0]) / 8) : 1);
+  const mayRequireGrad = (dtype) => /^(float|bfloat|complex)/.test(dtype);
   const uses = (route, name) => new RegExp(`\\b${name}\\b`).test(route);
 
   /* A case is {source, target, nbytes, dtype, layout, memory, host, grad, batch, enqueue, count}. */
@@ -376,7 +377,7 @@ const advise = (() => {
     if (it.enqueue && !it.device)
       wrong("--enqueue: on the host every call holds the caller until it is done; it is about transfers");
     if (it.grad && it.source === NUMPY) wrong("--grad: a NumPy array requires no grad");
-    if (it.grad && !/^(float|bfloat|complex)/.test(it.dtype))
+    if (it.grad && !mayRequireGrad(it.dtype))
       wrong(`--grad: floating point and complex tensors require grad, ${it.dtype} does not`);
   }
 
@@ -601,6 +602,6 @@ const advise = (() => {
     }
   }
 
-  return { know, told, line, size, itemsize, show, known: () => data };
+  return { know, told, line, size, itemsize, mayRequireGrad, show, known: () => data };
 })();
 if (typeof module !== "undefined") module.exports = advise;

@@ -59,8 +59,8 @@
     offer("layout", ["contiguous", ...new Set(here.map((point) => point.layout).sort())]);
     const batch = Number(at("batch").value) > 0;
     offer("memory", batch ? ["any", "own"] : device ? ["any", "own", "into-buffer"] : Object.keys(MEMORIES));
-    const floats = /^(float|bfloat|complex)/.test(at("dtype").value);
-    const allowed = { grad: from !== "numpy" && floats && !batch, batch: !device, source: device, enqueue: device };
+    const grad = from !== "numpy" && advise.mayRequireGrad(at("dtype").value) && !batch;
+    const allowed = { grad, batch: !device, source: device, enqueue: device };
     for (const [name, may] of Object.entries(allowed)) {
       at(name).disabled = !may;
       at(name).closest("label").hidden = !may && ["source", "enqueue"].includes(name);

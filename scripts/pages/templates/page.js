@@ -60,11 +60,8 @@
   said.setAttribute("aria-hidden", "true"); // the table below the figure has it for who does not point
   document.body.append(said);
 
-  function pointsOf(figure) {
-    const table = figure.querySelector("details table");
-    if (!table) return [];
+  function pointsOf(figure, table, rows) {
     const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-    const rows = figure.rowsInOrder ?? (figure.rowsInOrder = [...table.tBodies[0].rows]);
     return [...figure.querySelectorAll('g[id*="-points-"]')].flatMap((group) => {
       const row = rows[Number(group.id.match(/-points-(\d+)$/)[1])];
       const cells = row ? [...row.cells].slice(1).map((cell, place) => [names[place + 1], cell]) : [];
@@ -75,10 +72,10 @@
 
   for (const figure of document.querySelectorAll("figure")) {
     let points;
-    const drawing = figure.querySelector(".drawing");
-    figure.querySelector("details table") && pointsOf(figure); // the rows' order, before anybody sorts them
+    const [drawing, table] = [figure.querySelector(".drawing"), figure.querySelector("details table")];
+    const rows = [...table.tBodies[0].rows]; // in the figure's order, before anybody sorts them
     drawing.addEventListener("pointermove", (event) => {
-      points ??= pointsOf(figure);
+      points ??= pointsOf(figure, table, rows);
       let [best, nearest] = [null, REACH];
       for (const point of points) {
         const box = point.mark.getBoundingClientRect();
@@ -88,7 +85,8 @@
       said.hidden = !best;
       if (!best) return;
       const [column, cell] = best.cell;
-      said.textContent = `${best.row.cells[0].textContent} · ${column}: ${[...(cell.querySelectorAll("div").length ? cell.querySelectorAll("div") : [cell])].map((line) => line.textContent).join(", ")}`;
+      const lines = cell.querySelectorAll("div");
+      said.textContent = `${best.row.cells[0].textContent} · ${column}: ${[...(lines.length ? lines : [cell])].map((line) => line.textContent).join(", ")}`;
       said.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - said.offsetWidth - 8))}px`;
       said.style.top = `${event.clientY + 16}px`;
     });
