@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from . import nvml
 from .said import first_line, is_out_of_memory
 
 VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
@@ -217,6 +218,16 @@ class Device:
         if not tensor.is_pinned():
             raise NotImplementedError(f"{self.device.type}: what torch was asked to pin is not pinned")
 
+    def empty_pinned_cache(self):
+        """Give back the pinned memory that torch keeps for reuse; NotImplementedError where torch has no such call.
+
+        What is in use, by a tensor or a copy, stays.
+        """
+        empty = getattr(self._accelerator, "empty_host_cache", None) or getattr(torch._C, "_host_emptyCache", None)
+        if empty is None:
+            raise NotImplementedError(f"torch {torch.__version__} has no call that empties its cache of pinned memory")
+        empty()
+
     def registered(self, tensor):
         """Page-lock the memory of a host tensor in place; returns a callable that undoes it. Skips where that fails."""
         if not self.is_cuda:
@@ -296,14 +307,15 @@ def answer():
     """What a run record says of the device.
 
     ``{"device": name, "device_name": model, "driver": version, "environment": what is set of RECORDED, "no_device": why
-    there is none}``. It is there if a context can be made and one element allocated on it. For a process of its own,
+    there is none, "near_cores": those near it, as far as its driver tells}``. It is there if a context can be made and
+    one element allocated on it. For a process of its own,
     which a driver may hang or kill (scripts/measuring/rounds.py).
     """
     environment = {name: os.environ[name] for name in RECORDED if name in os.environ}
     try:
         device = find().use()
-        found = {"device": str(device), "device_name": device.model, "no_device": ""}
-        return {**found, "driver": device.driver, "environment": environment}
+        found = {"device": str(device), "device_name": device.model, "no_device": "", "driver": device.driver}
+        return {**found, "environment": environment, "near_cores": nvml.ask(device, nvml.near_cores) or []}
     except NotImplementedError as reason:
         why = first_line(reason)
     except Exception as error:  # whatever is wrong with it, the rest can be measured

@@ -43,6 +43,8 @@ class Setting:
     huge_pages  it is about huge pages, which a machine may never give
     package     Debian's, of the library that it loads
     threads     that torch has by it
+    x86         it is about instructions of such processors
+    copying     it is about how bytes are copied, and not about fresh memory
     caution     one sentence that advice shows
     advised     False: a baseline, or the other way round, or no better than what a user has who sets nothing
     """
@@ -53,6 +55,8 @@ class Setting:
     huge_pages: bool = False
     package: str = ""
     threads: int = 1
+    x86: bool = False
+    copying: bool = False
     caution: str = ""
     advised: bool = True
 
@@ -74,6 +78,12 @@ def mapping(address):
                 name, _, value = line.partition(":")
                 found[name] = value.strip()
     return found
+
+
+def mapping_file(part):
+    """The file in this process's memory whose name has ``part`` in it; "" where there is none."""
+    paths = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
+    return next((path for path in paths if part in Path(path).name), "")
 
 
 def mapping_of(result):
@@ -130,8 +140,18 @@ def _threads_other_than(number):
     return "" if found == number else f"torch has {found} threads"
 
 
+def _other_threshold(variable):
+    """glibc says its values itself; where one is out of bounds it takes its own in silence."""
+    name, _, wanted = variable.partition("=")
+    loader = mapping_file("ld-linux")
+    said = subprocess.run([loader, "--list-tunables"], capture_output=True, text=True).stdout
+    found = re.search(rf"^{re.escape(name)}: (\w+)", said, re.MULTILINE)
+    return "" if found and int(found[1], 0) == int(wanted) else f"{name} is {found[1] if found else 'not there'}"
+
+
 # The settings -------------------------------------------------------------------------------------------------------
 
+_NO_REP_MOVSB = "glibc.cpu.x86_rep_movsb_threshold=1073741824"
 _JEMALLOC, _TCMALLOC, _MIMALLOC = "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"
 # In the order of what they touch: torch's large tensors alone, all large blocks, the whole allocator. Of two that tie,
 # advice takes the first.
@@ -154,7 +174,16 @@ SETTINGS = {
     f"LD_PRELOAD={_MIMALLOC}": Setting(lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"),
     # All other settings have one thread here, as all of the suite; torch takes every core where nobody says how many
     "OMP_NUM_THREADS=2 MKL_NUM_THREADS=2": Setting(lambda: _threads_other_than(2), threads=2, advised=False),
+    f"GLIBC_TUNABLES={_NO_REP_MOVSB}": Setting(
+        lambda: _other_threshold(_NO_REP_MOVSB),
+        glibc="2.33",  # where it can say so; 2.32 has it, too
+        x86=True,
+        copying=True,
+        caution="for neighbours: arrays of whole pages, allocated one behind the other",
+    ),
 }
+FRESH = [text for text, made in SETTINGS.items() if not made.copying]
+COPYING = [NONE, *(text for text, made in SETTINGS.items() if made.copying)]
 # Setting -> what its user should know, of those that may be advised
 ADVISED = {
     text: "; ".join(filter(None, (made.package and f"needs apt-get install {made.package}", made.caution)))
@@ -191,6 +220,8 @@ def require(text):
         raise NotImplementedError(f"needs glibc {setting.glibc}, this is {version}")
     if setting.huge_pages and (not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text()):
         raise NotImplementedError("this machine never gives transparent huge pages")
+    if setting.x86 and platform.machine() not in ("x86_64", "AMD64", "i686"):
+        raise NotImplementedError(f"is about x86, this is {platform.machine()}")
     cores = len(os.sched_getaffinity(0))
     if cores < setting.threads:
         raise NotImplementedError(f"needs {setting.threads} cores, this process may use {cores}")

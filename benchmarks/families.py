@@ -13,6 +13,7 @@ from . import said, version
 DECLARED = {
     "needs_device": False,  # an accelerator takes part: left out where there is none
     "needs_programs": {},  # program -> how to get it: left out where it is not found
+    "asleep": False,  # it times how an accelerator wakes: nothing else of the run may use one meanwhile
     "control": False,  # no toolchain can change it: memcpy and the like
     "noise": "",  # what its noise is called, and shared with; "": as what its routes do with memory, else as the family
     "direction": "",  # which way it converts or transfers, where its parameters and routes do not say
@@ -28,6 +29,7 @@ DECLARED = {
     "stands_for": [],  # what a count stands for, where it is a place among these names
     "repeated": False,  # a count is the median of several: compared by their spread, and followed along histories
     "settings": {},  # values of a parameter `setting` that advice may name -> what their user must know
+    "speaks_for": "",  # a promise of contracts: what a setting gains here is gained by all routes that make it
     "multiple_of": "",  # the parameter that a count is shown as a multiple of
     "arrays": 0,  # how many arrays make its source; 0: it is one
 }

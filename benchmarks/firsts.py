@@ -1,46 +1,91 @@
 """What does the first use of a device or of pinned memory cost? Once in a process: each sample is a fresh one."""
 
-import contextlib as _contextlib
+import functools as _functools
+import multiprocessing as _multiprocessing
+import time as _time
 
 import torch as _torch
-from asv_runner.benchmarks.mark import SkipNotImplemented as _SkipNotImplemented
 
 from . import devices as _devices
 from . import moving as _moving
+from . import said as _said
 from . import sources as _sources
 
 needs_device = True
 
+CONTEXTS = 5  # processes forked by one of asv's, a sample each
 PROBE = 4096  # bytes registered to see whether that can be done
 
 
 class Context:
-    """Making the device's context: the first tensor on it."""
+    """Making the device's context: the first tensor on it, from before the driver is touched."""
 
     role = "context"
     param_names = ()
     single_threaded = False
-    once = True
+    number = 1
+    asleep = True
     timeout = 120
+    timed_by = None
+
+    def samples_for(self):
+        return CONTEXTS
 
     def setup(self):
-        # not used here: choosing a device may make its context. What is timed names the device itself.
-        self.device = _devices.find()
-
-    @_contextlib.contextmanager
-    def first_use(self):
-        """What is timed is the first to learn whether the device works, too late for asv's usual skip by a setup."""
-        try:
-            with self.device.first_use():
-                yield
-        except NotImplementedError as reason:
-            print(f"asv: skipped: {reason}")
-            raise _SkipNotImplemented(str(reason)) from None
+        # in another process: whether there is a device is asked of its driver, which starts for it
+        self.timed_by = _Forked(_apart(_found))
 
     def timeit_first_tensor(self):
-        names = {"torch": _torch, "device": self.device.device, "synchronize": self.device.synchronize}
-        names["first_use"] = self.first_use
-        return "with first_use(): torch.empty(1, device=device); synchronize()", names
+        return "first_use()", {"first_use": lambda: self.timed_by.timeit(1)}
+
+
+class _Forked:
+    """Times the first use of a device, each time in a process of its own, like a timeit.Timer."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def timeit(self, number):
+        return sum(_apart(_functools.partial(_first_use, self.name)) for _ in range(number))
+
+
+def _found():
+    return str(_devices.find())
+
+
+def _first_use(name):
+    """Seconds until the first tensor is on the device; NotImplementedError, with the reason, where that fails."""
+    device, start = _devices.Device(name), _time.perf_counter()
+    with device.first_use():
+        _torch.empty(1, device=device.device)
+        device.synchronize()
+    return _time.perf_counter() - start
+
+
+def _apart(work):
+    """What ``work`` gives, or raises, in a process forked from this one, which is gone then."""
+    context = _multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(there, work), daemon=True)
+    process.start()
+    there.close()
+    try:
+        answer = here.recv()
+    except EOFError:
+        process.join()
+        answer = RuntimeError(f"the process that uses the device first ended with {process.exitcode}")
+    process.join()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer(connection, work):
+    try:
+        connection.send(work())
+    except Exception as error:
+        skips = isinstance(error, NotImplementedError) and not _said.is_torchs(error)
+        connection.send(error if skips else RuntimeError(f"{type(error).__name__}: {_said.first_line(error)}"))
 
 
 class PinnedMemory:

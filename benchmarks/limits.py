@@ -19,7 +19,8 @@ class Memcpy:
     def setup(self, nbytes):
         _sources.require_memory(4 * nbytes)
         # arrays kept alive by self; ctypes takes bare addresses, which cost less to pass than objects
-        self.source, self.target = _sources.array("uint8", nbytes), _sources.array("uint8", nbytes, seed=1)
+        names = _sources.placed({"a": _sources.array("uint8", nbytes), "b": _sources.array("uint8", nbytes, seed=1)})
+        self.source, self.target = names["a"], names["b"]
         copy = _ctypes.memmove
         self.names = {
             "memmove": copy,

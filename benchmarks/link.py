@@ -1,13 +1,12 @@
 """What does the link to the accelerator allow? Pinned copies into existing memory, by the device's own clock."""
 
-import os as _os
 import time as _time
-from pathlib import Path as _Path
 
 import torch as _torch
 
 from . import devices as _devices
 from . import moving as _moving
+from . import nvml as _nvml
 from . import routes as _routes
 from . import timing as _timing
 
@@ -15,8 +14,6 @@ needs_device = True
 
 BOTH = "both at once"
 LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
-
-PCI_DEVICES = _Path("/sys/bus/pci/devices")
 
 
 class Limit:
@@ -88,8 +85,17 @@ class Hardware:
     params = (["link generation", "link width", "graphics clock", "memory clock", "NUMA node", "near cores"],)
     timeout = 120
 
+    def setup_cache(self):
+        """Quantity -> its value or why it has none, all asked by one process: each would make a context of its own."""
+        try:
+            return self._asked()
+        except NotImplementedError as reason:
+            return dict.fromkeys(self.params[0], str(reason))
+
+    setup_cache.timeout = timeout
+
     @_devices.out_of_memory_skips()
-    def setup(self, quantity):
+    def _asked(self):
         device = _devices.find().use()
         try:
             import pynvml
@@ -98,7 +104,7 @@ class Hardware:
         if not device.is_cuda or _torch.version.hip:
             raise NotImplementedError("nvidia-ml-py reads NVIDIA's devices alone")
         try:
-            handle = handle_of(pynvml, device)
+            handle = _nvml.handle_of(pynvml, device)
         except (pynvml.NVMLError, AttributeError, OSError) as error:
             raise NotImplementedError(f"NVML does not find {device}: {error}") from None
         ask = {
@@ -106,72 +112,35 @@ class Hardware:
             "link width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
             "graphics clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_GRAPHICS),
             "memory clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "NUMA node": lambda: numa_node(pynvml, handle),
-            "near cores": lambda: near_cores(pynvml, handle),
+            "NUMA node": lambda: _nvml.numa_node(pynvml, handle),
+            "near cores": lambda: len(_nvml.near_cores(pynvml, handle)),
         }
+        found = {}
         route = _routes.find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
         move = _moving.Move(route, _routes.PINNED, "uint8", 64 * 2**20, device)
         try:
             until = _time.monotonic() + LOAD_SECONDS
             while _time.monotonic() < until:
                 move.run()
-            for _ in range(16):  # still copying while the link is asked
-                move.names["d"].copy_(move.names["t"], non_blocking=True)
-            try:
-                self.value = ask[quantity]()
-            except (pynvml.NVMLError, AttributeError, OSError) as error:
-                raise NotImplementedError(f"the driver does not say: {error}") from None
+            for quantity, question in ask.items():
+                for _ in range(16):  # still copying while the link is asked
+                    move.names["d"].copy_(move.names["t"], non_blocking=True)
+                try:
+                    found[quantity] = question()
+                except (pynvml.NVMLError, AttributeError, OSError) as error:
+                    found[quantity] = f"the driver does not say: {error}"
+                device.synchronize()
         finally:
             device.synchronize()
             move.close()
+        return found
 
-    def track_value(self, quantity):
+    def setup(self, cache, quantity):
+        self.value = cache[quantity]
+        if isinstance(self.value, str):
+            raise NotImplementedError(self.value)
+
+    def track_value(self, cache, quantity):
         return self.value
 
     track_value.unit = "as named"
-
-
-def handle_of(pynvml, device):
-    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order.
-
-    Of an instance (MIG) it is that of the whole device, which has the link and the clocks.
-    """
-    pynvml.nvmlInit()
-    properties = _torch.cuda.get_device_properties(device.device)
-    if hasattr(properties, "uuid"):
-        uuid = str(properties.uuid)
-        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch writes neither, or what CUDA says
-        try:
-            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-        except pynvml.NVMLError:
-            instance = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
-        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
-    # before torch 2.5 a device has no name that NVML knows: its place among all, where none is hidden
-    if "CUDA_VISIBLE_DEVICES" in _os.environ:
-        raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")
-    handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
-    name = text(pynvml.nvmlDeviceGetName(handle))
-    if name != properties.name:  # CUDA counts the fastest first, NVML by the bus
-        raise OSError(f"in its place is {name}")
-    return handle
-
-
-def text(value):
-    """A string of NVML's: bytes in older releases of nvidia-ml-py."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def numa_node(pynvml, handle):
-    """The NUMA node that the device is attached to, by Linux: NVML knows only of devices that are a node themselves."""
-    address = text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[-12:]  # Linux writes fewer digits of the domain
-    node = int((PCI_DEVICES / address / "numa_node").read_text())
-    if node < 0:
-        raise OSError("the system has no NUMA nodes, or does not say which")
-    return node
-
-
-def near_cores(pynvml, handle):
-    """How many of the cores that this process may use the driver calls near the device."""
-    words = pynvml.nvmlDeviceGetCpuAffinity(handle, (_os.cpu_count() + 63) // 64)
-    near = {64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1}
-    return len(near & _os.sched_getaffinity(0))

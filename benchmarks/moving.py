@@ -18,6 +18,7 @@ DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 # From a loss value to what no cache holds; 4 bytes are one element at least
 SIZES = [4, 4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2**30]
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
+EACH = 4 * 2**10  # bytes of each of many small tensors
 VERIFY_ALL = 16 * 2**20  # bytes up to which every one is compared
 SLICES, SLICE = 9, 4096  # of more: so many slices, first, middle and last among them, of so many elements at least
 RUBBISH = 77  # lies where something is to arrive, before it does
@@ -56,6 +57,35 @@ def copy_in_chunks(d, t, stages):
             event.record(stages.stream)
     stages.device.current_stream().wait_stream(stages.stream)
     return d
+
+
+class Buffers:
+    """Two pinned tensors that copies from the device go to in turns, and an event each that says when one is done.
+
+    What reads by event waits for its own copy, and for nothing that was queued behind it.
+    """
+
+    def __init__(self, device, like):
+        device.require_streams()
+        self.tensors = [device.pinned(like) for _ in range(2)]
+        self.events = [device.event() for _ in range(2)]
+        self.started = self.finished = 0
+
+    def start(self, t):
+        """Queue a copy of a device tensor to the buffer whose turn it is, and do not wait for it."""
+        turn = self.started % 2
+        self.tensors[turn].copy_(t, non_blocking=True)
+        self.events[turn].record()
+        self.started += 1
+
+    def read(self):
+        """The array of the first copy that was started and not read, once it is done; RuntimeError where none was."""
+        if self.finished == self.started:
+            raise RuntimeError("no copy was started that is not read yet")
+        turn = self.finished % 2
+        self.events[turn].synchronize()
+        self.finished += 1
+        return self.tensors[turn].numpy()
 
 
 def host_tensor(device, dtype, nbytes, memory, seed=0):
@@ -140,6 +170,14 @@ class Move:
         if uses(route, "pin_memory"):
             device.pinned(torch.empty(1))
         memory = self.memory if to_device else _routes.PAGEABLE
+        if uses(route, "tensors"):
+            tensors = [host_tensor(device, dtype, EACH, memory, seed)[0] for seed in range(max(1, nbytes // EACH))]
+            self.source = names["tensors"] = tensors
+            if uses(route, "ds"):
+                names["ds"] = [torch.empty_like(each, device=device.device) for each in tensors]
+            if uses(route, "s"):
+                names["s"] = device.pinned(torch.cat(tensors))
+            return
         host, self.release = host_tensor(device, dtype, nbytes, memory)
         if uses(route, "tree"):
             quarter = max(1, host.numel() // 4)
@@ -167,6 +205,8 @@ class Move:
                 names["h"] = device.pinned(names["h"])
         if uses(route, "stages"):
             names["stages"] = Stages(device, host.dtype)
+        if uses(route, "buffers"):
+            names["buffers"] = Buffers(device, host)
 
     def call(self):
         """Run the route once; its result, or the buffer that it writes into."""
@@ -175,7 +215,7 @@ class Move:
             exec(statement, self.names)
         result = eval(last, self.names)
         if self.route.memory == _routes.INTO:
-            return self.names["d" if "d" in self.names else "h"]
+            return next((self.names[name] for name in ("d", "ds", "h") if name in self.names), result)
         return result
 
     def run(self):
@@ -183,6 +223,11 @@ class Move:
         result = self.call()
         self.device.synchronize()
         return result
+
+    def written(self):
+        """The tensors that the route writes into, on its way and at its end."""
+        found = [self.names[name] for name in ("d", "ds", "h", "s") if name in self.names]
+        return leaves_of([*found, self.names["buffers"].tensors if "buffers" in self.names else []])
 
     def verify(self):
         """Run the route once; RuntimeError unless what arrived is what was sent, as soon as it is said to be there.
@@ -195,8 +240,8 @@ class Move:
         with out_of_memory_skips():
             self.device.check_synchronize()
             sent = [Held(leaf) for leaf in leaves_of(self.source)]
-            for name in {"d", "h"} & set(self.names):
-                spoil(self.names[name])
+            for buffer in self.written():
+                spoil(buffer)
             self.device.synchronize()
             result = self.call()
             if not self.route.non_blocking:  # its completion is timed without a synchronize
@@ -208,7 +253,7 @@ class Move:
                 raise RuntimeError(f"{expression}: what arrived is not what was sent")
         if self.memory == _routes.PINNED and self.route.direction == _routes.DEVICE_TO_HOST:
             for leaf in arrived:
-                self.device.require_pinned(leaf)
+                self.device.require_pinned(as_tensor(leaf))
 
     def close(self):
         """Give up registered memory, once nothing moves from it any more, and every buffer."""

@@ -1,38 +1,44 @@
 """How much of a transfer hides behind compute, and what does a training step cost from NumPy batch to NumPy loss?"""
 
+import os as _os
+import sys as _sys
+import timeit as _timeit
+
 import numpy as _np
 import torch as _torch
 
 from . import devices as _devices
 from . import moving as _moving
 from . import routes as _routes
+from . import sharing as _sharing
 from . import sources as _sources
 from . import timing as _timing
 
 needs_device = True
 section = "A training step, a DataLoader"
-place = 21
+place = 22
 drawn = False
 about = (
-    "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1), and the DataLoader has no workers "
-    "(num_workers=0)."
+    "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1). Workers are the DataLoader's num_workers, "
+    "started before; with num_workers=0 the process itself makes each batch, of 16 samples of 1 MiB."
 )
 
-MATRIX = 4096  # rows and columns of the product that transfers hide behind
+SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
+LONGER = 1.5  # times the transfer that the products beside it take together
+PARTS = 2  # of the transfer that a single product may take: with fewer its length could not be chosen
 
 
 class Hidden:
-    """A matrix product on a side stream and a transfer on the current one: each alone, and both at once.
+    """Matrix products on a side stream and a transfer on the current one: each alone, and both at once, in turns.
 
-    What hides is (product + transfer - both) / min(product, transfer).
+    What hides is (products + transfer - both) / min(products, transfer), of the three times of one process.
     """
 
     role = "overlap"
-    param_names = ("direction", "memory", "part", "nbytes")
+    param_names = ("direction", "memory", "nbytes")
     params = (
         [_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST],
         [_routes.PAGEABLE, _routes.PINNED],
-        ["product", "transfer", "both"],
         [16 * 2**20, 64 * 2**20],
     )
     expressions = {
@@ -40,38 +46,81 @@ class Hidden:
         _routes.DEVICE_TO_HOST: "h.copy_(t, non_blocking=True)",
     }
     single_threaded = False
+    pulsed = False  # what slows the host slows the three that are compared alike
+    number = 1
     timeout = 120
+    timed_by = None
 
-    def samples_for(self, direction, memory, part, nbytes):
-        return _timing.samples_per_process(nbytes)
+    def samples_for(self, direction, memory, nbytes):
+        return _timing.SAMPLES
 
     @_devices.out_of_memory_skips()
-    def setup(self, direction, memory, part, nbytes):
+    def setup(self, direction, memory, nbytes):
         device = _devices.find().use()
         device.require_streams()
-        route = _routes.find(self.expressions[direction], direction)
-        self.move = _moving.Move(route, memory, "float32", nbytes, device)
+        transfer = self.expressions[direction]
+        self.move = _moving.Move(_routes.find(transfer, direction), memory, "float32", nbytes, device)
         self.move.verify()
-        matrix = _torch.randn(MATRIX, MATRIX, device=device.device)
-        result, stream = _torch.empty_like(matrix), device.stream()
-        device.synchronize()  # the matrix was filled on another stream
-
-        def product():
-            with device.on(stream):
-                _torch.mm(matrix, matrix, out=result)
-
-        product()  # the first one makes the handles and the workspace of the library that multiplies
-        device.synchronize()
-        self.move.names["product"] = product
+        names = self.move.names
+        names["products"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
+        statements = {"products": "products()", "transfer": transfer, "both": f"products(); {transfer}"}
+        self.timed_by = _Turns({part: f"{each}; synchronize()" for part, each in statements.items()}, names)
 
     def teardown(self, *cell):
         if hasattr(self, "move"):
             self.move.close()
 
-    def timeit_completion(self, direction, memory, part, nbytes):
-        transfer = self.expressions[direction]
-        statements = {"product": "product()", "transfer": transfer, "both": f"product(); {transfer}"}
-        return f"{statements[part]}; synchronize()", self.move.names
+    def timeit_completion(self, direction, memory, nbytes):
+        return self.timed_by.statements["both"], self.move.names
+
+
+def _products(device, transfer):
+    """A function that multiplies matrices on a stream of its own, for LONGER than the ``transfer`` takes, seconds.
+
+    Of the largest matrices of which several fit: starting a product holds the host, and with it the transfer.
+    """
+    stream, chosen = device.stream(), None
+    for side in SIDES:
+        matrix = _torch.randn(side, side, device=device.device)
+        names = {"multiply": _multiply(device, stream, matrix, 1), "synchronize": device.synchronize}
+        device.synchronize()  # the matrix was filled on another stream
+        seconds = _seconds("multiply(); synchronize()", names)
+        if chosen and seconds > transfer / PARTS:
+            break
+        chosen = matrix, max(1, round(LONGER * transfer / seconds))
+    return _multiply(device, stream, *chosen)
+
+
+def _multiply(device, stream, matrix, count):
+    result = _torch.empty_like(matrix)
+
+    def multiply():
+        with device.on(stream):
+            for _ in range(count):
+                _torch.mm(matrix, matrix, out=result)
+
+    return multiply
+
+
+def _seconds(statement, names):
+    """The least of a few times; the first makes what a library keeps, such as the workspace of a product."""
+    timer = _timeit.Timer(statement, globals=names)
+    timer.timeit(1)
+    return min(timer.repeat(3, 1))
+
+
+class _Turns:
+    """Times several statements one after the other, like a timeit.Timer of the last. parts: the seconds of each."""
+
+    def __init__(self, statements, names):
+        self.statements = statements
+        self.timers = {part: _timeit.Timer(statement, globals=names) for part, statement in statements.items()}
+        self.parts = {part: [] for part in statements}
+
+    def timeit(self, number):
+        for part, timer in self.timers.items():
+            self.parts[part].append(timer.timeit(number) / number)
+        return self.parts[part][-1] * number
 
 
 class _Step:
@@ -82,13 +131,14 @@ class _Step:
         self.model = _torch.nn.Sequential(
             _torch.nn.Linear(features, 1024), _torch.nn.ReLU(), _torch.nn.Linear(1024, 10)
         ).to(device.device)
-        self.optimizer = _torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
     def __call__(self, batch):
         loss = self.model(batch).square().mean()
-        self.optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
+        with _torch.no_grad():
+            for weight in self.model.parameters():  # an optimizer of torch.optim imports the compiler: seconds
+                weight.sub_(weight.grad, alpha=1e-3)
+                weight.grad = None
         return loss.detach()
 
 
@@ -99,12 +149,13 @@ class TrainingStep:
     pinned               the batch is copied into pinned memory, and from there with a blocking copy
     pinned non_blocking  the same, and the copy does not wait
     prefetch             the next batch is copied on a side stream while the step runs
+    already pinned       the batch lies in pinned memory, as a DataLoader's may, and the copy does not wait
     """
 
     title = "From NumPy batch to NumPy loss"
     beside = {"form": "naive", "called": "naive"}
     param_names = ("form", "nbytes")
-    params = (["naive", "pinned", "pinned non_blocking", "prefetch"], [2**20, 16 * 2**20])
+    params = (["naive", "pinned", "pinned non_blocking", "prefetch", "already pinned"], [2**20, 16 * 2**20])
     single_threaded = False
     features = 1024
     batches = 8
@@ -117,11 +168,13 @@ class TrainingStep:
         arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
         step = _Step(device, self.features)
         loads = {"naive": self.naive, "pinned": self.pinned, "pinned non_blocking": self.pinned_non_blocking}
+        loads["already pinned"] = self.already_pinned
+        batches = [device.pinned(_torch.from_numpy(a)) for a in arrays] if form == "already pinned" else arrays
         if form == "prefetch":
             self.names = {"epoch": self.prefetch(device, step, arrays)}
         else:
             load = loads[form](device, arrays[0])
-            self.names = {"epoch": lambda: [float(step(load(a)).cpu().numpy()) for a in arrays]}
+            self.names = {"epoch": lambda: [float(step(load(batch)).cpu().numpy()) for batch in batches]}
         losses = self.names["epoch"]()
         if not _np.isfinite(losses).all():
             raise RuntimeError(f"{form}: the losses are not finite: {losses}")
@@ -140,6 +193,10 @@ class TrainingStep:
         # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
         staging = device.pinned(_torch.from_numpy(like))
         return lambda a: staging.copy_(_torch.from_numpy(a)).to(device.device, non_blocking=True)
+
+    @staticmethod
+    def already_pinned(device, like):
+        return lambda t: t.to(device.device, non_blocking=True)
 
     @staticmethod
     def prefetch(device, step, arrays):
@@ -172,36 +229,58 @@ class TrainingStep:
 
 
 class DataLoader:
-    """Batches from a DataLoader to the device, by the batch, without pin_memory (pageable) and with it (pinned)."""
+    """Batches of 16 MiB from a DataLoader to the device, by the batch, without pin_memory (pageable) and with it."""
 
     title = "From a DataLoader to the device"
+    across = "memory"
     beside = {"memory": "pageable", "called": "pageable"}
-    param_names = ("memory",)
-    params = ([_routes.PAGEABLE, _routes.PINNED],)
+    param_names = ("workers", "memory")
+    params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
     single_threaded = False
-    rows, features, batch = 4096, 1024, 256
+    count, features, batch = 128, 2**18, 16
     timeout = 120
 
+    def samples_for(self, workers, memory):
+        return _timing.SAMPLES_LARGE
+
     @_devices.out_of_memory_skips()
-    def setup(self, memory):
+    def setup(self, workers, memory):
         pin_memory = memory == _routes.PINNED
         device = _devices.find().use()
         device.check_synchronize()
+        nbytes = 4 * self.count * self.features
+        _moving.require_memory(4 * nbytes)
+        if workers and _os.path.isdir(_sharing.SHARED):  # two batches of each worker lie there
+            _sources.require_room(_sharing.SHARED, nbytes, _sharing.SHARED)
         if pin_memory:
             device.pinned(_torch.empty(1))
-        data = _torch.utils.data.TensorDataset(
-            _sources.tensor("float32", 4 * self.rows * self.features).view(self.rows, -1)
+        data = _sources.tensor("float32", nbytes).view(self.count, -1)
+        data += _torch.arange(self.count)[:, None]  # no two samples alike
+        loader = _torch.utils.data.DataLoader(
+            _torch.utils.data.TensorDataset(data),
+            batch_size=self.batch,
+            pin_memory=pin_memory,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            # the usual one of Linux until Python 3.14; others import this process's main module again, which is asv's
+            multiprocessing_context="fork" if workers and _sys.platform.startswith("linux") else None,
         )
-        loader = _torch.utils.data.DataLoader(data, batch_size=self.batch, pin_memory=pin_memory)
 
         def epoch():
             for (x,) in loader:
                 moved = x.to(device.device, non_blocking=pin_memory)
             device.synchronize()
-            return moved
+            return x, moved
 
         self.names = {"epoch": epoch}
-        epoch()
+        batch, moved = epoch()
+        if pin_memory:
+            device.require_pinned(batch)
+        if not _moving.same(moved, _moving.Held(data[-self.batch :])):
+            raise RuntimeError("DataLoader: what arrived is not what was sent")
 
-    def timeit_batch(self, memory):
-        return "epoch()", self.names, self.rows // self.batch
+    def teardown(self, workers, memory):
+        getattr(self, "names", {}).clear()  # with the DataLoader its workers end
+
+    def timeit_batch(self, workers, memory):
+        return "epoch()", self.names, self.count // self.batch

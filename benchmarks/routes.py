@@ -14,7 +14,8 @@ and, where an accelerator takes part, over
     device  the accelerator          d       an existing tensor on the device
     t       the tensor to move       h       an existing host tensor
     m       a transposed host tensor s       a persistent pinned staging tensor
-                                     stages  two pinned chunks and a side stream
+    tensors small host tensors       ds      existing tensors on the device, one for each of them
+    buffers two pinned tensors       stages  two pinned chunks and a side stream
 
 and, where the numbers lie in a file,
 
@@ -64,9 +65,11 @@ HANDED_OVER = "handed over"
 TRANSFER = "transfer"
 SUSTAINED = "sustained"  # several may be in flight
 TRANSFER_CASTING = "transfer casting"
+TRANSFER_BFLOAT16 = "transfer to bfloat16"
 TRANSFER_LAYOUT = "transfer layout"
 SCALAR = "scalar"
 DEVICE_TREES = "device trees"
+MANY = "many small tensors"
 MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
 
 Names = tuple[str, ...]
@@ -169,7 +172,9 @@ class Route:
     array         transfers: what is at the host's end is a NumPy array, else a tensor
     needs         release it appeared in, such as "torch>=1.11"
     per_element   makes a Python object of every element: seconds where others take milliseconds
+    memmove       it is C's memmove that moves the bytes of a contiguous source, as NumPy has it: see sources.placed
     hazard        one sentence that tables and advice show; a route with one is recommended to nobody
+    hazard_memory transfers: host memory that the hazard is about; of other memory it is none. Empty: about any
     caution       one sentence that they show, too: where a source that one would not pass changes what the route means
     """
 
@@ -187,7 +192,9 @@ class Route:
     array: bool = False
     needs: str = ""
     per_element: bool = False
+    memmove: bool = False
     hazard: str = ""
+    hazard_memory: Names = ()
     caution: str = ""
 
     def result_dtype(self, dtype: str) -> str:
@@ -240,7 +247,15 @@ def _to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
 
 
 def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    return _to_device(expression, memory, non_blocking=True, **{"hazard": _SOURCE_IN_FLIGHT, **promises})
+    if "hazard" not in promises:
+        # what is pageable has left its source when the call returns
+        promises.update(hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
+    return _to_device(expression, memory, non_blocking=True, **promises)
+
+
+def _to_bfloat16(expression: str, **promises: Any) -> Route:
+    host_memory, families = (PAGEABLE, PINNED), (TRANSFER_BFLOAT16,)
+    return _to_device(expression, casts_to="bfloat16", host_memory=host_memory, families=families, **promises)
 
 
 def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
@@ -278,6 +293,9 @@ _PINS_EACH_CALL = (
 _WAIT_BEFORE_REFILL = "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
 _TEMPORARY = "not contiguous: goes through a pageable temporary even when pinned"
 _READ_TOO_EARLY = "reading the result before a synchronize gives garbage"
+_SHOWS_THE_BUFFER = "the array shows what h holds: the next copy into h changes it"
+_NEXT_BUT_ONE = "the second start() after its own overwrites the array, also while it is read: copy what is to stay"
+_CASTS_THERE = "converts on the device, so the wider bytes cross the link"
 
 _TENSOR_CLASS = (
     "always gives float32: shares the memory of a source that is float32 already, and a complex one loses its "
@@ -324,7 +342,7 @@ ROUTES = (
     _cast("torch.Tensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _cast("torch.FloatTensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _to_torch("torch.from_numpy(a).clone()", COPY, families=MAIN),
-    _to_torch("torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN),
+    _to_torch("torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN, memmove=True),
     _to_torch(
         "torch.from_dlpack(a)",
         ALIAS,
@@ -338,6 +356,7 @@ ROUTES = (
         COPY,
         inputs={**DLPACK, **_each({WORKS: ["negative strides", "record field"]})},
         needs="torch>=2.9 numpy>=2.1",
+        memmove=True,
     ),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
@@ -366,6 +385,7 @@ ROUTES = (
             **_each({WORKS: FROM_NUMPY, "TypeError": ["datetime64", "object", "object of numbers", "structured"]}),
             "masked": UNMASKED,
         },
+        memmove=True,
     ),
     _to_torch(
         "torch.tensor(a.tolist())",
@@ -407,15 +427,16 @@ ROUTES = (
     _to_numpy("t.detach().cpu().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.cpu().detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.detach().to('cpu').numpy()", ALIAS, inputs=DETACHED),
-    _to_numpy("t.numpy().copy()", COPY, families=MAIN),
-    _to_numpy("t.cpu().numpy().copy()", COPY),
-    _to_numpy("t.cpu().detach().numpy().copy()", COPY, inputs=DETACHED),
+    _to_numpy("t.numpy().copy()", COPY, families=MAIN, memmove=True),
+    _to_numpy("t.cpu().numpy().copy()", COPY, memmove=True),
+    _to_numpy("t.cpu().detach().numpy().copy()", COPY, inputs=DETACHED, memmove=True),
     _to_numpy("t.clone().numpy()", COPY, inputs=RESOLVED, families=MAIN),
     _to_numpy("np.asarray(t)", ALIAS, families=MAIN),
     _to_numpy(
         "np.array(t)",
         COPY,
         inputs={**NUMPY, **_each({WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]})},
+        memmove=True,
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
     _to_numpy("t.__array__()", ALIAS),
@@ -435,7 +456,7 @@ ROUTES = (
         refuses={"bfloat16": "RuntimeError"},
         needs="torch>=2.9 numpy>=2.1",
     ),
-    _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN),
+    _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
     _to_numpy(
         "np.array(t.tolist())",
         COPY,
@@ -657,14 +678,33 @@ ROUTES = (
     _to_device("torch.tensor(a, device=device)", array=True),
     _to_device("torch.as_tensor(a, device=device)", array=True),
     _to_device("torch.asarray(a, device=device)", array=True),
+    _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
+    _early_to_device(
+        "s.numpy()[:] = a; d.copy_(s, non_blocking=True)",
+        INTO,
+        array=True,
+        host_memory=(PAGEABLE,),
+        hazard=_WAIT_BEFORE_REFILL,
+    ),
     _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING,)),
     _early_to_device(
         "t.to(device, torch.float32, non_blocking=True)",
         casts_to="float32",
         families=(TRANSFER_CASTING,),
-        hazard=f"converts on the device, so the wider bytes cross the link; {_SOURCE_IN_FLIGHT}",
+        caution=_CASTS_THERE,
     ),
     _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING,)),
+    _to_bfloat16("t.to(device, torch.bfloat16)"),
+    _to_bfloat16("t.bfloat16().to(device)"),
+    # the copy waits, and the cast is queued behind it
+    _to_bfloat16("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE),
+    _to_bfloat16(
+        "t.to(device, torch.bfloat16, non_blocking=True)",
+        non_blocking=True,
+        hazard=_SOURCE_IN_FLIGHT,
+        hazard_memory=(PINNED, REGISTERED),
+        caution=_CASTS_THERE,
+    ),
     # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
     _early_to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
@@ -699,6 +739,10 @@ ROUTES = (
     _to_array("t.numpy(force=True)", DETACHED, needs="torch>=1.13"),
     _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
     _to_array("t.cpu().detach().numpy().copy()", DETACHED, hazard="t.cpu() is a copy already"),
+    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=(PAGEABLE, PINNED), caution=_SHOWS_THE_BUFFER),
+    _to_array(
+        "buffers.start(t); buffers.read()", memory=INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE
+    ),
     _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
@@ -707,6 +751,24 @@ ROUTES = (
         "map_tree(lambda x: x.to(device, non_blocking=True), tree)",
         host_memory=(PAGEABLE, PINNED),
         families=(DEVICE_TREES,),
+    ),
+    _to_device("[x.to(device) for x in tensors]", host_memory=(PAGEABLE, PINNED), families=(MANY,)),
+    _early_to_device(
+        "[x.to(device, non_blocking=True) for x in tensors]", host_memory=(PAGEABLE, PINNED), families=(MANY,)
+    ),
+    _early_to_device(
+        "torch._foreach_copy_(ds, tensors, non_blocking=True)",
+        INTO,
+        host_memory=(PAGEABLE, PINNED),
+        families=(MANY,),
+        needs="torch>=2.1",
+        caution="a private function of torch, which may change without notice",
+    ),
+    _early_to_device(
+        "torch.cat(tensors, out=s); s.to(device, non_blocking=True).split([len(x) for x in tensors])",
+        host_memory=(PAGEABLE, PINNED),
+        families=(MANY,),
+        hazard=_WAIT_BEFORE_REFILL,
     ),
 )
 

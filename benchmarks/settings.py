@@ -1,4 +1,4 @@
-"""What does the environment do to fresh memory: allocator, huge pages, threads?
+"""What does the environment do to fresh memory and to copies: allocator, huge pages, threads, instructions?
 
 A setting has to be there when a process starts, so every cell has a process of its own that makes the source and runs
 the statement. When to, how often, and whether that was calm is decided by the benchmark's process, as for any other
@@ -19,6 +19,7 @@ from pathlib import Path as _Path
 from . import batches as _batches
 from . import conversion as _conversion
 from . import environment as _environment
+from . import placement as _placement
 from . import routes as _routes
 
 section = "Settings of the environment"
@@ -190,7 +191,7 @@ class Copies(_Settings):
     title = "a fresh copy in torch's memory"
     params = (
         [_routes.find("torch.from_numpy(a).clone()", _routes.NUMPY_TO_TORCH).expression],
-        list(_environment.SETTINGS),
+        _environment.FRESH,
         [2**20, 16 * 2**20, USUAL, 256 * 2**20],
     )
 
@@ -205,7 +206,7 @@ class NumpyCopies(Copies):
     title = "a fresh copy in NumPy's memory"
     params = (
         [_routes.find("torch.from_numpy(a.copy())", _routes.NUMPY_TO_TORCH).expression],
-        list(_environment.SETTINGS),
+        _environment.FRESH,
         [USUAL],
     )
 
@@ -214,7 +215,7 @@ class Batches(_Settings):
     title = "64 arrays into one tensor"
     params = (
         [_routes.find("torch.stack([torch.from_numpy(x) for x in arrays])", _routes.NUMPY_TO_TORCH).expression],
-        list(_environment.SETTINGS),
+        _environment.FRESH,
         [USUAL],
     )
 
@@ -223,3 +224,22 @@ class Batches(_Settings):
         made = _batches.ArraysToTensor()
         made.setup(route, nbytes)
         return made.names
+
+
+class Neighbours(_Settings):
+    """64 KiB: of all sizes that a core's own cache holds, the one that most programs copy."""
+
+    track_page_faults = track_huge_pages = track_kept = None  # the base's: nothing is allocated
+    title = "a copy between neighbours"
+    speaks_for = "memmove"
+    params = (
+        [_routes.find("np.copyto(b.numpy(), a)", _routes.NUMPY_TO_TORCH).expression],
+        _environment.COPYING,
+        [64 * 2**10],
+    )
+
+    @staticmethod
+    def names(route, nbytes):
+        made = _placement.NumpyToTorch()
+        made.setup(route, _placement.NEIGHBOURS, nbytes)
+        return made.timeit_convert(route, _placement.NEIGHBOURS, nbytes)[1]

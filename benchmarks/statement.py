@@ -12,11 +12,12 @@ import re
 import time
 import timeit
 
+import torch
 from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 
-from . import families, said, timing, version
+from . import devices, families, nvml, said, timing, version
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 
@@ -31,9 +32,11 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
     samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
     single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
     drained = True           call the namespace's ``synchronize`` before every sample
-    pulsed = False           the device's own clock times it: how fast the host is has no part in it
+    pulsed = False           the device's own clock times it, and how fast the host is has no part in it; or what
+                             ``prepare`` queued would be done while pulses are taken
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
-    timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere
+    timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
+                             its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
     contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does what families.py names
     """
 
@@ -103,6 +106,7 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
         cells = list(itertools.product(*self._params))
+        around = [self._device_pulse()]
         samples, number, found = timing.Timing(
             timer,
             count=int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)],
@@ -116,9 +120,19 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
             sample_time=self.sample_time,
             warmup_time=self.warmup_time,
         ).take()
+        parts = {part: seconds[-len(found["seconds"]) :] for part, seconds in getattr(timer, "parts", {}).items()}
+        if parts:
+            found["parts"] = parts
+        around.append(self._device_pulse())
+        if all(around):
+            found["device"] = around
         took = round(time.perf_counter() - self._began, 4)
         said.log(benchmark=self.name, params=self.params_text(), **found, took=took)
         return {"samples": samples, "number": number}
+
+    def _device_pulse(self):
+        """How the device runs, by its driver, once this process has a context; None where it has none."""
+        return nvml.ask(devices.find(), nvml.pulse) if self.needs_device and torch.cuda.is_initialized() else None
 
     def do_profile(self, filename=None):
         """Profile the statement itself (asv's own would profile the method that merely returns it)."""

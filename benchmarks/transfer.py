@@ -21,6 +21,9 @@ noise = "transfer"  # the device's, whatever its routes do with memory
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
 ENQUEUE_WARMUP = 10  # calls at least
 SMALL = 64 * 2**10  # bytes up to which the call, and not the link, takes the time
+# Least length of a sample from timing.LARGE on, where a call takes a millisecond: one alone is as long as what the
+# driver or another user of the link now and then holds up
+LARGE_SAMPLE_SECONDS = 0.01
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
@@ -33,7 +36,7 @@ def _family(family, direction):
     return [route.expression for route in _routes.select(family, direction)]
 
 
-class _Transfer:
+class _Moved:
     """route × memory × dtype × nbytes; memory is that of the host side."""
 
     param_names = ("route", "memory", "dtype", "nbytes")
@@ -51,11 +54,14 @@ class _Transfer:
         self.route = _routes.find(route, self.direction)
         self.move = _moving.Move(self.route, memory, dtype, nbytes, device)
         self.move.verify()
+        self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= _timing.LARGE else _timing.SAMPLE_SECONDS
 
     def teardown(self, *cell):
         if hasattr(self, "move"):
             self.move.close()
 
+
+class _Transfer(_Moved):
     def timeit_completion(self, route, *cell):
         # what has waited by itself would only pay for another call, a third of a small transfer; `verify` has seen it
         return f"{route}; synchronize()" if self.route.non_blocking else route, self.move.names
@@ -134,6 +140,14 @@ class Casting(_ToDevice):
     title = "float64 on the host to float32 on the device"
     dtype = "float64"
     params = _to_device(_routes.TRANSFER_CASTING, _moving.SIZES[3:6])
+
+
+class ToBfloat16(_ToDevice):
+    """float32 on the host, bfloat16 on the device; nbytes is that of the source."""
+
+    role = "cast on the way"
+    title = "float32 on the host to bfloat16 on the device"
+    params = _to_device(_routes.TRANSFER_BFLOAT16, _moving.SIZES[2:6])
 
 
 class Transposed(_ToDevice):

@@ -1,0 +1,95 @@
+"""Does it matter where in their pages a source and a buffer begin?
+
+On some processors it decides how fast C copies bytes, by which NumPy copies: the same call in the same program takes
+many times as long when its arrays happen to lie otherwise.
+"""
+
+from . import conversion as _conversion
+from . import environment as _environment
+from . import routes as _routes
+from . import sources as _sources
+
+role = "placement"
+section = "Where arrays lie"
+about = (
+    "Float32. Neighbours: the target begins 16 bytes further on in its page than the source, as arrays of whole pages "
+    "do that malloc gives one behind the other. Timed into a buffer that exists, beside one that lies apart: half a "
+    "page, as in every other section. Counted: how often a fresh copy comes to lie so."
+)
+place = 9
+drawn = False
+
+APART, NEIGHBOURS = "apart", "neighbours"
+DISTANCES = {APART: _sources.APART, NEIGHBOURS: _sources.NEIGHBOURS}
+speaks_for = "memmove"
+beside = {"lying": APART, "called": APART}
+settings = {text: caution for text, caution in _environment.ADVISED.items() if text in _environment.COPYING}
+COUNT = 100  # fresh copies
+SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
+
+
+class _Placed(_conversion._Conversion):
+    """route × lying × nbytes of float32."""
+
+    param_names = ("route", "lying", "nbytes")
+
+    def samples_for(self, route, lying, nbytes):
+        return super().samples_for(route, "float32", nbytes)
+
+    def setup(self, route, lying, nbytes):
+        super().setup(route, "float32", nbytes)
+
+    def timeit_convert(self, route, lying, nbytes):
+        return route, _sources.placed(self.names, DISTANCES[lying])
+
+
+def _params(direction):
+    routes = _routes.select(_routes.CONVERSION, direction)
+    return [r.expression for r in routes if r.memory == _routes.INTO], list(DISTANCES), SIZES
+
+
+class NumpyToTorch(_Placed):
+    direction = _routes.NUMPY_TO_TORCH
+    params = _params(direction)
+
+
+class TorchToNumpy(_Placed):
+    direction = _routes.TORCH_TO_NUMPY
+    params = _params(direction)
+
+
+class _Fresh:
+    """route × copied × nbytes of float32: of 100 fresh copies, all kept, how many are their source's neighbours."""
+
+    title = "a hundred fresh copies that are kept"
+    param_names = ("route", "copied", "nbytes")
+    orders = {"each when it is made": False, "when all are made": True}
+    beside = {}
+
+    def track_neighbours(self, route, copied, nbytes):
+        found, sources, pairs = _routes.find(route, self.direction), [], []
+        for _ in range(COUNT):
+            sources.append(_sources.source(found, "float32", nbytes))
+            if not self.orders[copied]:
+                pairs.append((sources[-1], eval(route, _sources.namespace(found, sources[-1]))))
+        if self.orders[copied]:
+            pairs = [(source, eval(route, _sources.namespace(found, source))) for source in sources]
+        return sum(_sources.near(*pair) for pair in pairs)
+
+    track_neighbours.unit = "of 100 are neighbours"
+
+
+def _fresh(direction):
+    routes = _routes.select(_routes.CONVERSION, direction)
+    copying = [r.expression for r in routes if r.memmove and r.memory == _routes.COPY and r.safe]
+    return copying, list(_Fresh.orders), SIZES[:3]
+
+
+class FreshToTorch(_Fresh):
+    direction = _routes.NUMPY_TO_TORCH
+    params = _fresh(direction)
+
+
+class FreshToNumpy(_Fresh):
+    direction = _routes.TORCH_TO_NUMPY
+    params = _fresh(direction)
