@@ -3,10 +3,12 @@
 
     python scripts/report.py                   the pages of every machine that has results, and one over all of them
     python scripts/report.py --machine NAME    the pages of one machine
+    python scripts/report.py --check DIR       may results be submitted? reports/results/NAME: a line a finding
 
 Writes index.html (one file that loads nothing), README.md, the figures as SVG and results.csv (every figure) into
 reports/NAME/, and where releases of torch or numpy were measured (scripts/track.py) the same of their history into
-reports/history/NAME/. The same results give the same bytes.
+reports/history/NAME/. reports/feed.xml tells of all machines what releases changed. The same results give the same
+bytes. Exit code of --check: 0 nothing was found, 1 something was, 2 there are no results.
 """
 
 import os
@@ -17,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import Parser, UserError, run
+from cli import Parser, UserError, line, put, run
 from toolchains import asked
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
@@ -26,6 +28,11 @@ RESULTS = REPORTS / "results"
 
 class Lacking(UserError):
     """This Python has not what a page needs."""
+
+
+def reason_of(error: ImportError) -> str:
+    """Why something cannot be imported, in a few words."""
+    return f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
 
 
 def after_run(machine: str, python: Path | None = None) -> int:
@@ -39,21 +46,43 @@ def after_run(machine: str, python: Path | None = None) -> int:
         return 0
 
 
+def check(directory: Path, suite: Path, markdown: Path | None) -> int:
+    """Say what is wrong with results that somebody submits, by this suite's benchmarks.json; the exit code."""
+    from analysis.submission import findings
+    from pages import submission
+
+    found = findings(directory, suite)
+    for one in found:
+        print(line(submission.sentence(one)))
+    name = directory.absolute().name
+    print(f"{name}: {len(found)} finding{'s' if len(found) > 1 else ''}" if found else f"{name} may be published")
+    if markdown:
+        put(markdown, submission.markdown(name, found))
+    return int(bool(found))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--machine", help="build the page of this machine only")
     parser.add_argument("--results", type=Path, default=RESULTS, help="asv's results directory")
     parser.add_argument("--output", type=Path, default=REPORTS, help="directory of the pages")
+    parser.add_argument(
+        "--check", metavar="DIR", type=Path, help="judge results that are to be submitted, build nothing"
+    )
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="with --check: write what it finds there, too")
     chosen = parser.parse_args(argv)
     asked.check_machine(chosen.machine)
+    if chosen.markdown and not chosen.check:
+        raise UserError("--markdown goes with --check")
     try:
+        if chosen.check:
+            return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
         from analysis.kept import KEPT, known_in
         from analysis.results import machines
-        from pages import index
+        from pages import feed, index
         from pages.build import build, name_histories, tell
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
-        reason = f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
-        told = f"no page: {reason}. python scripts/report.py builds it where requirements.txt is installed"
+        told = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(told) from None
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
         for page, path in build(chosen.results, machine, chosen.output):
@@ -61,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name_histories(chosen.output)
     if chosen.machine is None:  # not after a run: it changes no committed file
         index.write(chosen.output)
+        feed.write(chosen.output)
     if chosen.results == RESULTS:  # so that advise.py finds it done
         known_in(RESULTS, KEPT)
     return 0

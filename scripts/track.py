@@ -5,6 +5,9 @@
     python scripts/track.py --history numpy --since 2.0
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
     python scripts/track.py --resume                     go on where an interrupted run stopped
+    python scripts/track.py --new                        what came since: measured and judged against the release before
+    python scripts/track.py --update                     only note in releases.json what came since
+    python scripts/track.py --new --pre                  the newest candidates, in turns with the last release
 
 Every release gets a virtual environment in .asv/env, about 5 GB and a minute and a half each where torch comes with
 CUDA; --keep says how many stay. A history is measured from coarse to fine, so what is there after an interruption spans
@@ -24,13 +27,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import ONLY, Parser, UserError, run
+from cli import ONLY, Parser, UserError, put, run
+from measuring import watch
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
 from measuring.tracking import HOW, RELEASES, Plan, Tracker, coarse_to_fine
-from toolchains import asked, environments, installed, ledger
+from toolchains import asked, candidates, environments, index, installed, ledger
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -42,6 +46,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
     parser.add_argument("--resume", action="store_true", help="go on with the releases an interrupted run had left")
+    parser.add_argument("--new", action="store_true", help="measure and judge what came since the last release")
+    parser.add_argument("--update", action="store_true", help="only note in releases.json what came since")
+    parser.add_argument("--pre", action="store_true", help="with --new: the newest candidates instead of releases")
+    parser.add_argument("--index-url", metavar="URL", help="with --pre: the index to ask, such as one of nightlies")
+    parser.add_argument("--verdicts", metavar="DIR", type=Path, help="with --new: write each as Markdown and JSON, too")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
     parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
     parser.add_argument("--no-report", action="store_true", help="do not build the page")
@@ -50,6 +59,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in ("rounds", "keep"):
         if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
             raise UserError(f"--{name} takes a whole number from 1")
+    watching = chosen.new or chosen.update
+    barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
+    if barred:
+        raise UserError(f"--new and --update take no --{barred[0]}")
+    for option, needed in (("verdicts", "new"), ("pre", "new"), ("index_url", "pre")):
+        if getattr(chosen, option) and not getattr(chosen, needed):
+            raise UserError(f"--{option.replace('_', '-')} goes with --{needed}")
     packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
     chosen.toolchains = asked.releases(chosen.releases, packages, chosen.since)
     return chosen
@@ -78,17 +94,40 @@ def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
+    if chosen.pre:
+        return candidate(chosen)
+    added = []
+    if chosen.new or chosen.update:
+        added = index.update()
+        for toolchain in added:
+            print(f"{toolchain.tag} is new: {toolchain.date}")
+        if not added:
+            print(f"nothing came since the last releases in {ledger.RELEASES.name}")
+    if chosen.update:
+        return 0
     check_asv()
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
     with held(ROOT / ".asv" / "runs" / machine):
-        return track(chosen, machine)
+        if not chosen.new:
+            return track(chosen, machine)
+        name = chosen.profile or "tracking"
+        directory = ROOT / ".asv" / "runs" / machine / "new"
+        plan = watch.plan_of(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
+        if plan is None:
+            print(f"nothing is left to measure on {machine}")
+            return 0
+        if not plan.path.exists():
+            plan.begin()
+        found = watch.new_in(plan)
+        code = track(chosen, machine, plan)
+    return worst([code, judge(RESULTS, machine, found, chosen.verdicts)])
 
 
-def track(chosen: argparse.Namespace, machine: str) -> int:
-    """Carry out what is planned; the exit code."""
+def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:
+    """Carry out a plan, without one that of the command line; the exit code."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    plan = plan_of(chosen, machine)
+    plan = plan or plan_of(chosen, machine)
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
     check_machine(RESULTS / machine)
@@ -97,21 +136,76 @@ def track(chosen: argparse.Namespace, machine: str) -> int:
         f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
         f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
     )
+    again = "--new" if chosen.new else "--resume"
     try:
         Tracker(plan, machine, keep).run()
     except KeyboardInterrupt:
-        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py --resume goes on")
+        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
         raise
     if plan.finished and not chosen.no_report:
         report.after_run(machine)
     for tag, reason in plan.failed.items():
         print(cli.line(f"{tag} has no results: {reason}"))
-    if plan.failed:
-        print("python scripts/track.py --resume tries those again")
+    # a new release that is not for this Python is done with, or every week would try it again
+    lasting = chosen.new and all(reason.startswith(environments.NO_WHEEL) for reason in plan.failed.values())
+    if plan.failed and not lasting:
+        print(f"python scripts/track.py {again} tries those again")
         return 2
     plan.finish()
+    if plan.failed:
+        return 2
     print("all saved; asv compare, asv find and asv publish work over releases")
     return 0
+
+
+def candidate(chosen: argparse.Namespace) -> int:
+    """Compare the newest candidate of each package with the last release; the worst exit code."""
+    import compare
+
+    check_asv()
+    options = ["--index-url", chosen.index_url] if chosen.index_url else []
+    codes = []
+    for package in ledger.PACKAGES:
+        version = candidates.newest(package, options)
+        last = ledger.history(package)[-1].tag
+        print(f"{package} {version} is the newest" if version else f"nothing comes after {last} yet")
+        if version:
+            try:
+                environment = candidates.install(ROOT / ".asv" / "candidates", package, version, options)
+            except environments.InstallError as error:
+                raise UserError(f"{package} {version} cannot be installed: {error}") from None
+            more = ["--machine", chosen.machine] if chosen.machine else []
+            codes.append(compare.main(["--run", last, str(environment), "--profile", chosen.profile or "gate", *more]))
+    return worst(codes)
+
+
+def worst(codes: Sequence[int]) -> int:
+    """Of exit codes: what is slower was found, whatever else was not measured."""
+    return 1 if 1 in codes else max(codes, default=0)
+
+
+def judge(results: Path, machine: str, found: Sequence[ledger.Toolchain], into: Path | None) -> int:
+    """Say what each release changed against the one before it, and write it where that is asked; the exit code."""
+    try:
+        from analysis.news import news_of
+        from pages import news, show
+    except ImportError as error:
+        raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
+    codes = []
+    for toolchain in found:
+        try:
+            told = news_of(results, machine, toolchain)
+        except UserError as why:
+            print(cli.line(f"{toolchain.tag} cannot be judged: {why}"))
+            codes.append(2)
+            continue
+        print(show.to_plain(news.paragraph(told)))
+        codes.append(told.comparison.exit_code)
+        if into:
+            into.mkdir(parents=True, exist_ok=True)
+            put(into / f"{toolchain.tag}.md", news.markdown(told))
+            put(into / f"{toolchain.tag}.json", news.as_json(told))
+    return worst(codes)
 
 
 if __name__ == "__main__":

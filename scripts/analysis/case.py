@@ -115,13 +115,24 @@ class Case:
 
 @dataclass(frozen=True)
 class Gain:
-    """A route with a setting of the environment is ``factor`` times as fast at this size."""
+    """A route with a setting of the environment is ``factor`` times as fast at this size; said of ``routes``."""
 
     setting: str
     route: str
     nbytes: int
     factor: float
     caution: str = ""
+    routes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A route takes ``factor`` times as long at this size where its arrays lie as neighbours do; said of ``routes``."""
+
+    route: str
+    nbytes: int
+    factor: float
+    routes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,7 @@ class Known:
     points: tuple[Point, ...] = ()
     contracts: tuple[Contract, ...] = ()
     gains: tuple[Gain, ...] = ()
+    slowed: tuple[Slowed, ...] = ()
     dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lacking: Mapping[str, str] = field(default_factory=dict)
 
@@ -315,7 +327,7 @@ def _candidate(
     case: Case, known: Known, route: str, host: str, curves: Mapping[Source, Mapping[int, Point]]
 ) -> Candidate | None:
     """None where nothing like the case was measured of the route."""
-    contract = known.contract(route, case.direction)
+    contract = known.contract(route, case.direction).on(host)
     memory = contract.memory_for(case.dtype, case.layout)
     breaks = breaks_of(known, case.direction, memory)
     wanted = case.dtype, case.layout, case.grad
@@ -362,11 +374,22 @@ def _candidate(
         gains=tuple(
             gain
             for gain in known.gains
-            if gain.route == route and memory == COPY and not parted(breaks, gain.nbytes, case.total)
+            if route in gain.routes and memory != ALIAS and not parted(breaks, gain.nbytes, case.total)
         ),
         speaks=tuple(speaks),
         anchors=tuple(anchors),
     )
+
+
+def slowed_of(case: Case, known: Known, route: str) -> Slowed | None:
+    """What a route costs between neighbours, at the size nearest to the case's; None where nothing is known of that.
+
+    A contiguous source alone is copied in one piece.
+    """
+    found = [each for each in known.slowed if route in each.routes and case.layout == CONTIGUOUS]
+    if not found or not min(each.nbytes for each in found) <= case.nbytes <= max(each.nbytes for each in found):
+        return None
+    return min(found, key=lambda each: abs(math.log(each.nbytes / case.nbytes)))
 
 
 def breaks_of(known: Known, direction: str, memory: str) -> tuple[int, ...]:
@@ -426,6 +449,8 @@ def _once(case: Case, known: Known, route: str, host: str, memory: str) -> tuple
         if fresh:
             return None, ""  # torch's allocator keeps pinned memory, so the figure has it
         clock, nbytes, what = (ALLOCATE, case.nbytes, "h") if case.source == CUDA else (PIN, case.nbytes, "t")
+        if uses(route, "buffers"):
+            nbytes, what = 2 * case.nbytes, "buffers"
     elif uses(route, "s"):
         clock, nbytes, what = ALLOCATE, case.nbytes, "s"
     elif uses(route, "stages"):

@@ -105,7 +105,7 @@ def cells_of(results: Results) -> list[Cell]:
                 parameters=parameters,
                 declared=benchmark,
                 order=spellings.index(repr(route)) if repr(route) in spellings else 0,
-                contract=of_cell(results.benchmarks, row["benchmark"], route),
+                contract=of_cell(results.benchmarks, row["benchmark"], route).on(str(parameters.get("memory", ""))),
             )
         )
     return cells

@@ -5,7 +5,7 @@ the same rule as Route.memory_for there; tests/test_catalogue.py holds the two t
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # advise.py answers in less time than pandas takes to import
@@ -43,7 +43,9 @@ class Contract:
     array: bool = False
     needs: str = ""
     per_element: bool = False
+    memmove: bool = False
     hazard: str = ""
+    hazard_memory: tuple[str, ...] = ()
     caution: str = ""
 
     def keeps_dtype(self, dtype: str) -> bool:
@@ -58,6 +60,11 @@ class Contract:
         """
         shares = self.view or (self.keeps_dtype(dtype) and layout not in self.copies)
         return COPY if self.memory == ALIAS and not shares else self.memory
+
+    def on(self, host: str) -> "Contract":
+        """The contract where ``host`` memory is at the host's end: a hazard that is about other memory is none."""
+        elsewhere = host and self.hazard_memory and host not in self.hazard_memory
+        return replace(self, hazard="") if elsewhere else self
 
     @property
     def safe(self) -> bool:

@@ -18,10 +18,11 @@ from records.runs import Record, visits_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
+from . import nodes as several
 from . import statistics, steps
 from .comparison import controls_of, families, judge
 from .contracts import of_cell
-from .results import Results, load_files, parameters_of, read_runs
+from .results import Results, load_files, node_of, parameters_of, read_runs, result_files
 from .semantics import facts, measured
 from .statistics import MIN_PROCESSES, Estimate, Floats
 from .verdicts import DEFAULT, FASTER, SLOWER, Settings
@@ -61,7 +62,8 @@ class Break:
     """A change of level: from ``before``, the last release at the old level, to ``at``, the first at the new one.
 
     It may as well have been at any release from ``earliest`` to ``latest`` (95 %). ratio is new / old with its 95 %
-    interval; q is over all series of the history; verdict as in a comparison.
+    interval; q is over all series of the history; verdict as in a comparison. nodes: what each says of it, where there
+    are several.
     """
 
     before: Release
@@ -73,6 +75,7 @@ class Break:
     high: float
     q: float
     verdict: str
+    nodes: tuple[several.OnNode, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,7 @@ class History:
     settings: Settings
     notes: tuple[str, ...] = ()
     counted: tuple[steps.Counted, ...] = ()
+    nodes: several.Nodes | None = None
 
     @property
     def breaks(self) -> list[tuple[Series, Break]]:
@@ -231,14 +235,24 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
 
     Where releases were measured on several Pythons, that of the most releases.
     """
-    releases, python, notes = _releases(results, package)
-    table = _cells(results, releases, results.processes)
-    visits = [visit for release in releases for visit in _visits(results, release, table)]
-    first = {visit.release.file: visit for visit in reversed(visits)}
+    copies, python, notes = _releases(results, package)
+    releases = [own[0] for own in copies.values()]
+    every = [release for own in copies.values() for release in own]
+    table = _cells(results, every, results.processes)
+    calm = _of(results.processes, (release.file for release in every))
+    # a cell that never was calm, in any release, has no history
+    table = table[table.index.isin(calm.loc[calm["calm"].ne(False), "cell"])]
+    visits = [visit for release in every for visit in _visits(results, release, table)]
     noise = families(table, results.benchmarks)
     # the machine is the same for both histories: what was measured twice in either tells of it, and so does the
     # toolchain that they have in common
-    others_too = [release for name in packages(results) if name != package for release in _releases(results, name)[0]]
+    others_too = [
+        release
+        for name in packages(results)
+        if name != package
+        for own in _releases(results, name)[0].values()
+        for release in own
+    ]
     pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
     controls = controls_of(table, results.benchmarks)
     between = [_between(one, other, noise) for one, other in pairs]
@@ -247,14 +261,27 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     known = _learnt(between, noise, slopes)
     # an effect is the difference of two visits, a point is one
     session = np.array([known.get(family, statistics.SESSION_SD**2) / 2 for family in noise])
-    points = [first[release.file] for release in releases]
+    first = {visit.release.file: visit for visit in reversed(visits)}
+    points = visits if len(every) > len(releases) else [first[release.file] for release in releases]
     drifts = [_drift_at(visit, pairs, slopes, len(table)) for visit in points]
     raw, errors = _points(points, noise)
     corrected = raw - np.stack(drifts, axis=1)
-    shared = _shared(_series(table, points, raw, corrected, errors, session), releases, noise)
-    series = _series(table, points, raw, corrected, errors, session + shared)
+    crossed = None
+    if len(every) > len(releases):
+        crossed = _crossed(points, corrected, np.nan_to_num(errors) ** 2 + session[:, None], list(copies))
+        found = crossed.crossed(noise)
+        alone = points, raw, corrected, errors
+        points = [_together(own, visits) for own in copies.values()]
+        raw, corrected, errors = found.level, found.level, found.error
+    between_points = np.zeros(len(table)) if crossed else session  # in the errors, where nodes tell it
+    shared = _shared(_series(table, points, raw, corrected, errors, between_points), releases, noise)
+    series = _series(table, points, raw, corrected, errors, between_points + shared)
     shuffled = _shuffled(series, releases, settings)
     series = _judged(series, settings)
+    nodes = None
+    if crossed:
+        series = [_placed(place, one, crossed, releases) for place, one in enumerate(series)]
+        nodes = _nodes(results, table, alone, session + shared, crossed, found, copies, series, controls, settings)
     rows, comparable = steps.repeated(results), steps.alike(results, releases)
     if len(rows) and len(comparable) < len(releases):
         others = len(releases) - len(comparable)
@@ -278,6 +305,7 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         settings=settings,
         notes=notes,
         counted=tuple(steps.along(cells, rows, comparable, series, results.benchmarks, settings)),
+        nodes=nodes,
     )
 
 
@@ -294,16 +322,17 @@ def _measured(results: Results) -> Iterator[tuple[str, Release]]:
             yield str(row["python"]), Release(toolchain, row["file"], torch, numpy, started.get(row["file"], ""))
 
 
-def _releases(results: Results, package: str) -> tuple[list[Release], str, tuple[str, ...]]:
-    """The measured releases in order of version, the Python they ran on, and notes of what is left out."""
-    by_python: dict[str, dict[str, Release]] = {}
+def _releases(results: Results, package: str) -> tuple[dict[str, list[Release]], str, tuple[str, ...]]:
+    """Version -> the releases that were measured, one of each node; the Python they ran on, and notes of what is left
+    out."""
+    by_python: dict[str, dict[str, list[Release]]] = {}
     for python, release in _measured(results):
         if release.toolchain.history == package:
-            by_python.setdefault(python, {})[release.version] = release
+            by_python.setdefault(python, {}).setdefault(release.version, []).append(release)
     python, chosen = max(by_python.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
     others = {other: theirs for other, theirs in by_python.items() if other != python}
     notes = tuple(f"{len(theirs)} releases were measured on Python {other}, too" for other, theirs in others.items())
-    return sorted(chosen.values(), key=lambda release: ledger.parts(release.version)), python, notes
+    return {version: chosen[version] for version in sorted(chosen, key=ledger.parts)}, python, notes
 
 
 def _held(package: str, releases: Sequence[Release]) -> str:
@@ -372,11 +401,15 @@ def _middle(record: Record) -> float:
 
 
 def _pairs(visits: Sequence[_Visit]) -> list[tuple[_Visit, _Visit]]:
-    """Visits of one toolchain, each with the next in time."""
+    """Visits of one toolchain, on one node, each with the next in time."""
+
+    def of(visit: _Visit) -> tuple[str, str, str]:
+        return visit.release.torch, visit.release.numpy, node_of(visit.release.file)
+
     pairs = []
     dated = sorted((visit for visit in visits if math.isfinite(visit.middle)), key=lambda visit: visit.middle)
-    for toolchain in dict.fromkeys((visit.release.torch, visit.release.numpy) for visit in dated):
-        same = [visit for visit in dated if (visit.release.torch, visit.release.numpy) == toolchain]
+    for what in dict.fromkeys(map(of, dated)):
+        same = [visit for visit in dated if of(visit) == what]
         pairs += list(zip(same, same[1:]))
     return pairs
 
@@ -402,7 +435,7 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     """
     twice: dict[tuple[str, str], list[Path]] = {}
     known = {commit[:8] for commit in ledger.commits()}
-    for path in sorted((results / machine).glob("*.jsonl")):
+    for path in result_files(results, machine, ".jsonl"):
         for record in read_runs(path) if path.name[:8] in known else []:
             if not record.failed:
                 toolchain = record.toolchain
@@ -448,19 +481,21 @@ def _drift(effect: Floats, noise: Any) -> Floats:
 
 def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequence[Floats], cells: int) -> Floats:
     """What the machine had drifted by at a visit, (cells,): in proportion to the time between the two visits of one
-    release that lie around it, the tightest such; nothing where there are none.
+    release that lie around it, the tightest such, beyond the drift at the first of them; nothing where there are none.
 
     Not between the histories' common toolchain and itself: that repeat shows whether the correction was right.
     """
     around = [
         (other.middle - one.middle, place)
         for place, (one, other) in enumerate(pairs)
-        if one.release.file == other.release.file and one.middle <= visit.middle <= other.middle
+        if one.release.file == other.release.file and one.middle < visit.middle <= other.middle
     ]
     if not around:
         return np.zeros(cells)
     length, place = min(around)
-    return moved[place] * ((visit.middle - pairs[place][0].middle) / length)
+    begin = pairs[place][0]
+    # a release that came later was measured between visits of another day, which had drifted since the first day
+    return _drift_at(begin, pairs, moved, cells) + moved[place] * ((visit.middle - begin.middle) / length)
 
 
 # --- levels and breaks -----------------------------------------------------------------------------------------------
@@ -582,6 +617,82 @@ def _judged(series: Sequence[Series], settings: Settings) -> list[Series]:
             breaks.append(Break(before, at, earliest, latest, *ends))
         judged.append(replace(cell, breaks=tuple(breaks)))
     return judged
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def _crossed(points: Sequence[_Visit], values: Floats, variance: Floats, versions: Sequence[str]) -> several.Points:
+    """The visits of several nodes, by release and node."""
+    names = several.names_of([visit.release.file for visit in points])
+    release = np.array([versions.index(visit.release.version) for visit in points])
+    node = np.array([names.index(node_of(visit.release.file)) for visit in points])
+    return several.Points(names, values, variance, release, node)
+
+
+def _together(own: Sequence[Release], visits: Sequence[_Visit]) -> _Visit:
+    """All processes of a release, whichever node measured them."""
+    files = {release.file for release in own}
+    mine = [visit for visit in visits if visit.release.file in files]
+    return _Visit(own[0], np.hstack([visit.logs for visit in mine]), mine[0].middle)
+
+
+def _placed(cell: int, series: Series, crossed: several.Points, releases: Sequence[Release]) -> Series:
+    """A series with what the nodes say of each of its breaks."""
+    versions = [release.version for release in releases]
+    breaks = [
+        replace(one, nodes=crossed.at(cell, *several.sides(series, number, versions), math.log(one.ratio)))
+        for number, one in enumerate(series.breaks, start=1)
+    ]
+    return replace(series, breaks=tuple(breaks))
+
+
+def _nodes(
+    results: Results,
+    table: pd.DataFrame,
+    alone: tuple[Sequence[_Visit], Floats, Floats, Floats],
+    noise: Floats,
+    crossed: several.Points,
+    found: statistics.Crossed,
+    copies: Mapping[str, Sequence[Release]],
+    series: Sequence[Series],
+    controls: Any,
+    settings: Settings,
+) -> several.Nodes:
+    """What each node adds, and the changes that are on some of them only: each node's own history is judged for that.
+
+    alone  the visits with their raw and corrected values and errors; noise: (cells,) variance of a visit beside these
+    """
+    points, raw, corrected, errors = alone
+    versions = list(copies)
+    releases = [own[0] for own in copies.values()]
+    nodes, local = [], []
+    for place, name in enumerate(crossed.names):
+        own = np.flatnonzero(crossed.node == place).tolist()
+        mine = [points[k] for k in own]
+        # a release's first visit stands for it, as on one machine
+        once = [own[k] for k, visit in enumerate(mine) if visit.release not in [before.release for before in mine[:k]]]
+        theirs = [replace(points[k], release=releases[versions.index(points[k].release.version)]) for k in once]
+        history = _judged(_series(table, theirs, raw[:, once], corrected[:, once], errors[:, once], noise), settings)
+        for cell, (one, all_nodes) in enumerate(zip(history, series)):
+            confirmed = [each for each in all_nodes.breaks if each.verdict in CHANGED]
+            for number, each in enumerate(one.breaks, start=1):
+                if each.verdict in CHANGED and not several.is_covered(each, confirmed, versions):
+                    said = crossed.at(cell, *several.sides(one, number, versions), math.log(each.ratio))
+                    local.append((one, replace(each, nodes=said)))
+        free = found.node[~controls, place]
+        adds = float(np.exp(np.nanmedian(free))) if np.isfinite(free).any() else math.nan
+        nodes.append(several.Node(name, len(own), len(once), adds, tuple(history)))
+    files = [release.file for own in copies.values() for release in own]
+    return several.Nodes(
+        nodes=tuple(nodes),
+        node_sd=found.node_sd,
+        interaction_sd=found.interaction_sd,
+        local=tuple(sorted(local, key=lambda pair: -abs(math.log(pair[1].ratio)))),
+        differing=tuple(several.differing(results, copies)),
+        unlike=tuple(several.unlike(results, files)),
+        pretended=several.is_pretended(results, files),
+    )
 
 
 # --- what appeared, and what it means --------------------------------------------------------------------------------

@@ -37,6 +37,6 @@ def _stamp(results: Path) -> list[list[str | int]]:
     """Name, size and time of all files that decide it."""
     scripts = Path(__file__).resolve().parent.parent
     files = [path for room in ROOMS for path in (scripts / room).glob("*.py")]
-    files += [results / "benchmarks.json", *results.glob("*/*.json*"), *results.glob("*/*.ndjson")]
+    files += [results / "benchmarks.json", *results.rglob("*.json*"), *results.rglob("*.ndjson")]
     there = [(path, path.stat()) for path in sorted(set(files)) if path.is_file()]
     return [[str(path.resolve()), stat.st_size, stat.st_mtime_ns] for path, stat in there]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from records.runs import recent
 
-from .case import Gain, Known, uses
+from .case import Gain, Known, Slowed, uses
 from .cells import Cell, cells_of, method
 from .choice import slower
 from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
-from .results import Results, listed, load, load_files, machines, read_runs
+from .placement import between_neighbours
+from .results import Results, listed, load, load_files, machines, read_runs, result_files
 from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
 from .settings import advised
 from .transfers import credible
@@ -24,7 +25,7 @@ def every(results: Path) -> list[Known]:
     """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
     found = []
     for machine in machines(results):
-        runs = [record for path in sorted((results / machine).glob("*.jsonl")) for record in read_runs(path)]
+        runs = [record for path in result_files(results, machine, ".jsonl") for record in read_runs(path)]
         runs.sort(key=lambda record: record.started)
         files = [results / machine / f"{name}.json" for name in recent(runs)]
         shown = next((path for path in files if path.is_file()), None)
@@ -48,6 +49,7 @@ def known_of(results: Results, machine: str, cells: Sequence[Cell]) -> Known:
         points=tuple(_points(cells)),
         contracts=tuple(results.contracts.values()),
         gains=tuple(_gains(results, cells)),
+        slowed=tuple(_slowed(results, cells)),
         dtypes=_dtypes(results),
         lacking=_lacking(results),
     )
@@ -117,7 +119,20 @@ def _short(seconds: float) -> float:
 def _gains(results: Results, cells: Sequence[Cell]) -> Iterator[Gain]:
     for found in advised(results, cells):
         for gain in found.gains:
-            yield Gain(found.setting, gain.cell.route, gain.cell.nbytes, gain.factor, found.caution)
+            route, about = gain.cell.route, _spoken_for(results, gain.cell)
+            yield Gain(found.setting, route, gain.cell.nbytes, gain.factor, found.caution, about)
+
+
+def _slowed(results: Results, cells: Sequence[Cell]) -> Iterator[Slowed]:
+    for found in between_neighbours(cells):
+        yield Slowed(found.cell.route, found.cell.nbytes, found.factor, _spoken_for(results, found.cell))
+
+
+def _spoken_for(results: Results, cell: Cell) -> tuple[str, ...]:
+    """The routes that what was measured of one is said of: those that make the promise which its family declares."""
+    promise = cell.declared.get("speaks_for", "")
+    routes = [each.expression for each in results.contracts.values() if promise and getattr(each, promise)]
+    return tuple(dict.fromkeys([cell.route, *routes]))
 
 
 def _dtypes(results: Results) -> dict[str, tuple[str, ...]]:

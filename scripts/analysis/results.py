@@ -17,6 +17,7 @@ from records import calm
 from records.kinds import made_of
 from records.runs import UNKNOWN, Record, Toolchain, record_of, visits_of
 from toolchains import installed, ledger
+from toolchains.asked import NODE
 
 from .contracts import Contract
 
@@ -31,7 +32,7 @@ NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
     *("benchmark", "family", "group", "method", "cell"),
 )
-TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run")
+TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run", "beside")
 COUNTING = ("value", "low", "high", "unit")
 MISSING = ("status", "reason")
 COLUMNS = frozenset((*NAMES, "version", *TIMING, *COUNTING, *MISSING))  # what no parameter can be called
@@ -49,7 +50,8 @@ class Results:
                column for each of PARAMETERS; version (of the measurement); process (the round it is of: 0, 1, ...),
                seconds (its figure: a quantile of its samples, see calm.py), median, samples (how many it was to take),
                number (calls a sample), calm (whether the machine ran at full speed meanwhile; None where nobody
-               watched), run (when the run began that it is of; "" where that is not known). Of a cell with calm
+               watched), run (when the run began that it is of; "" where that is not known), beside (part -> seconds
+               of what the same process timed in turns with it; mostly none). Of a cell with calm
                processes the others are left out, of one without all but the fastest sample
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit; where that
                is the median of repeats, low and high, the least and the most of them, else NaN
@@ -112,7 +114,7 @@ def machines(results: Path) -> list[str]:
     """The machines that have results, by name."""
     if not results.is_dir():
         raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
-    found = sorted({path.parent.name for path in results.glob("*/*.json") if path.name != "machine.json"})
+    found = sorted({path.relative_to(results).parts[0] for path in result_files(results)})
     if not found:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
     for name in found:
@@ -129,13 +131,27 @@ def load(results: Path, machine: str | None = None, toolchain: str | None = None
     known = machines(results)
     if machine is not None and machine not in known:
         raise UserError(f"{results} holds no results of {machine}; it knows {', '.join(known)}")
-    paths = [
-        path
-        for name in (known if machine is None else [machine])
-        for path in sorted((results / name).glob("*.json"))
-        if path.name != "machine.json"
-    ]
-    return load_files(results, paths, toolchain)
+    chosen = known if machine is None else [machine]
+    return load_files(results, [path for name in chosen for path in result_files(results, name)], toolchain)
+
+
+def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
+    """The result files of a machine, or what lies beside them by another suffix: its own, then those of its nodes."""
+    found = []
+    for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
+        for place in (directory, *sorted(directory.glob(f"{NODE}*/"))):
+            found += [path for path in sorted(place.glob(f"*{suffix}")) if path.name != "machine.json"]
+    return found
+
+
+def file_of(path: Path) -> str:
+    """What tables and records call a result file: its stem, after the name of the node where a fleet measured it."""
+    return f"{path.parent.name}/{path.stem}" if path.parent.name.startswith(NODE) else path.stem
+
+
+def node_of(file: str) -> str:
+    """The node of a fleet that a file is of; "" where it is of the machine."""
+    return file.rpartition("/")[0]
 
 
 def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = None) -> Results:
@@ -195,7 +211,7 @@ def read_runs(path: Path) -> list[Record]:
         return []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return [record_of(harmless(json.loads(line)), path.stem) for line in lines]
+        return [record_of(harmless(json.loads(line)), file_of(path)) for line in lines]
     except BROKEN as error:
         raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
@@ -327,7 +343,7 @@ def _load_file(
         made = records[-1].toolchain if records else _of_history(file["commit_hash"])
         common = {
             "machine": file["params"]["machine"],
-            "file": path.stem,
+            "file": file_of(path),
             "commit": file["commit_hash"],
             "toolchain": made.tag,
             "torch": made.torch,
@@ -352,7 +368,7 @@ def _load_file(
                 _load_benchmark(tables.benchmarks[name], row, watched, rounds, common, reasons, tables)
             else:
                 figures = dict(zip(columns, entries))["result"] or []
-                unknown[path.stem, name] = sum(value is not None and value == value for value in figures)
+                unknown[file_of(path), name] = sum(value is not None and value == value for value in figures)
     except BROKEN as error:
         raise UserError(
             f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
@@ -427,7 +443,10 @@ def _load_benchmark(
         [place for place, _, _ in found],
         [number for _, number, _ in found],
         *_figures([process for _, _, process in found]),
-        *([getattr(process, name) for _, _, process in found] for name in ("wanted", "number", "calm", "run")),
+        *(
+            [getattr(process, name) for _, _, process in found]
+            for name in ("wanted", "number", "calm", "run", "beside")
+        ),
     )
 
 

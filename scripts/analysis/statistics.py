@@ -9,6 +9,7 @@ Sources
         moderated t test; ``fit_prior`` and ``squeeze`` are his equations 3 to 7 and section 6.2
     McCarthy and Smyth 2009, Testing significance relative to a fold-change threshold is a TREAT, Bioinformatics 25(6)
     Schuirmann 1987, two one-sided tests for equivalence, J. Pharmacokinetics and Biopharmaceutics 15(6)
+    Searle, Casella and McCulloch 1992, Variance components, chapter 5: Henderson's third method, for ``crossed``
     Jackson et al. 2005, An algorithm for optimal partitioning of data on an interval, IEEE SPL 12(2)
 """
 
@@ -21,6 +22,7 @@ from scipy import special
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Places = NDArray[np.int_]
 
 MIN_PROCESSES = 4  # a side: with fewer no verdict
 MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells have of their own, nor fit a prior
@@ -471,3 +473,112 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float | None = Non
         end = int(came_from[end])
         starts.append(end)
     return starts[::-1]
+
+
+# --- histories on several nodes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Log time = release + node + visit, cell by cell.
+
+    level, error    (cells, releases): each release, and its error against the other releases
+    node            (cells, nodes): what each node adds; NaN where it has not measured the cell
+    left            (cells, visits): what release and node do not explain
+    node_sd, interaction_sd  family -> standard deviation of nodes, and of what a node does to a release, beyond the
+                    variance that the visits came with
+    """
+
+    level: Floats
+    error: Floats
+    node: Floats
+    left: Floats
+    node_sd: Mapping[str, float]
+    interaction_sd: Mapping[str, float]
+
+
+def crossed(values: Floats, variance: Floats, release: Places, node: Places, families: NDArray[np.str_]) -> Crossed:
+    """Releases and nodes told apart, where each node has measured some of the releases.
+
+    values, variance  (cells, visits): log time, NaN where there is none; its variance
+    release, node     (visits,): whose visit, as numbers from 0
+    families          (cells,): the variances of nodes, and of releases on nodes, are those of a family
+
+    Nodes are random: their variance is found by Henderson's third method, which takes them as fixed first, and levels
+    by generalised least squares. Taken as fixed they would cost a part of what a release's own nodes tell of it.
+    """
+    cells, releases, nodes = len(values), int(release.max()) + 1, int(node.max()) + 1
+    by_release, by_node = np.eye(releases)[release], np.eye(nodes)[node]
+    known = np.isfinite(values) & (variance > 0)
+    fixed = [
+        _nodes_fixed(values[c, own], variance[c, own], by_release[own], by_node[own]) for c, own in enumerate(known)
+    ]
+    node_sd, interaction_sd = {}, {}
+    extra, between = np.zeros(cells), np.zeros(cells)
+    for family in np.unique(families):
+        own = [fixed[place] for place in np.flatnonzero(families == family)]
+        df, chi = sum(each.df for each in own), sum(each.chi for each in own)
+        usual = np.median(variance[families == family][known[families == family]]) if df else 0.0
+        extra[families == family] = max(0.0, chi / df - 1.0) * usual if df else 0.0
+        worse = 1.0 + extra[families == family][0] / usual if df else 1.0
+        ranks = sum(each.rank for each in own)
+        spread = sum(each.spread - worse * each.expected for each in own)
+        between[families == family] = max(0.0, spread / ranks) if ranks else 0.0
+        node_sd[str(family)] = float(np.sqrt(between[families == family][0]))
+        interaction_sd[str(family)] = float(np.sqrt(extra[families == family][0]))
+    level, error = np.full((cells, releases), np.nan), np.full((cells, releases), np.nan)
+    effect, left = np.full((cells, nodes), np.nan), np.full(values.shape, np.nan)
+    for c, own in enumerate(known):
+        x, z, y = by_release[own], by_node[own], values[c, own]
+        there = x.any(axis=0)
+        if not there.any():
+            continue
+        x = x[:, there]
+        inverse = np.linalg.inv(np.diag(variance[c, own] + extra[c]) + between[c] * z @ z.T)
+        covariance = np.linalg.inv(x.T @ inverse @ x)
+        level[c, there] = covariance @ x.T @ inverse @ y
+        moved = between[c] * z.T @ inverse @ (y - x @ level[c, there])
+        effect[c] = np.where(z.any(axis=0), moved, np.nan)
+        left[c, own] = y - x @ level[c, there] - z @ moved
+        # what all releases have in common does not bear on their differences
+        n = len(covariance)
+        centre = np.eye(n) - 1.0 / n
+        alone = centre @ covariance @ centre * (n / (n - 1)) if n > 1 else covariance
+        error[c, there] = np.sqrt(np.diag(alone))
+    return Crossed(level, error, effect, left, node_sd, interaction_sd)
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """Nodes taken as fixed: the sum of their squares and what of it errors explain, of so many degrees of freedom; what
+    is left, in units of the variance, of df."""
+
+    spread: float
+    expected: float
+    rank: int
+    chi: float
+    df: int
+
+
+def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> _Fixed:
+    weight = 1.0 / variance
+    x = x[:, x.any(axis=0)]
+    if not len(y):
+        return _Fixed(0.0, 0.0, 0, 0.0, 0)
+    wx = weight[:, None] * x
+    swept = np.diag(weight) - wx @ (wx / wx.sum(axis=0)).T  # a visit is of one release
+    information = z.T @ swept @ z
+    covariance = np.linalg.pinv(information, rcond=1e-9, hermitian=True)
+    effect = covariance @ z.T @ swept @ y
+    rank = int(
+        np.linalg.matrix_rank(information, tol=1e-9 * max(1.0, float(np.abs(information).max())), hermitian=True)
+    )
+    rest = y - z @ effect
+    rest = rest - x @ ((wx.T @ rest) / wx.sum(axis=0))
+    return _Fixed(
+        float(effect @ effect),
+        float(np.trace(covariance)),
+        rank,
+        float(weight @ rest**2),
+        len(y) - x.shape[1] - rank,
+    )

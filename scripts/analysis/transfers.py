@@ -10,22 +10,27 @@ route and its condition beside it.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
+
+from records.runs import UNKNOWN, Record
 
 from .answers import MOVE, Choice, Need, choose
 from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
 from .contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
-from .curves import COMPLETION, PAGEABLE, PINNED
+from .curves import COMPLETION, ENQUEUE, PAGEABLE, PINNED
 from .results import Results
-from .roles import HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
+from .roles import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
 
 BOTH = "both at once"
 REGISTERED, SUSTAINED = "registered", "sustained"
+PARTS = ("products", "transfer", "both")  # of overlap.Hidden
 HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise
 FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
+QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
 NOISE = 0.2  # of a share that hides: what is further beyond nothing or all is no share of anything
 
 
@@ -54,6 +59,8 @@ class Transfers:
     """The cells that an accelerator takes part in. main: host tensors and arrays of the usual dtype.
 
     withheld: cells that are no part of these, nor of anything on a page, because no memory moves bytes so fast.
+    run: the record of the last run; it tells how the device ran.
+    beside: cell -> of each process the seconds of what it timed in turns with it.
     """
 
     cells: tuple[Cell, ...]
@@ -61,6 +68,8 @@ class Transfers:
     link: Link
     missing: tuple[Mapping[str, Any], ...] = ()
     withheld: tuple[Cell, ...] = ()
+    run: Record = UNKNOWN
+    beside: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
     _seconds: Mapping[tuple[str, str, str], Mapping[int, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -126,7 +135,13 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     roles = {name: one.get("role", "") for name, one in results.benchmarks.items() if one.get("needs_device")}
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
-    return Transfers(on_device, main, Link(limits, hardware, floor), tuple(missing), withheld, seconds)
+    beside: dict[str, list[Mapping[str, float]]] = {}
+    timed = results.of_role(results.processes, OVERLAP)
+    for name, parts in zip(timed["cell"], timed["beside"]):
+        beside.setdefault(name, []).append(parts)
+    return Transfers(
+        on_device, main, Link(limits, hardware, floor), tuple(missing), withheld, results.last, beside, seconds
+    )
 
 
 def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
@@ -219,40 +234,76 @@ def _waited(found: Transfers) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Hidden:
-    """How much of a transfer, or of the product if that is shorter, hides behind the other."""
+    """How much of a transfer, or of the products if these are shorter, hides behind the other.
 
-    product: Cell
-    transfer: Cell
-    both: Cell
+    cell   both at once
+    parts  of each process the seconds of products, transfer and both, which it took in turns
+    """
 
-    @staticmethod
-    def _share(product: float, transfer: float, both: float) -> float:
-        return (product + transfer - both) / min(product, transfer)
+    cell: Cell
+    parts: Sequence[Mapping[str, float]]
+
+    def seconds(self, part: str) -> float:
+        return median(each[part] for each in self.parts)
+
+    @property
+    def shares(self) -> list[float]:
+        """One a process."""
+        return [
+            (each["products"] + each["transfer"] - each["both"]) / min(each["products"], each["transfer"])
+            for each in self.parts
+        ]
 
     @property
     def share(self) -> float:
-        return self._share(self.product.seconds, self.transfer.seconds, self.both.seconds)
+        return median(self.shares)
 
     @property
     def told(self) -> bool:
         """Whether the share is one: as much as noise explains, between nothing and all."""
         return -NOISE <= self.share <= 1 + NOISE
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The least and the most that the ranges of the processes allow."""
-        products, transfers = (self.product.low, self.product.high), (self.transfer.low, self.transfer.high)
-        pairs = [(p, t) for p in products for t in transfers]
-        pairs += [(p, p) for p in products if transfers[0] <= p <= transfers[1]]  # where the share may turn
-        pairs += [(t, t) for t in transfers if products[0] <= t <= products[1]]
-        shares = [self._share(p, t, both) for p, t in pairs for both in (self.both.low, self.both.high)]
-        return min(shares), max(shares)
-
 
 def hidden(found: Transfers) -> list[Hidden]:
-    """One a direction, host memory and size whose three parts were measured."""
-    parts: dict[tuple[str, str, int], dict[str, Cell]] = {}
-    for cell in found.role(OVERLAP):
-        parts.setdefault((cell.direction, cell.host, cell.nbytes), {})[cell.text("part")] = cell
-    names = ("product", "transfer", "both")
-    return [Hidden(*(each[name] for name in names)) for each in parts.values() if set(names) <= set(each)]
+    """One a direction, host memory and size of which a process measured all parts."""
+    cells = ((cell, found.beside.get(cell.cell, ())) for cell in found.role(OVERLAP))
+    return [Hidden(cell, parts) for cell, each in cells if (parts := [one for one in each if set(PARTS) <= set(one)])]
+
+
+# A busy device
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The same done in two ways, of which one may wait for the work that was queued."""
+
+    cell: Cell
+    other: Cell
+
+    @property
+    def waits(self) -> bool:
+        """Whether ``cell`` waits for the work and the other does not."""
+        return self.cell.seconds - self.other.seconds >= QUEUED / 2
+
+
+def while_busy(found: Transfers) -> list[Beside]:
+    """Calls with work queued before them, beside the same calls with nothing before them, where these were measured.
+
+    Not where the machine was never calm meanwhile: a large copy that a neighbour slows seems to wait for the work.
+    """
+    calls = []
+    for cell in found.role(BUSY):
+        clock = ENQUEUE if cell.contract.non_blocking else COMPLETION
+        alone = found.find(clock, cell.route, cell.host, cell.nbytes)
+        if alone is not None and alone.calm and cell.calm:
+            calls.append(Beside(cell, alone))
+    return calls
+
+
+def read_behind(found: Transfers) -> list[Beside]:
+    """Reading by a wait for the device beside reading by the copy's event, work queued behind the copy; one a size."""
+    forms: dict[int, list[Cell]] = {}
+    for cell in found.role(BEHIND):
+        forms.setdefault(cell.nbytes, []).append(cell)
+    pairs = (sorted(cells, key=lambda cell: "synchronize" in cell.text("form")) for cells in forms.values())
+    return [Beside(cells[1], cells[0]) for cells in pairs if len(cells) == 2]

@@ -80,15 +80,18 @@ def round_of(
     append: bool,
     commit: str = "",
     patience: tuple[float, int] = (0.0, 0),
+    cores: Sequence[int] = (),
 ) -> None:
     """One asv run: every selected cell in one process, its samples beside those of earlier rounds if ``append``.
 
     state     of the run, in whose step asv's results and what its processes log are kept
     commit    names a toolchain of the ledger; without it, what is installed is measured
     patience  seconds that its processes may wait for calm together, and how many there will be
+    cores     that they are held to; none: all
     """
     command = asv("run", *([f"{commit}^!"] if commit else []), "--machine", machine, "--launch-method", LAUNCH)
     command += ["--record-samples", "-a", "rounds=1", "--show-stderr", *(["--append-samples"] if append else [])]
+    command += ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
     for pattern in patterns:
         command += ["--bench", pattern]
     allowed = f"{max(0.0, patience[0]):.3f}/{patience[1]}"
@@ -104,10 +107,14 @@ def round_of(
         text = output.read()
     advance()
     if process.returncode == 2:  # asv's code for: all saved, some failed
-        failures = re.findall(r"^.*?(\S+)\s+(?:failed|\d+/\d+ failed)\s*$", text, re.MULTILINE)
         errors = re.findall(r"^\s*(\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-        which, why = ", ".join(dict.fromkeys(failures)) or "see asv show", "; ".join(dict.fromkeys(errors))
+        which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(dict.fromkeys(errors))
         print(cli.line(f"failed: {which}: {why[:500]}"))
     elif process.returncode:
         lines = [line for line in text.splitlines() if line.strip()]
         raise UserError(f"asv stopped: {lines[-1] if lines else process.returncode}")
+
+
+def failed_in(text: str) -> list[str]:
+    """The benchmarks of which cells failed, by what asv printed: below the name stands a table of cells."""
+    return list(dict.fromkeys(re.findall(r"^\[[^\]]*\].*?(\S+)\s+(?:\d+/\d+ )?failed\s*$", text, re.MULTILINE)))

@@ -25,10 +25,13 @@ class Rule:
 
     host    only those that need no accelerator
     copies  only routes that move bytes, by their contracts, and no alias
+    once    one process is enough: the answer is a factor, or stands beside figures that have more
     """
 
-    def __init__(self, benchmark: str, host: bool = False, copies: bool = False, **values: Values) -> None:
-        self.benchmark, self.host, self.copies = benchmark, host, copies
+    def __init__(
+        self, benchmark: str, host: bool = False, copies: bool = False, once: bool = False, **values: Values
+    ) -> None:
+        self.benchmark, self.host, self.copies, self.once = benchmark, host, copies, once
         self.values = values
 
     def pattern(self, benchmark: Mapping[str, Any]) -> str:
@@ -53,7 +56,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Profile:
-    """``rounds`` processes a cell for what is timed; what is only looked at (track_*) takes one.
+    """``rounds`` processes a cell for what is timed; what is only looked at (track_*), or timed ``once``, takes one.
 
     refine_minutes: for cells between the sizes, which a run chooses when it has the others, see between.py.
     """
@@ -72,11 +75,15 @@ def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
         yield f"{benchmark['name']}({', '.join(values)})"
 
 
-def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Benchmark -> the patterns that select its cells in this profile; benchmarks without any are left out."""
+def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], again: bool = False) -> dict[str, list[str]]:
+    """Benchmark -> the patterns that select its cells in this profile; benchmarks without any are left out.
+
+    again: in rounds after the first, without what is timed once
+    """
     chosen: dict[str, list[str]] = {}
+    rules = [rule for rule in profile.rules if not (again and rule.once)]
     for name, benchmark in benchmarks.items():
-        patterns = [pattern for rule in profile.rules if (pattern := rule.pattern(benchmark))]
+        patterns = [pattern for rule in rules if (pattern := rule.pattern(benchmark))]
         patterns = [p for p in patterns if any(re.search(p, cell) for cell in names(benchmark))]
         if patterns:
             chosen[name] = patterns
@@ -115,7 +122,31 @@ CHOSEN = [
     *("t.cpu()", "t.to('cpu', non_blocking=True)", "h.copy_(t)", HOST_COPY),
 ]
 SEVERAL = [route for route in CHOSEN if "non_blocking" in route]  # may be in flight at once
+SEVERAL_INTO, SEVERAL_FRESH = (
+    [DEVICE_COPY, HOST_COPY],
+    ["t.to(device, non_blocking=True)", "t.to('cpu', non_blocking=True)"],
+)
+INTO = ["d.copy_(t)", DEVICE_COPY, "h.copy_(t)", HOST_COPY]
+REGISTERED = ["t.to(device)", DEVICE_COPY]
+STAGED = [
+    *("t.pin_memory().to(device, non_blocking=True)", "s.copy_(t); d.copy_(s, non_blocking=True)"),
+    "copy_in_chunks(d, t, stages)",
+]
+READ_BACK = ["h.copy_(t).numpy()", "buffers.start(t); buffers.read()"]
+ARRAYS = [
+    *("torch.from_numpy(a).to(device)", "d.copy_(torch.from_numpy(a))"),
+    *("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", "t.cpu().numpy()", "h.copy_(t).numpy()"),
+]
 NOT_REGISTERED = ["pageable", "pinned"]
+
+# a few of those without a device, for what people ask about both; half a minute
+WITHOUT_A_DEVICE = (
+    Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
+    Rule(r"batches\..*", nbytes=[MIB]),
+    Rule(r"casting\..*", dtype=["bfloat16"], nbytes=[MIB]),
+    Rule(r"placement\..*\.timeit_convert", nbytes=[64 * KIB]),
+    *ONE_EACH,
+)
 
 PROFILES = {
     "quick": Profile(
@@ -126,6 +157,7 @@ PROFILES = {
             Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB, 64 * MIB], route=NOT_BY_ELEMENT),
             Rule(r"casting\..*", dtype=["float64", "bfloat16"], nbytes=[MIB]),
             Rule(r"batches\..*", nbytes=[MIB]),
+            Rule(r"placement\..*", nbytes=[64 * KIB]),
             *ONE_EACH,
         ),
     ),
@@ -143,12 +175,14 @@ PROFILES = {
             Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"files\..*\.timeit_open", nbytes=[MIB], route=ONE_OF_EACH_MAP),
             Rule(r"files\..*\.timeit_(warm|cold)", nbytes=[64 * MIB], route=ONE_OF_EACH_MAP),
+            Rule(r"placement\..*"),
             Rule(r"sharing\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"threads\..*", nbytes=[16 * MIB]),
             Rule(r"footprint\..*", nbytes=[MIB]),
             Rule(r"footprint\..*", nbytes=[64 * MIB], route=NOT_BY_ELEMENT),
             # what the first screen says of settings: 2 routes × 10 settings × (4 timed + 1 counted) = 100 processes
             Rule(r"settings\.(Copies|Batches)\.(timeit_convert|track_kept)", nbytes=[64 * MIB]),
+            Rule(r"settings\.Neighbours\.timeit_convert"),
             Rule(r"conversion\.RequiresGradToNumpy\..*"),
             Rule(r"instructions\..*", dtype=["float32"]),
             Rule(r"limits\..*"),
@@ -184,47 +218,97 @@ PROFILES = {
             Rule(r"settings\..*\.track_.*", nbytes=[64 * MIB]),
         ),
     ),
-    # what the accelerator's half of a page is made from: a device's context costs each process a good part of a second,
-    # so every route at two sizes, those that people choose between at more, and no cell that sets up only to skip
+    # What the accelerator's half of a page is made from, and what people choose by: 130 cells, of which 29 that are
+    # compared closely have two processes. By estimate a process takes 2.5 s for the device's context and its imports
+    # and 0.3 s for its samples: 159 x 2.8 s, and half a minute for what needs no device, are 8 minutes. Before it was
+    # 266 cells, all of them twice, 25 minutes by the same estimate: what was left out is in transfers-full.
     "transfers": Profile(
         2,
         8.0,
+        (
+            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=CHOSEN),
+            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=["pageable"], route=[*ARRAYS, *STAGED]),
+            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=READ_BACK),
+            Rule(r"overlap\.DataLoader\..*"),
+            Rule(r"firsts\.Context\..*"),
+            Rule(
+                COMPLETION,
+                once=True,
+                dtype=["float32"],
+                nbytes=[4 * KIB],
+                memory=NOT_REGISTERED,
+                route=[*CHOSEN, *READ_BACK],
+            ),
+            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[4 * KIB], memory=["pageable"], route=ARRAYS),
+            # up to 64 KiB a driver may stage what is pageable, beyond it waits
+            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[64 * KIB], memory=NOT_REGISTERED, route=INTO),
+            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=["registered"], route=REGISTERED),
+            Rule(
+                ENQUEUE,
+                once=True,
+                dtype=["float32"],
+                nbytes=[4 * KIB, 64 * MIB],
+                memory=NOT_REGISTERED,
+                route=SEVERAL_INTO,
+            ),
+            Rule(ENQUEUE, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=SEVERAL_FRESH),
+            Rule(SUSTAINED, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
+            Rule(r"transfer\.ToBfloat16\.timeit_completion", once=True, nbytes=[16 * MIB]),
+            Rule(r"transfer\.Scalar\..*", once=True),
+            Rule(r"busy\.(HostToDevice|DeviceToHost)\..*", once=True),
+            Rule(r"busy\.WorkBehind\..*", once=True, nbytes=[64 * MIB]),
+            Rule(r"many\..*", once=True, tensors=[1000]),
+            Rule(r"staging\.(HostThreads|PinnedToDevice)\..*", once=True),
+            Rule(
+                r"overlap\.TrainingStep\..*", once=True, nbytes=[16 * MIB], form=["naive", "prefetch", "already pinned"]
+            ),
+            Rule(r"overlap\.Hidden\..*", once=True, nbytes=[64 * MIB], memory=["pinned"]),
+            Rule(r"firsts\.PinnedMemory\..*", once=True, nbytes=[GIB]),
+            Rule(r"link\.Limit\..*", once=True, nbytes=[64 * MIB]),
+            Rule(r"link\.Floor\..*", once=True),
+            Rule(r"link\.Hardware\..*", quantity=["link generation", "link width"]),
+            *WITHOUT_A_DEVICE,
+        ),
+    ),
+    # the same and the rest of it, each cell twice: every route at two sizes, those that people choose between at more,
+    # and what changes something on the way: 326 cells, half an hour by the same estimate
+    "transfers-full": Profile(
+        2,
+        31.0,
         (
             Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED),
             Rule(
                 COMPLETION,
                 dtype=["float32"],
-                nbytes=[4, MIB, 16 * MIB, 256 * MIB],
+                nbytes=[4, 64 * KIB, MIB, 16 * MIB, 256 * MIB],
                 memory=NOT_REGISTERED,
                 route=CHOSEN,
             ),
             Rule(COMPLETION, dtype=["float32"], nbytes=[GIB], memory=["pinned"], route=CHOSEN),
-            Rule(
-                COMPLETION,
-                dtype=["float32"],
-                nbytes=[4 * KIB, MIB, 16 * MIB, 64 * MIB],
-                memory=["registered"],
-                route=CHOSEN,
-            ),
-            Rule(COMPLETION, nbytes=[16 * MIB], memory=["pinned"], route=[DEVICE_COPY, HOST_COPY]),
+            Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=["registered"], route=CHOSEN),
+            Rule(COMPLETION, dtype=["uint8"], nbytes=[64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
             Rule(ENQUEUE, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED, route=EARLY),
             Rule(SUSTAINED, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=["pinned"], route=SEVERAL),
-            Rule(r"transfer\.(Casting|Transposed)\.timeit_completion", nbytes=[16 * MIB]),
-            Rule(r"transfer\.(Casting|Transposed)\.timeit_enqueue", nbytes=[16 * MIB], memory=["pinned"], route=EARLY),
+            Rule(r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_completion", nbytes=[16 * MIB]),
+            Rule(
+                r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_enqueue",
+                nbytes=[16 * MIB],
+                memory=["pinned"],
+                route=EARLY,
+            ),
             Rule(r"transfer\.Tree.*\.timeit_completion", nbytes=[MIB]),
             Rule(r"transfer\.Tree.*\.timeit_enqueue", nbytes=[MIB], memory=["pinned"], route=EARLY),
             Rule(r"transfer\.Scalar\..*"),
+            Rule(r"staging\..*"),
+            Rule(r"busy\..*"),
+            Rule(r"many\..*"),
             Rule(r"overlap\.Hidden\..*", nbytes=[64 * MIB]),
             Rule(r"overlap\.(TrainingStep|DataLoader)\..*"),
             Rule(r"firsts\.Context\..*"),
             Rule(r"firsts\.PinnedMemory\..*", nbytes=[64 * MIB, GIB]),
             Rule(r"link\.Limit\..*", nbytes=[64 * MIB, 256 * MIB]),
             Rule(r"link\.(Floor|Hardware)\..*"),
-            # a few of those without a device, for what people ask about both; half a minute
-            Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
-            Rule(r"batches\..*", nbytes=[MIB]),
-            Rule(r"casting\..*", dtype=["bfloat16"], nbytes=[MIB]),
-            *ONE_EACH,
+            *WITHOUT_A_DEVICE,
         ),
     ),
     # what histories are made of: a release is measured in minutes, and the same way for years; a minute and a half of

@@ -19,6 +19,7 @@ from .engine import LAUNCH, RESULTS
 from .machine import conditions, settings
 from .state import State
 
+STEADY = 0.95  # of a device's highest clock: as high as that
 SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
 
 
@@ -78,7 +79,26 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "disturbed_cells": cells,
         "skipped": absent["skipped"],
         "failures": absent["failed"],
+        **device_pulse(timed),
     }
+
+
+def device_pulse(timed: Iterable[calm.Line]) -> dict[str, Any]:
+    """How the device ran around the samples, by its driver, as fields of a run's record."""
+    told: dict[str, list[tuple[float, str]]] = {}
+    changed: dict[str, dict[str, None]] = {}
+    for line in timed:
+        for around in line.get("device", ()):
+            for reason in around["slowed by"]:
+                changed.setdefault(f"slowed by {reason}", {})[calm.name_of(line)] = None
+            for quantity in ("link generation", "clock"):
+                told.setdefault(quantity, []).append((around[quantity], calm.name_of(line)))
+    for quantity, each in told.items():
+        for value, cell in each:
+            if value < STEADY * max(each)[0]:
+                changed.setdefault(quantity, {})[cell] = None
+    spans = {quantity: (min(each)[0], max(each)[0]) for quantity, each in told.items()}
+    return {"device_pulse": spans, "device_changed": {what: list(cells) for what, cells in changed.items()}}
 
 
 def how_calm(record: Mapping[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """Rounds: every cell of a run in one process each, and what was not calm again, as long as the budget allows."""
 
+import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from cli import UserError, matcher
 from records import calm
 
+from .awake import awake
 from .engine import round_of
 from .profiles import Profile, cells, exactly, select
 from .progress import Show
@@ -28,9 +30,17 @@ class Cells:
 
     patterns: Mapping[str, Sequence[str]]
     timed: Mapping[str, Sequence[str]]
-    processes: int  # that time a cell, in one round
+    again: Mapping[str, Sequence[str]]  # of what is timed: in rounds after the first
+    processes: int  # that time a cell, in the first round
+    repeated: int  # in each round after it
     looked_at: int  # cells that are counted and not timed: once is enough
     unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
+    on_device: bool = False  # an accelerator takes part in some
+    asleep: Sequence[str] = ()  # benchmarks that time how it wakes
+
+    def total(self, rounds: int) -> int:
+        """Processes that time a cell, in so many rounds."""
+        return self.processes + (rounds - 1) * self.repeated
 
     def left_out(self) -> list[str]:
         """How many benchmarks are left out, of which families, and why: a line a reason."""
@@ -44,16 +54,12 @@ class Cells:
 def cells_of(
     profile: Profile, benchmarks: Mapping[str, Any], only: str | None, title: str, no_device: str = ""
 ) -> Cells:
-    """The cells of ``profile`` whose name matches ``only``; UserError if there is none.
+    """The cells of ``profile`` whose name matches ``only``; UserError if there is none, or none is left.
 
     Benchmarks that need a device are left out here, once for all, where a reason is given why there is ``no_device``,
     and those that need a program that is not found: asking each of their thousands of cells would cost a process each.
     """
-    patterns = select(profile, benchmarks)
-    if only:
-        matches = matcher(only)
-        chosen = {name: list(filter(matches, cells(found, benchmarks[name]))) for name, found in patterns.items()}
-        patterns = {name: exactly(found) for name, found in chosen.items() if found}
+    patterns, again = (_matching(select(profile, benchmarks, later), benchmarks, only) for later in (False, True))
     if not patterns:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
     unavailable: dict[str, list[str]] = {}
@@ -62,14 +68,30 @@ def cells_of(
         if why:
             unavailable.setdefault(why, []).append(name)
             del patterns[name]
+    if not patterns:
+        raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
     timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
+    again = {name: found for name, found in again.items() if name in timed}
     return Cells(
         patterns,
         timed,
+        again,
         processes=sum(len(cells(found, benchmarks[name])) for name, found in timed.items()),
+        repeated=sum(len(cells(found, benchmarks[name])) for name, found in again.items()),
         looked_at=sum(len(cells(found, benchmarks[name])) for name, found in patterns.items() if name not in timed),
         unavailable=unavailable,
+        on_device=any(benchmarks[name].get("needs_device") for name in patterns),
+        asleep=[name for name in patterns if benchmarks[name].get("asleep")],
     )
+
+
+def _matching(patterns: dict[str, list[str]], benchmarks: Mapping[str, Any], only: str | None) -> dict[str, list[str]]:
+    """The patterns of the cells whose name matches ``only``, where that is given."""
+    if not only:
+        return patterns
+    matches = matcher(only)
+    chosen = {name: list(filter(matches, cells(found, benchmarks[name]))) for name, found in patterns.items()}
+    return {name: exactly(found) for name, found in chosen.items() if found}
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
@@ -99,11 +121,16 @@ def take_rounds(
     ``append`` keeps the samples that were there before the first round, too.
     """
     for number in range(record["rounds"], rounds):
-        selected = cells.timed if number or append else cells.patterns
+        selected = cells.again if number else cells.timed if append else cells.patterns
         if not selected:
             break  # asv takes no pattern for every benchmark there is
         patterns = [pattern for found in selected.values() for pattern in found]
-        take_round(record, state, number, patterns, cells.processes, show, commit, append or number > 0)
+        processes = cells.repeated if number else cells.processes
+
+        def told(done: int, more: float = 0.0, ahead: int = cells.processes - processes) -> None:
+            show(done + ahead, more)  # the first round has more processes than the others
+
+        take_round(record, state, number, patterns, processes, told, commit, append or number > 0)
     sum_up(record, state, cells)
 
 
@@ -146,7 +173,9 @@ def take_round(
     def advance_again(earlier: int, seconds: Sequence[float]) -> None:
         show((number + 1) * processes, sum(seconds[logged() - earlier :]))
 
-    round_of(patterns, machine, state, advance, append, commit, (WITHIN * left if again else left, processes))
+    asv = partial(round_of, machine=machine, state=state, commit=commit)
+    own = (WITHIN * left if again else left, processes)
+    _round(record, patterns, partial(asv, advance=advance, append=append, patience=own))
     state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
     for _ in range(PASSES if again else 0):
@@ -158,13 +187,31 @@ def take_round(
             break
         begun = time.monotonic()
         told = partial(advance_again, logged(), [took[cell] for cell in retaken])
-        round_of(exactly(retaken), machine, state, told, True, commit, (left, len(retaken)))
+        _round(record, exactly(retaken), partial(asv, advance=told, append=True, patience=(left, len(retaken))))
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun
     record["patience"], record["waited"] = round(patience, 1), round(patience - left, 1)
     record["rounds"] = number + 1
     record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
     state.save(record)
+
+
+def _round(record: dict[str, Any], patterns: Sequence[str], asv: Callable[..., None]) -> None:
+    """A run of asv; where a device takes part (``asleep`` is in the record), on the record's cores and with the device
+    kept awake, but for the benchmarks that time how it wakes, which ``asleep`` names.
+    """
+    if "asleep" not in record:
+        asv(patterns)
+        return
+    names = tuple(f"^{re.escape(name)}" for name in record["asleep"])
+    alone = [pattern for pattern in patterns if pattern.startswith(names)]
+    others = [pattern for pattern in patterns if pattern not in alone]
+    if alone:
+        asv(alone, cores=record["cores"])
+    if others:
+        with awake() as why_not:
+            record.update(awake=not why_not, not_awake=why_not)
+            asv(others, cores=record["cores"])
 
 
 def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:

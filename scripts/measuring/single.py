@@ -66,20 +66,24 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         state.start(record, [filed.with_suffix(".json")])
     rounds, profile = record["planned"], record["profile"]
     cells = cells_of(PROFILES[profile], benchmarks, record["only"], profile, record["settings"]["no_device"])
+    if cells.on_device:
+        # memory of the far node is another population
+        record.update(asleep=cells.asleep, cores=record["settings"].get("near_cores", []))
     load = record["conditions"]["load_average"]
     if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
         print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
     for said in cells.left_out():
         print(line(f"skipped: {said}"))
+    total = cells.total(rounds)
+    some = "" if cells.repeated == cells.processes else f", {cells.processes - cells.repeated} of them once"
     print(
-        f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes, "
-        f"{cells.looked_at} looked at once; up to {duration(budget(cells.processes * rounds))} more where the machine "
-        "is busy"
+        f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes{some}, "
+        f"{cells.looked_at} looked at once; up to {duration(budget(total))} more where the machine is busy"
     )
     minutes = PROFILES[profile].refine_minutes
     if minutes:
         print(f"then up to {duration(60 * minutes)} of cells between sizes, around crossovers and breaks")
-    with progress(cells.processes * rounds, "measuring") as show:
+    with progress(total, "measuring") as show:
         take_rounds(record, state, cells, rounds, show)
     if minutes:
         refine(record, state, benchmarks, minutes)

@@ -107,11 +107,7 @@ class State:
         whole = self.directory / WHOLE
         if not whole.is_dir():
             return False
-        for suffix in ORDER:
-            for path in sorted(whole.rglob(f"*{suffix}")):
-                target = results / path.relative_to(whole)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                put(target, path.read_text(encoding="utf-8"))
+        put_all(whole, results)
         self.finish()
         return True
 
@@ -127,6 +123,15 @@ class State:
                 shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.directory.rmdir()  # unless other runs lie below it
+
+
+def put_all(whole: Path, results: Path) -> None:
+    """Have the directory ``results`` hold the files of ``whole``, each of them whole at any moment."""
+    for suffix in ORDER:
+        for path in sorted(whole.rglob(f"*{suffix}")):
+            target = results / path.relative_to(whole)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            put(target, path.read_text(encoding="utf-8"))
 
 
 def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:

@@ -42,7 +42,11 @@ def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
 
 @dataclass
 class Plan:
-    """What a run is to measure and what it has measured, kept on disk until it has measured all of it."""
+    """What a run is to measure and what it has measured, kept on disk until it has measured all of it.
+
+    beside: toolchains of which a visit stands beside those of other days, by the same benchmarks, and replaces none
+    named  the reference, where it is not just the first that can be measured
+    """
 
     directory: Path
     tags: list[str]
@@ -51,6 +55,8 @@ class Plan:
     rounds: int
     finished: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    beside: list[str] = field(default_factory=list)
+    named: str = ""
 
     @property
     def path(self) -> Path:
@@ -94,7 +100,7 @@ class Plan:
     @property
     def reference(self) -> str:
         """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
-        return self.finished[0] if self.finished else self.tags[0]
+        return self.named or (self.finished[0] if self.finished else self.tags[0])
 
     def state(self, name: str) -> State:
         """What is measured so far of one toolchain."""
@@ -102,10 +108,10 @@ class Plan:
 
 
 class Tracker:
-    """Carries out a plan."""
+    """Carries out a plan. about: what else the run records say."""
 
-    def __init__(self, plan: Plan, machine: str, keep: int) -> None:
-        self.plan, self.machine, self.keep = plan, machine, keep
+    def __init__(self, plan: Plan, machine: str, keep: int, about: Mapping[str, Any] | None = None) -> None:
+        self.plan, self.machine, self.keep, self.about = plan, machine, keep, about or {}
         self.known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
         self.here = installed.here()
         self.benchmarks: dict[str, Any] = {}
@@ -120,11 +126,11 @@ class Tracker:
             left.pop(0)
         if not left and not self.begin(plan.reference):
             return
-        each = self.cells().processes * plan.rounds
+        each = self.cells().total(plan.rounds)
         again = len(plan.tags) > 1
         with progress(each * (len(left) + again), f"{len(left)} toolchains") as self.show:
             for number, tag in enumerate(left, start=1):
-                if self.attempt(tag):
+                if self.attempt(tag, again=tag in plan.beside and self.comparable(tag)):
                     plan.finished.append(tag)
                     plan.save()
                 self.done = each * number
@@ -153,6 +159,17 @@ class Tracker:
             self.fail(tag, error)
             return False
         return True
+
+    def comparable(self, tag: str) -> bool:
+        """Whether a toolchain has results that the benchmarks as they are now may add to."""
+        from asv.results import Results
+
+        path = self.result_file(self.known[tag])
+        if not path.with_suffix(calm.SUFFIX).is_file():
+            return False
+        versions = Results.load(str(path)).benchmark_version
+        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in versions}
+        return bool(now) and all(versions[name] == version for name, version in now.items())
 
     def fail(self, tag: str, error: Exception) -> None:
         print(cli.line(f"{tag} failed: {error}"), flush=True)
@@ -183,6 +200,7 @@ class Tracker:
         if record is None:
             record = new_record(plan.profile, plan.only, self.machine, found, str(python), plan.rounds)
             record["toolchain"]["tag"] = tag
+            record.update(self.about)
             state.start(record, [self.result_file(toolchain)])
         cells = self.cells(record["settings"]["no_device"])
 
@@ -212,6 +230,7 @@ class Tracker:
         plan, cells = self.plan, self.cells()
         patterns = [pattern for found in cells.patterns.values() for pattern in found]
         record = new_record(plan.profile, plan.only, self.machine, toolchain, None, plan.rounds)
+        record.update(self.about)
         state = plan.state("failed")
         state.start(record)
         state.begin()

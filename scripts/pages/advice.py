@@ -30,6 +30,7 @@ from analysis.contracts import (
     TORCH_TO_NUMPY,
     Contract,
 )
+from analysis.placement import Slowed
 from analysis.settings import Advised, Gain
 
 from . import show
@@ -101,7 +102,29 @@ def setting(found: Advised) -> Box:
     notes += ["Not decided here: the machine was busy."] if found.busy else []
     size = show.size(found.gains[0].cell.nbytes)
     takes = (Take("", found.setting, "; ".join([*map(_gain, found.gains), *price])),)
-    return Box(f"Fresh memory of {size}: a setting to start with", takes, notes=tuple(notes))
+    titles = {gain.cell.declared.get("title", "") for gain in found.gains}
+    about = capital(titles.pop()) if len(titles) == 1 else "Fresh memory"
+    return Box(f"{about}, {size}: a setting to start with", takes, notes=tuple(notes))
+
+
+def neighbours(found: Sequence[Slowed]) -> Box:
+    """That a copy takes longer where its arrays lie as neighbours do, and what to do about it."""
+
+    return Box(
+        "Copies between arrays of whole pages, allocated one behind the other",
+        lines=tuple(map(between_neighbours, found)),
+        notes=(
+            "This processor moves bytes so slowly where the target begins 1 to 31 bytes further on in its page than "
+            "the source. Benchmarks lay all other arrays apart. "
+            f"{show.codes(found[0].cell.declared['settings'])} before the command avoids it, with glibc; routes by "
+            "which torch copies do not have it.",
+        ),
+    )
+
+
+def between_neighbours(each: Slowed) -> str:
+    times = f"{show.time(each.cell)} at {show.size(each.cell.nbytes)}, {show.time(each.apart)} where they lie apart"
+    return f"{code(each.cell.route)}: {times}, {show.ratio(each.factor)} as long"
 
 
 def _gain(gain: Gain) -> str:

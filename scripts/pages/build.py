@@ -11,9 +11,11 @@ from analysis.results import Results, load
 from cli import line, put
 from records.runs import recent
 
+from pages.history import kinds
 from pages.history import page as history_page
 
 from . import show
+from .feed import CHANGES, changes_of
 from .head import page_of
 from .index import ANSWERS, summary_of
 from .page import Page, write
@@ -38,11 +40,14 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     if histories:
         csv = history_page.csv_of(histories)
         own = history_page.page_of(everything, histories, csv)
-        yield own, write(output / HISTORY / machine, own)
+        yield own, write(output / HISTORY / machine, own, {CHANGES: changes_of(results, histories)})
 
 
 def name_histories(output: Path) -> None:
-    """Name the machines that have a page of their histories, for whoever opens the directory."""
+    """Name the machines that have a page of their histories, for whoever opens the directory; where there are several,
+    with what they have in common."""
+    if kinds.write(output / HISTORY):
+        return
     names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
     places = [(show.to_markdown(name), quote(name)) for name in names]
     lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, uses
+from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, slowed_of, uses
 from analysis.contracts import ALIAS, COPY, INTO, Contract
 from analysis.curves import BETWEEN, BEYOND, CONTIGUOUS, MEASURED, PINNED
 
@@ -99,6 +99,11 @@ def notes(answer: Answer) -> Iterator[str]:
         faster = f"{show.ratio(gain.factor)} as fast at {show.size(gain.nbytes)}"
         caution = f"; {gain.caution}" if gain.caution else ""
         yield f"Started with {code(gain.setting)} before the command, {code(gain.route)} is {faster}{caution}."
+    slowed = slowed_of(case, answer.known, best.route)
+    if slowed and best.memory != ALIAS:
+        longer = f"{code(slowed.route)} takes {show.ratio(slowed.factor)} as long at {show.size(slowed.nbytes)}"
+        where = "between arrays of whole pages, allocated one behind the other"
+        yield f"{code(best.route)} copies by C's memmove: {where}, {longer}, and torch's own copies do not."
     for one in answer.unsafe:
         why = one.contract.hazard or "it gets some inputs wrong without an exception"
         yield f"{code(one.route)} is faster, {show.seconds(one.figure.seconds)}, but not recommended: {why}."
@@ -168,7 +173,9 @@ def snippet(case: Case, best: Candidate, known: Known) -> list[str]:
     made += list(_buffers(case, best))
     result = "a" if case.target == NUMPY else "t"
     result = f"new_{result}" if uses(route, result) else result
-    made.append(route if best.memory == INTO else f"{result} = {route}")
+    given = best.memory != INTO or (contract.array and case.target == NUMPY)  # the array is the buffer's
+    last = route.rfind("; ") + 2 if "; " in route else 0  # a route's result is that of its last statement
+    made.append(f"{route[:last]}{result} = {route[last:]}" if given else route)
     if contract.non_blocking:
         before = "before the source changes" if case.target == CUDA else "before the result is read"
         made.append(f"torch.{kind}.synchronize()  # {before}")
@@ -218,10 +225,15 @@ def _buffers(case: Case, best: Candidate) -> Iterator[str]:
     if uses(route, "h"):
         pinned = ", pin_memory=True" if best.host == PINNED else ""
         yield f"h = torch.empty(t.shape, dtype=t.dtype{pinned})  # the buffer"
+    like = f"a.shape, dtype=torch.{case.dtype}" if uses(route, "a") else f"{source}.shape, dtype={source}.dtype"
     if uses(route, "d"):
-        yield f"d = torch.empty({source}.shape, dtype={source}.dtype, device=device)  # the buffer"
+        yield f"d = torch.empty({like}, device=device)  # the buffer"
     if uses(route, "s"):
-        yield "s = torch.empty(t.shape, dtype=t.dtype, pin_memory=True)  # pinned once"
+        yield f"s = torch.empty({like}, pin_memory=True)  # pinned once"
+    if uses(route, "buffers"):
+        yield "from benchmarks import devices  # of this suite's checkout"
+        yield "from benchmarks.moving import Buffers"
+        yield "buffers = Buffers(devices.find().use(), torch.empty(t.shape, dtype=t.dtype))  # pinned once"
     if uses(route, "stages"):
         yield "from benchmarks import devices  # of this suite's checkout"
         yield "from benchmarks.moving import Stages, copy_in_chunks"

@@ -43,6 +43,7 @@ def embedded(known: Known) -> str:
         "lacking": known.lacking,
         "contracts": [_contract(contract) for contract in known.contracts],
         "gains": [vars(gain) for gain in known.gains],
+        "slowed": [vars(slowed) for slowed in known.slowed],
         "words": list(words),
         "points": points,
     }
@@ -54,6 +55,7 @@ def _contract(contract: Contract) -> dict[str, Any]:
     names = ("expression", "direction", "memory", "casts_to", "view", "copies", "non_blocking", "array")
     return {
         **{name: getattr(contract, name) for name in (*names, "needs", "hazard", "caution", "safe", "takes_grad")},
+        **({"hazard_memory": contract.hazard_memory} if contract.hazard_memory else {}),
         "refuses": list(contract.refuses),
         "quiet": case.silent(contract),
     }

@@ -6,7 +6,20 @@ from typing import Any
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.counts import Count
 from analysis.results import Results, listed, parameters_of
-from analysis.roles import BETWEEN, CASTING, CONVERSION, GRAD, LISTS, SCALAR, SETTINGS
+from analysis.roles import (
+    BEHIND,
+    BETWEEN,
+    BUSY,
+    CAST_ON_THE_WAY,
+    CASTING,
+    CONVERSION,
+    GRAD,
+    LISTS,
+    MANY,
+    PLACEMENT,
+    SCALAR,
+    SETTINGS,
+)
 
 from . import show, tables
 from .advice import capital
@@ -15,14 +28,24 @@ from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
 # roles whose figures are shown here; others have places of their own
-OWN = ("", CONVERSION, BETWEEN, GRAD, LISTS, CASTING, SETTINGS, SCALAR)
+OWN = (
+    *("", CONVERSION, BETWEEN, GRAD, LISTS, CASTING, SETTINGS, PLACEMENT, SCALAR),
+    *(BUSY, BEHIND, MANY, CAST_ON_THE_WAY),
+)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 
-def sections(results: Results, cells: Iterable[Cell], missing: Missing, on_device: bool = False) -> list[Section]:
+def sections(
+    results: Results,
+    cells: Iterable[Cell],
+    missing: Missing,
+    on_device: bool = False,
+    told: Mapping[str, Sequence[str]] | None = None,
+) -> list[Section]:
     """A section a family, in the order of their places; what was timed comes before what was counted.
 
     on_device: those that an accelerator takes part in, else the others
+    told: family -> sentences that answer its question
     """
     named: dict[tuple[int, str], list[str]] = {}
     timed: dict[str, list[Cell]] = {}
@@ -34,13 +57,18 @@ def sections(results: Results, cells: Iterable[Cell], missing: Missing, on_devic
             title = declared.get("section") or capital(name.partition(".")[0])
             named.setdefault((declared.get("place", 99), title), []).append(name)
     return [
-        _section(title, [results.benchmarks[name] for name in named[place, title]], results, timed, missing)
-        for place, title in sorted(named, key=lambda key: key[0])
+        _section(title, [results.benchmarks[name] for name in names], results, timed, missing, told or {})
+        for (_, title), names in sorted(named.items(), key=lambda item: item[0][0])
     ]
 
 
 def _section(
-    title: str, own: Sequence[Mapping[str, Any]], results: Results, timed: Mapping[str, list[Cell]], missing: Missing
+    title: str,
+    own: Sequence[Mapping[str, Any]],
+    results: Results,
+    timed: Mapping[str, list[Cell]],
+    missing: Missing,
+    told: Mapping[str, Sequence[str]],
 ) -> Section:
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
@@ -57,7 +85,8 @@ def _section(
     every = [cell for declared in own for cell in timed.get(declared["name"], [])]
     if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
         words += f" Figures are of {usual_dtype(drawn[0][0].cells)}; results.csv holds the other dtypes."
-    return Section(slug(title), title, (words,) if words else (), tuple(drawn), tuple(made))
+    intro = (*([words] if words else []), *told.get(own[0]["name"].partition(".")[0], ()))
+    return Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
 
 def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
 from analysis.known import known_of
+from analysis.placement import slowed
 from analysis.results import Results
 from analysis.semantics import Semantics
 from analysis.settings import advised
@@ -15,7 +16,7 @@ from records.runs import UNKNOWN, Record
 from pages.transfers import advice as transfer_advice
 
 from . import chooser, show, tables
-from .advice import advice, setting
+from .advice import advice, neighbours, setting
 from .machine import sections_of
 from .page import Page, prose
 from .show import code
@@ -159,7 +160,12 @@ def page_of(
         machine=machine,
         facts=facts_of(results),
         # what gains more than any choice of a route comes first
-        boxes=(*map(setting, advised(results, cells)), *map(advice, made), *about_transfers),
+        boxes=(
+            *map(setting, advised(results, cells)),
+            *([neighbours(found)] if (found := slowed(cells)) else []),
+            *map(advice, made),
+            *about_transfers,
+        ),
         legend=prose(
             "machine_legend",
             conversions=bool(made),

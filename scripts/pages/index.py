@@ -16,6 +16,7 @@ from .advice import Box, Take
 from .page import Page, Section, rendered
 from .tables import Entry, Table
 
+TITLE = "What it costs to move data between NumPy and PyTorch"
 ANSWERS = "answers.json"  # beside a machine's page: what its head says
 COLUMNS = {
     ("machine", "question"): "whose answer, and to what",
@@ -86,7 +87,7 @@ def page_of(machines: Sequence[Summary]) -> Page:
         links.append((f"{one.machine}: {' · '.join(one.facts)}", f"{quote(one.machine)}/"))
         links += [(f"{one.machine}: {one.history}", f"history/{quote(one.machine)}/")] if one.history else []
     return Page(
-        title="What it costs to move data between NumPy and PyTorch",
+        title=TITLE,
         machine="",
         facts=(f"{number} machine{'s' if number > 1 else ''}",),
         warnings=(),
@@ -98,6 +99,7 @@ def page_of(machines: Sequence[Summary]) -> Page:
         csv=_csv(machines),
         columns=COLUMNS,
         data="answers.csv",
+        feed="feed.xml" if any(one.history for one in machines) else "",
     )
 
 

@@ -12,6 +12,7 @@ from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 
 from pages.comparison import figure as comparison_figure
+from pages.transfers.said import said
 from pages.transfers.sections import transfer_sections
 
 from . import families, figures, questions, show, tables
@@ -71,7 +72,7 @@ def sections_of(
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
-        *families.sections(results, cells, missing, on_device=True),
+        *families.sections(results, cells, missing, on_device=True, told=said(moved)),
         *more_transfers,
         Section(
             "contracts",

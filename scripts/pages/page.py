@@ -17,10 +17,11 @@ from markupsafe import Markup
 
 from . import show
 from .advice import Box
-from .figures import Figure
+from .figures import Figure, slug
 from .tables import Entry, Table
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 OPTIONS: dict[str, Any] = {"loader": jinja2.FileSystemLoader(TEMPLATES), "trim_blocks": True, "lstrip_blocks": True}
 OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
 
@@ -63,12 +64,14 @@ class Strip:
 
 @dataclass(frozen=True)
 class Heat:
-    """Routes × versions; groups: title and strips of the routes that belong together."""
+    """Routes × versions; groups: title and strips of the routes that belong together. ids: of the versions, where no
+    table below has a row of each."""
 
     title: str
     versions: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Strip, ...]], ...]
     legend: str
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,18 @@ class Page:
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[Heat, ...] = ()  # before everything else
+    feed: str = ""  # address of the feed that tells of what is on this page
     known: str = ""  # what the chooser ranks by, see chooser.py; "" for a page without one
 
     @property
     def rebuild(self) -> str:
         return f"python scripts/report.py{f' --machine {shlex.quote(self.machine)}' if self.machine else ''}"
+
+    @property
+    def citation(self) -> str:
+        """How to cite what stands on this page: the suite with its version, and the data by its hash."""
+        cited = dict(re.findall(r"^(title|version): *(.+)$", CITATION.read_text(encoding="utf-8"), re.MULTILINE))
+        return f"{cited['title']}, version {cited['version']}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
 
     @functools.cached_property
     def csv_sha256(self) -> str:
@@ -138,7 +148,7 @@ def _templates() -> tuple[jinja2.Template, jinja2.Template]:
     web = jinja2.Environment(autoescape=True, **OPTIONS)
     text = jinja2.Environment(autoescape=False, **OPTIONS)  # Markdown: every value passes the filter `line`
     for environment, convert in ((web, _html), (text, _markdown)):
-        environment.filters["line"] = convert
+        environment.filters["line"], environment.filters["slug"] = convert, slug
         environment.filters["code"] = lambda words, convert=convert: convert(show.code(words))
     return web.get_template("page.html.jinja"), text.get_template("page.md.jinja")
 

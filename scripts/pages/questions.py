@@ -9,16 +9,17 @@ from operator import attrgetter
 from analysis.answers import Segment, choose, decisions
 from analysis.cells import Cell, conversions, from_lists, method, requires_grad, usual_size
 from analysis.choice import decided
-from analysis.contracts import ALIAS, DEVICE_TO_HOST, GRAD, NONE, TORCH_TO_NUMPY, Contract
+from analysis.contracts import ALIAS, DEVICE_TO_HOST, GRAD, INTO, NONE, TORCH_TO_NUMPY, Contract
 from analysis.curves import COMPLETION, ENQUEUE, PAGEABLE, PINNED
+from analysis.placement import slowed
 from analysis.results import Results
-from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING
+from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING, PLACEMENT
 from analysis.roles import GRAD as REQUIRES_GRAD
 from analysis.semantics import Semantics
 from analysis.transfers import REGISTERED, Transfers, asynchronous
 
 from . import show
-from .advice import takes
+from .advice import between_neighbours, takes
 from .show import code
 from .tables import Entry, Table, catalogue, compared, measured_memory
 from .transfers.advice import told
@@ -36,6 +37,7 @@ TITLES = {
     10: "Can I pin an existing array?",
     11: "Why is the first use slow?",
     12: "NumPy 2: “Numpy is not available”, warnings about copies?",
+    13: "Why does the same copy sometimes take many times as long?",
 }
 ON_DEVICE = (3, 7, 8, 9, 10, 11)  # questions about an accelerator alone
 NEEDS_TRANSFERS = "not measured here: needs the transfers profile"
@@ -125,7 +127,8 @@ class Questions:
 
     def _from_device(self) -> Iterator[str]:
         """From a device to an array: the plain route, then one that detaches, too. A figure only of a device's cell."""
-        moved = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
+        arrays = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
+        moved = [c for c in arrays if c.memory != INTO]  # which takes a buffer that exists
         wanted: dict[str, Wanted] = {"From a device": array, "From a device, where it requires grad": takes_grad}
         named: list[str] = []
         for what, wants in wanted.items():
@@ -265,6 +268,14 @@ class Questions:
         hazard = self.results.contracts.get((TORCH_TO_NUMPY, CONSTRUCTED), NONE).hazard
         if hazard:
             yield f"{code(CONSTRUCTED)}: {hazard}{self._seconds_of(TORCH_TO_NUMPY, CONSTRUCTED)}."
+
+    def answer_13(self) -> Iterator[str]:
+        found = slowed(self.cells)
+        if found:
+            yield "By where its arrays lie: the target begins 1 to 31 bytes further on in its page than the source."
+        elif any(cell.role == PLACEMENT for cell in self.cells):
+            yield "Not by where its arrays lie: no copy is decided to take half as long again here between neighbours."
+        yield from (f"{between_neighbours(each)}." for each in found)
 
     # Pieces
 

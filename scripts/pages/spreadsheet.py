@@ -35,8 +35,11 @@ REPEATED: dict[tuple[str, ...], str] = {
 RUN_COLUMN: dict[tuple[str, ...], str] = {
     ("run",): "when the run began that measured the process; empty where that is not known"
 }
+BESIDE: dict[tuple[str, ...], str] = {
+    ("beside",): "name=seconds of each part that the process timed in turns with the cell, as of an overlap"
+}
 # Said once, or by other columns
-DERIVED = (*NAMES, "version", "status", "reason", "run", "low", "high")
+DERIVED = (*NAMES, "version", "status", "reason", "run", "beside", "low", "high")
 
 
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:
@@ -47,6 +50,7 @@ def columns_of(results: Results) -> dict[tuple[str, ...], str]:
         **COLUMNS,
         **(REPEATED if results.values["low"].notna().any() else {}),
         **(RUN_COLUMN if several else {}),
+        **(BESIDE if results.processes["beside"].astype(bool).any() else {}),
     }
     return {**columns, **({tuple(more): "parameters of single families"} if more else {})}
 
@@ -69,11 +73,17 @@ def csv_of(results: Results) -> str:
     table = table.reindex(columns=[*wanted, *(name for name in table if name not in (*wanted, *DERIVED))])
     for column in ("nbytes", "process", "samples", "number"):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
+    if "beside" in table:
+        table["beside"] = [_parts(found) if isinstance(found, dict) else "" for found in table["beside"]]
     for column in ("seconds", "median"):
         table[column] = [f"{value:.{DIGITS}g}" if pd.notna(value) else "" for value in table[column]]
     buffer = io.StringIO()
     table.to_csv(buffer, index=False, lineterminator="\n")
     return buffer.getvalue()
+
+
+def _parts(beside: dict[str, float]) -> str:
+    return " ".join(f"{name}={seconds:.{DIGITS}g}" for name, seconds in beside.items())
 
 
 def _about(results: Results) -> list[dict[str, str]]:

@@ -37,13 +37,17 @@ Entry = str | list[str]  # a list: lines below each other
 
 @dataclass(frozen=True)
 class Table:
-    """title says what the figures are; rows hold one entry a column; the first column names the row."""
+    """title says what the figures are; rows hold one entry a column; the first column names the row.
+
+    ids: of the first rows, where a page may be linked to there; made of what a row is about
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()
     numeric: bool = True  # every column but the first holds figures
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Say what the mark of a figure means where one is marked."""
@@ -370,6 +374,8 @@ def environment(record: Record) -> Table:
         ("C library", on.libc),
         ("driver", record.settings.driver),
         ("variables of the accelerator", ", ".join(f"{k}={v}" for k, v in record.settings.environment.items())),
+        ("cores held to, near the accelerator", ", ".join(map(str, record.cores))),
+        ("accelerator kept awake", "by a context beside the run" if record.awake else ""),
         ("frequency governor", on.governor or "not visible"),
         ("transparent huge pages", on.transparent_hugepages or "not visible"),
         ("load average at the start", "" if on.load_average is None else f"{on.load_average:.2f}"),

@@ -12,7 +12,7 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +92,15 @@ def floors(lines: Iterable[Line]) -> dict[str, float]:
 @dataclass(frozen=True)
 class Process:
     """What is used of one process of a cell. samples in seconds a call: the calm ones where it counts as calm, else
-    all; calm: None where nobody watched; wanted: how many it was to take; run: when the run began that it is of."""
+    all; calm: None where nobody watched; wanted: how many it was to take; run: when the run began that it is of; parts:
+    what was timed beside each of them, in turns."""
 
     samples: Sequence[float]
     calm: bool | None
     wanted: int
     number: int
     run: str = ""
+    parts: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def quantile(self) -> float:
@@ -108,7 +110,15 @@ class Process:
     @property
     def seconds(self) -> float:
         """Its figure."""
-        ordered = sorted(self.samples)
+        return self._figure(self.samples)
+
+    @property
+    def beside(self) -> dict[str, float]:
+        """The figures of its parts, made as its own."""
+        return {name: self._figure(samples) for name, samples in self.parts.items()}
+
+    def _figure(self, samples: Sequence[float]) -> float:
+        ordered = sorted(samples)
         place = self.quantile * (len(ordered) - 1)
         low, part = int(place), place % 1
         return ordered[low] if not part else ordered[low] + part * (ordered[low + 1] - ordered[low])
@@ -135,7 +145,8 @@ def judge(line: Line, known: Mapping[str, float]) -> Process:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
     used = [sample for sample, good in zip(line["seconds"], calm) if good or not enough]
-    return Process(used, enough, line["wanted"], line["number"], line.get("run", ""))
+    # parts have what takes no pulses, so that all samples are used
+    return Process(used, enough, line["wanted"], line["number"], line.get("run", ""), line.get("parts", {}))
 
 
 def name_of(line: Line) -> str:
@@ -184,8 +195,9 @@ def read(path: Path) -> list[Line]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for line in lines:
         count = len(line["seconds"])
-        if not count or not all(0 < sample < math.inf for sample in line["seconds"]):
-            raise ValueError(f"{name_of(line)} took {line['seconds']}")
+        for taken in (line["seconds"], *line.get("parts", {}).values()):
+            if not count or len(taken) != count or not all(0 < sample < math.inf for sample in taken):
+                raise ValueError(f"{name_of(line)} took {taken}")
         for taken in line["pulses"].values():
             if len(taken) != count + 1 + len(line["waits"]) or min(taken) <= 0:
                 raise ValueError(f"{name_of(line)} has {len(taken)} pulses around {count} samples")

@@ -10,7 +10,17 @@ from typing import Any
 
 from .kinds import made_of
 
-SOMETIMES = ("failed", "drift", "interleaved")  # what most runs have not, and do not mention
+SOMETIMES = (
+    "failed",
+    "drift",
+    "interleaved",
+    "fleet",
+    "cores",
+    "awake",
+    "not_awake",
+    "device_pulse",
+    "device_changed",
+)  # what most runs have not, and do not mention
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class Settings:
     driver: str = ""  # of the device: its version
     environment: Mapping[str, str] = field(default_factory=dict)  # of the device: variables that are set
     no_device: str = ""
+    near_cores: tuple[int, ...] = ()  # to the device, by its driver
 
 
 # Of the conditions, what tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
@@ -75,6 +86,11 @@ class Record:
     failed             why the toolchain could not be measured at all
     drift              of a toolchain that a history measured again: how its cells moved, see tracking.drift
     interleaved        of a side of a comparison: id of the collection, stage, side
+    fleet              of one node of a fleet: id of the campaign, engine, node (an anonymous name)
+    cores              that the processes were held to, near the device; none: all that are allowed
+    awake, not_awake   whether a context was kept on the device beside the run; why not
+    device_pulse       what the device's driver said around samples -> the least and the most of it
+    device_changed     what was below its most, or slowed the device down -> the cells
     file               stem of the file that it is in; where it is not yet in one, ""
     """
 
@@ -105,6 +121,12 @@ class Record:
     failed: str = ""
     drift: Mapping[str, float] = field(default_factory=dict)
     interleaved: Mapping[str, Any] = field(default_factory=dict)
+    fleet: Mapping[str, Any] = field(default_factory=dict)
+    cores: tuple[int, ...] = ()
+    awake: bool = False
+    not_awake: str = ""
+    device_pulse: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    device_changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     file: str = ""
 
     @property

@@ -18,6 +18,7 @@ INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 NOT_RESULTS = ("machine.json", "benchmarks.json")
+NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their kind
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
@@ -137,8 +138,9 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
 
 
 def results_of(file: Path) -> Path:
-    """The results directory that a result file lies in: asv writes benchmarks.json two directories up."""
-    directory = file.absolute().parent.parent
+    """The results directory that a result file lies in: asv writes benchmarks.json there, beside those of machines."""
+    machine = file.absolute().parent
+    directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
     if not (directory / "benchmarks.json").is_file():
         raise UserError(f"{file}: no benchmarks.json in {directory}, so this is no results directory of asv")
     return directory
@@ -146,7 +148,9 @@ def results_of(file: Path) -> Path:
 
 def result_files(results: Path, machine: str | None = None) -> list[Path]:
     """The result files in a results directory, or those of one machine; UserError where there are none."""
-    found = sorted(path for path in results.glob(f"{machine or '*'}/*.json") if path.name not in NOT_RESULTS)
+    name = machine or "*"
+    found = sorted([*results.glob(f"{name}/*.json"), *results.glob(f"{name}/{NODE}*/*.json")])
+    found = [path for path in found if path.name not in NOT_RESULTS]
     if not found:
         raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
     return found

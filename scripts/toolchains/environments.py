@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names the results directory of a run that is not whole yet, for the plugin
 KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every whole environment; its time is that of the last use
-USERS = "users"  # a directory in it, with a file for each process that uses it, named by its number
+NO_WHEEL = "No matching distribution found"  # so pip's reason begins where a release is not for this Python
+USED = "used"  # a file in it, on which every process that uses it has a lock, shared with the others
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
 
 
@@ -86,6 +88,7 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
     try:
         with _lock(environment, seconds):
             if not is_ready(environment):
+                _leave()  # what this process has used so far may be what has to go
                 clean_up(root, limit - 1)
                 shutil.rmtree(environment, ignore_errors=True)
                 try:
@@ -109,28 +112,40 @@ def _lock(environment: Path, seconds: float) -> "FileLock":
     return FileLock(environment.with_name(environment.name + ".lock"), timeout=seconds)
 
 
-_occupied: list[Path] = []  # by this process: one, or none
+_occupied: list[int] = []  # by this process: the lock of one environment, or none
 
 
 def _occupy(environment: Path) -> None:
-    """Have this process use an environment, and none of those before it."""
+    """Have this process use an environment, and none of those before it.
+
+    The lock ends with the process, however that ends, and is seen where its number says nothing: on another machine of
+    the same disk, in another container.
+    """
+    _leave()
+    if os.name != "nt":
+        import fcntl
+
+        file = os.open(environment / USED, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        _occupied.append(file)
+
+
+def _leave() -> None:
     while _occupied:
-        (_occupied.pop() / USERS / str(os.getpid())).unlink(missing_ok=True)
-    (environment / USERS).mkdir(exist_ok=True)
-    (environment / USERS / str(os.getpid())).touch()
-    _occupied.append(environment)
+        os.close(_occupied.pop())
 
 
 def _in_use(environment: Path) -> bool:
-    """Does another process that lives use this environment? Windows does not say, and its files in use stay anyway."""
-    if os.name == "nt":
+    """Does a process use this environment? Windows does not say, and its files in use stay anyway."""
+    if os.name == "nt" or not (environment / USED).is_file():
         return False
-    for path in (environment / USERS).glob("*"):
-        with contextlib.suppress(ProcessLookupError, ValueError):
-            if int(path.name) != os.getpid():
-                with contextlib.suppress(PermissionError):  # it lives, and is another user's
-                    os.kill(int(path.name), 0)
-                return True
+    import fcntl
+
+    with (environment / USED).open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -157,12 +172,17 @@ def clean_up(root: Path, limit: int) -> list[Path]:
     return gone
 
 
-def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
+def make(environment: Path, wanted: Sequence[str], seconds: float, options: Sequence[str] = ()) -> None:
+    """A virtual environment with these requirements, its torch and numpy of wheels; ``options`` are pip's. InstallError
+    says why it cannot be."""
     _run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
     pip = [str(python(environment)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     # A release without a wheel for this Python is to fail, not to compile for an hour
-    binary = ["--progress-bar=off", "--only-binary=torch,numpy"]
-    _run([*pip, *binary, *requirements(toolchain)], seconds)
+    _run([*pip, "--progress-bar=off", "--only-binary=torch,numpy", *options, *wanted], seconds)
+
+
+def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
+    make(environment, requirements(toolchain), seconds)
     try:
         really = found(environment, toolchain)
     except ModuleNotFoundError as missing:

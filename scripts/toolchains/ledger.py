@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -32,6 +32,11 @@ UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in
 @cache
 def _releases() -> dict[str, Any]:
     return json.loads(RELEASES.read_text(encoding="utf-8"))
+
+
+def first_seen(package: str, version: str) -> bool:
+    """Whether a release's day is the one on which it was first seen: the package index named none."""
+    return version in _releases().get("seen", {}).get(package, ())
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,22 @@ def series(package: str) -> list[Toolchain]:
     """The last patch release of every minor release: what a history is measured at unless one asks for more."""
     minors = groupby(history(package), key=lambda toolchain: parts(toolchain.version)[:2])
     return [list(patches)[-1] for _, patches in minors]
+
+
+def add(package: str, days: Mapping[str, str], seen: Collection[str] = ()) -> None:
+    """Write releases of a package with their days into releases.json; ``seen`` are those whose day is the one on which
+    they were first seen."""
+    from cli import put  # which asv, whose plugin imports this, does not find
+
+    if not days:
+        return
+    found = _releases()
+    found[package] = dict(sorted({**days, **found[package]}.items(), key=lambda item: parts(item[0])))
+    if seen:
+        found.setdefault("seen", {}).setdefault(package, []).extend(seen)
+    put(RELEASES, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    for known in (_releases, history, commits):
+        known.cache_clear()
 
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:

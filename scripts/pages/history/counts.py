@@ -41,18 +41,26 @@ def note(history: History) -> Iterator[str]:
 
 def head(history: History) -> Iterator[str]:
     """What the counts come to where nothing was timed: how many changed, then the releases that changed the most."""
-    found = _findings(history)
-    grouped = _grouped([pair for pair in found if pair[1].step], lambda pair: pair[1].at.version)
-    grouped.sort(key=lambda own: -sum(pair[1].size for pair in own))
+    grouped = by_release(history)
     yield (
         f"Nothing was timed; {unit(history)} have no noise. Most of all changed at:" if grouped else "Nothing changed."
     )
-    for own in grouped[:TOLD]:
-        counted, one = own[0]
-        step = one.step
-        routes = len({pair[0].key for pair in own})
-        most = f"{route_of(counted)}, {_factor(counted, step)} at {place_of(counted)}" if step else ""
-        yield f"{one.at.name}: {routes} route{'s' if routes > 1 else ''} ({len(own)} cells), most of all {most}"
+    yield from (f"{own[0][1].at.name}: {release_line(own)}" for own in grouped[:TOLD])
+
+
+def by_release(history: History) -> list[list[Found]]:
+    """Steps of the same release together: first those that changed the most in sum."""
+    stepped = [pair for pair in _findings(history) if pair[1].step]
+    grouped = _grouped(stepped, lambda pair: pair[1].at.version)
+    return sorted(grouped, key=lambda own: -sum(pair[1].size for pair in own))
+
+
+def release_line(own: Sequence[Found]) -> str:
+    """3 routes (5 cells), most of all `torch.tensor(a)`, 1.2× the instructions at 4 KiB, float32"""
+    counted, one = own[0]
+    routes = len({pair[0].key for pair in own})
+    most = f"{route_of(counted)}, {_factor(counted, one.step)} at {place_of(counted)}" if one.step else ""
+    return f"{routes} route{'s' if routes > 1 else ''} ({len(own)} cells), most of all {most}"
 
 
 def curves(groups: Mapping[str, Sequence[Counted]], history: History) -> Table:

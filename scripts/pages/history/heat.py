@@ -24,15 +24,16 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
     """The picture of a history."""
     made = []
     for group in groups:
-        ids = anchors(group.routes)
+        panels = anchors(group.routes)
         strips = []
         for route, own in group.routes.items():
             chosen = _chosen(group.memory, own, group.counted[route])
-            strips.append(Strip(route, _by(chosen), f"#{group.name}-{ids[route]}", tuple(_tiles(history, chosen))))
+            strips.append(Strip(route, _by(chosen), f"#{group.name}-{panels[route]}", tuple(_tiles(history, chosen))))
         made.append((group.title, tuple(strips)))
     title = f"Cost by release of {history.package}, with {history.held}"
     versions = tuple(release.version for release in history.releases)
-    return Heat(title, versions, tuple(made), LEGEND.format(versions[-1]))
+    ids = () if history.series else tuple(release.toolchain.tag for release in history.releases)
+    return Heat(title, versions, tuple(made), LEGEND.format(versions[-1]), ids)
 
 
 def _chosen(memory: str, own: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:

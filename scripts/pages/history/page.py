@@ -22,7 +22,7 @@ from pages.page import Page, Section, prose
 from pages.show import code
 from pages.tables import Table, named
 
-from . import counts, heat, words
+from . import counts, heat, nodes, words
 from .figure import HALF, panels
 from .words import Change, Group
 
@@ -61,6 +61,9 @@ COUNTS = {  # where something is counted
     "them; a release where that changed has a verdict and a ratio, which take no interval",
     ("disagree",): "True where time and count of a call say different things of a release",
 }
+NODES: dict[tuple[str, ...], str] = {  # where there are several
+    ("nodes_with", "nodes_without"): "of a release that begins a new level: the nodes that show it, and do not"
+}
 
 
 def histories_of(results: Results) -> list[History]:
@@ -98,6 +101,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         csv=csv,
         columns=columns_of(histories),
         samples=f"../../results/{quote(machine)}/",
+        feed="../../feed.xml",
     )
 
 
@@ -117,6 +121,8 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
     for history in histories:
         first, last = history.releases[0], history.releases[-1]
         facts.append(f"{len(history.releases)} releases of {first.name} to {last.version} with {history.held}")
+    most = max(len(history.nodes.nodes) if history.nodes else 1 for history in histories)
+    facts += [f"{most} nodes"] if most > 1 else []
     facts.append(f"Python {histories[0].python}")
     records = _records(results, histories)
     if records:
@@ -136,6 +142,7 @@ def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
             yield f"{history.package} {version} was not measured on Python {history.python}: {reason}."
         for note in history.notes:
             yield f"{note}; they are not shown."
+        yield from nodes.warnings(history)
     files = {release.file for history in histories for release in history.releases}
     counts = results.processes[results.processes["file"].isin(files)].groupby(["file", "cell"]).size()
     if len(counts) and counts.median() < MIN_PROCESSES:
@@ -177,6 +184,7 @@ def _sections(history: History, groups: Sequence[Group], found: Sequence[Change]
     package = history.package
     if history.series:
         yield _changes(history, found)
+    yield nodes.section(history)
     yield counts.section(history)
     yield Section(
         f"{package}-curves",
@@ -220,8 +228,12 @@ def _changes(history: History, found: Sequence[Change]) -> Section:
             f"A release stands for all patches since the release before it in the table; which patch it was, "
             f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
-        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, counts.remark)))),
+        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, _remarks)))),
     )
+
+
+def _remarks(history: History, one: Change) -> list[str]:
+    return [*counts.remark(history, one), *nodes.remark(history, one)]
 
 
 def _own_check(history: History) -> Iterator[str]:
@@ -294,12 +306,14 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
     twice = {(one.sooner.name, one.later.name): one for history in histories for one in history.repeats}
     sessions = list(dict.fromkeys(map(words.sessions, histories)))
     records = _records(results, histories)
+    several = any(history.nodes for history in histories)
+    again = "a reference is measured first on every node, and" if several else "the first"
     return Section(
         "method",
         "Machine and method",
         (
             "Releases are measured from coarse to fine, so that the machine's drift over the hours does not look "
-            "like a trend; the first is measured again at the end. What its cells moved by in between, the median "
+            f"like a trend; {again} is measured again at the end. What its cells moved by in between, the median "
             "of each kind of memory, is taken out of every release in proportion to the time. The table says how "
             "large that was, and the panels show what no release can change: memcpy, and the harness itself. Where "
             "the two histories cross, one toolchain was measured for each.",
@@ -314,6 +328,8 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
             least=show.percent(SESSION_SD / math.sqrt(2), 1),
             half=HALF,
             example=_example(histories),
+            limits="one kind of machine" if several else "one machine",
+            visits="a visit or two" if several else "one visit",
         ),
         wide=True,
     )
@@ -349,6 +365,7 @@ def columns_of(histories: Sequence[History]) -> dict[tuple[str, ...], str]:
         every += [*history.series, *history.controls, *history.counted]
     parameters = dict.fromkeys(name for one in every for name in one.names["parameters"])
     columns = {**COLUMNS, **(COUNTS if any(history.counted for history in histories) else {})}
+    columns.update(NODES if any(history.nodes for history in histories) else {})
     return {(*names, *parameters) if names == CELL else names: words for names, words in columns.items()}
 
 
@@ -379,6 +396,8 @@ def csv_of(histories: Sequence[History]) -> str:
                         "earliest": one.earliest.version if one else "",
                         "latest": one.latest.version if one else "",
                         "disagree": id(one) in disagree if one else "",
+                        "nodes_with": " ".join(on.node for on in one.nodes if on.has) if one else "",
+                        "nodes_without": " ".join(on.node for on in one.nodes if on.has is False) if one else "",
                     }
                 )
         rows += [row for counted in history.counted for row in _counts(history, counted)]

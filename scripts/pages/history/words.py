@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 from analysis.contracts import ALIAS, COPY
@@ -101,6 +102,17 @@ def around(series: Series, one: Break) -> tuple[float, float]:
     return math.exp(series.levels[place - 1]), math.exp(series.levels[place])
 
 
+def on_nodes(one: Break) -> str:
+    """On which nodes a change is: "on 4 of 4 nodes", "only on node-b"; "" where one machine measured it."""
+    having, lacking = ([on.node for on in one.nodes if on.has is told] for told in (True, False))
+    if not one.nodes:
+        return ""
+    if having and len(having) + len(lacking) == len(one.nodes) and len(having) <= len(lacking):
+        return f"only on {show.join(having)}"
+    said = f"on {len(having)} of {len(one.nodes)} nodes"
+    return said + (f", not on {show.join(lacking)}" if lacking else "")
+
+
 def largest(history: History, found: Sequence[Change], remark: Callable[[History, Change], list[str]]) -> Table:
     """remark: what there is to add to a change, as lines."""
     rows: list[tuple[Entry, ...]] = []
@@ -125,7 +137,14 @@ def largest(history: History, found: Sequence[Change], remark: Callable[[History
         tuple(rows),
         tuple(notes),
         numeric=False,
+        ids=tuple(address(one) for one in found[:AT_MOST]),
     )
+
+
+def address(change: Change) -> str:
+    """The id of a change, made of what it is about; routes that are alike but for case differ in its end."""
+    about = (change.at.toolchain.tag, *change.largest[0].key, change.verdict)
+    return f"{slug('change', *about)}-{sha256(' '.join(about).encode()).hexdigest()[:6]}"
 
 
 def _or(history: History, found: Change) -> list[str]:
@@ -187,6 +206,7 @@ def releases(history: History, found: Sequence[Change]) -> Table:
         (history.package, "cells slower", "cells faster", "new or gone", "meaning", "largest change"),
         tuple(rows),
         numeric=False,
+        ids=tuple(release.toolchain.tag for release in history.releases),
     )
 
 
@@ -297,7 +317,7 @@ def head(history: History, found: Sequence[Change]) -> tuple[str, ...]:
         )
     if not found:
         return (f"No change of level was found in {cells} cells.",)
-    told = [_release_line(own) for own in by_release(found)[:TOLD]]
+    told = [release_line(own) for own in by_release(found)[:TOLD]]
     return (f"{len(touched)} of {cells} cells changed level at least once, most of all at:", *told)
 
 
@@ -309,12 +329,13 @@ def by_release(found: Sequence[Change]) -> list[list[Change]]:
     return sorted(groups.values(), key=lambda own: -sum(abs(math.log(b.ratio)) for one in own for _, b in one.breaks))
 
 
-def _release_line(own: Sequence[Change]) -> str:
+def release_line(own: Sequence[Change]) -> str:
     """torch 2.11.0: 21 routes faster (156 cells, median 1.24×), most of all `t.detach().numpy()`, 1.39× at 1 MiB (…)"""
     series, one = own[0].largest
     effect, evidence = change(one.verdict, one.ratio, one.low, one.high, one.q)
     old, new = (show.seconds(value) for value in around(series, one))
     where = f"{place_of(series)}, {direction(series)} ({old} → {new}; {evidence})"
+    where += "".join(f", {said}" for said in filter(None, [on_nodes(one)]))
     cells = [abs(math.log(b.ratio)) for each in own for _, b in each.breaks]
     if len(cells) == 1:
         return f"{own[0].at.name}: {route_of(series)} {effect} at {where}"

@@ -139,6 +139,9 @@ const advise = (() => {
 
   /* --- analysis/contracts.py --------------------------------------------------------------------------------------- */
 
+  /* "safe" stays: a route that returns early is good either way */
+  const on = (contract, host) =>
+    !host || !contract.hazard_memory || contract.hazard_memory.includes(host) ? contract : { ...contract, hazard: "" };
   const keepsDtype = (contract, dtype) => ["", dtype].includes(contract.casts_to);
   function memoryFor(contract, dtype, layout) {
     const shares = contract.view || (keepsDtype(contract, dtype) && !contract.copies.includes(layout));
@@ -246,7 +249,7 @@ const advise = (() => {
   }
 
   function candidate(it, route, host, curves) {
-    const contract = data.contracts.find((c) => c.expression === route && c.direction === it.direction);
+    const contract = on(data.contracts.find((c) => c.expression === route && c.direction === it.direction), host);
     const memory = memoryFor(contract, it.dtype, it.layout);
     const breaks = breaksOf(it.direction, memory);
     const wanted = `${it.dtype}\n${it.layout}\n${it.grad}`;
@@ -280,7 +283,7 @@ const advise = (() => {
     const [rate, share] = memory !== ALIAS ? rateOf(it, figure, curve, breaks) : [null, null];
     const speaks = neighbours(curve, it.total, breaks);
     const gains = data.gains.filter(
-      (gain) => gain.route === route && memory === COPY && !parted(breaks, gain.nbytes, it.total),
+      (gain) => gain.routes.includes(route) && memory !== ALIAS && !parted(breaks, gain.nbytes, it.total),
     );
     return {
       route, contract, memory, host, figure, carried, once: paidOnce, paid, rate, share, gains, speaks, anchors,
@@ -292,6 +295,13 @@ const advise = (() => {
       asUsual: carried.every((each) => each.factor === 1),
       sizes: [...curve.keys()],
     };
+  }
+
+  function slowedOf(it, route) {
+    const found = data.slowed.filter((each) => each.routes.includes(route) && it.layout === CONTIGUOUS);
+    const sizes = found.map((each) => each.nbytes);
+    if (!found.length || it.nbytes < Math.min(...sizes) || it.nbytes > Math.max(...sizes)) return null;
+    return least(found, (each) => Math.abs(Math.log(each.nbytes / it.nbytes)));
   }
 
   /* [bytes, seconds] of a route along the sizes at which it was measured, and at the case's. */
@@ -337,6 +347,7 @@ const advise = (() => {
     if (host === PINNED) {
       if (it.direction === DEVICE_TO_HOST && memory !== INTO) return [null, ""];
       found = it.source === CUDA ? [ALLOCATE, it.nbytes, "h"] : [PIN, it.nbytes, "t"];
+      if (uses(route, "buffers")) found = [ALLOCATE, 2 * it.nbytes, "buffers"];
     } else if (uses(route, "s")) found = [ALLOCATE, it.nbytes, "s"];
     else if (uses(route, "stages")) found = [ALLOCATE, data.chunks, "stages"];
     else return [null, ""];
@@ -460,6 +471,12 @@ const advise = (() => {
       const caution = gain.caution ? `; ${gain.caution}` : "";
       found.push(`Started with ${show.code(gain.setting)} before the command, ${show.code(gain.route)} is ${faster}${caution}.`);
     }
+    const slowed = slowedOf(it, best.route);
+    if (slowed && best.memory !== ALIAS) {
+      const longer = `${show.code(slowed.route)} takes ${show.ratio(slowed.factor)} as long at ${show.size(slowed.nbytes)}`;
+      const where = "between arrays of whole pages, allocated one behind the other";
+      found.push(`${show.code(best.route)} copies by C's memmove: ${where}, ${longer}, and torch's own copies do not.`);
+    }
     for (const one of answer.unsafe) {
       const why = one.contract.hazard || "it gets some inputs wrong without an exception";
       found.push(`${show.code(one.route)} is faster, ${show.seconds(one.figure.seconds)}, but not recommended: ${why}.`);
@@ -515,7 +532,10 @@ const advise = (() => {
     if (it.device) made.push(`device = torch.device("${data.kind}")`);
     made.push(source(it, best), ...buffers(it, best));
     const name = it.target === NUMPY ? "a" : "t";
-    made.push(best.memory === INTO ? route : `${uses(route, name) ? `new_${name}` : name} = ${route}`);
+    const given = best.memory !== INTO || (contract.array && it.target === NUMPY);
+    const last = route.includes("; ") ? route.lastIndexOf("; ") + 2 : 0;
+    const result = uses(route, name) ? `new_${name}` : name;
+    made.push(given ? `${route.slice(0, last)}${result} = ${route.slice(last)}` : route);
     if (contract.non_blocking) {
       const before = it.target === CUDA ? "before the source changes" : "before the result is read";
       made.push(`torch.${data.kind}.synchronize()  # ${before}`);
@@ -563,8 +583,15 @@ const advise = (() => {
       const pinned = best.host === PINNED ? ", pin_memory=True" : "";
       found.push(`h = torch.empty(t.shape, dtype=t.dtype${pinned})  # the buffer`);
     }
-    if (uses(route, "d")) found.push(`d = torch.empty(${from}.shape, dtype=${from}.dtype, device=device)  # the buffer`);
-    if (uses(route, "s")) found.push("s = torch.empty(t.shape, dtype=t.dtype, pin_memory=True)  # pinned once");
+    const like = uses(route, "a") ? `a.shape, dtype=torch.${it.dtype}` : `${from}.shape, dtype=${from}.dtype`;
+    if (uses(route, "d")) found.push(`d = torch.empty(${like}, device=device)  # the buffer`);
+    if (uses(route, "s")) found.push(`s = torch.empty(${like}, pin_memory=True)  # pinned once`);
+    if (uses(route, "buffers"))
+      found.push(
+        "from benchmarks import devices  # of this suite's checkout",
+        "from benchmarks.moving import Buffers",
+        "buffers = Buffers(devices.find().use(), torch.empty(t.shape, dtype=t.dtype))  # pinned once",
+      );
     if (uses(route, "stages"))
       found.push(
         "from benchmarks import devices  # of this suite's checkout",

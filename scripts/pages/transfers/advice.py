@@ -65,6 +65,22 @@ def _beside(choice: Choice) -> Iterator[str]:
         yield f"Next: {code(slower.route)}, {show.ratio(slower.seconds / choice.cell.seconds)} the time."
 
 
+def in_a_line(what: str, choice: Choice) -> str:
+    """What to take, what is as good, and what is faster on a condition."""
+    chosen, fast = choice.cell, next(iter(choice.conditional), None)
+    words = [f"{what}: {code(chosen.route)}, {show.time(chosen)}."]
+    words += [
+        f"{code(cell.route)}: {why}." for cell in (chosen,) if (why := cell.contract.hazard or cell.contract.caution)
+    ]
+    words += _beside(choice)
+    if fast is not None:
+        gain = show.ratio(chosen.seconds / fast.seconds)
+        words.append(
+            f"On a condition {code(fast.route)}, {show.time(fast)}, is {gain} as fast: {fast.contract.hazard}."
+        )
+    return " ".join(words)
+
+
 def impossible(found: Transfers) -> list[str]:
     """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
     fast = beyond_memory(found)

@@ -7,8 +7,9 @@ from analysis.cells import Cell
 from analysis.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
 from analysis.curves import COMPLETION, ENQUEUE
 from analysis.transfers import HOSTS, SUSTAINED, Transfers
+from records.runs import Record
 
-from pages import figures
+from pages import figures, show
 from pages.advice import capital
 from pages.figures import Figure, slug
 from pages.page import Section
@@ -64,19 +65,44 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
             "overlap",
             "Transfers behind compute",
             (
-                "Hidden: (product + transfer - both) / min(product, transfer). Its range is what the ranges of "
-                "the processes allow; more than 100 % or less than 0 % is noise.",
+                "Hidden: (products + transfer - both) / min(products, transfer), of three times that one process took "
+                "in turns; as many products as take one to two times the transfer. The range is that of the "
+                "processes; more than 100 % or less than 0 % is noise.",
             ),
             tables=tuple(transfer_tables.overlap(found)),
         ),
         Section(
             "firsts",
             "What the first use costs",
-            ("Once in a process: each figure is the median over processes that did it once.",),
+            (
+                "Once in a process: each figure is the median over processes that did it once. The driver's start is "
+                "part of the first tensor unless something beside this run keeps the device awake (persistence mode).",
+            ),
             tables=tuple(transfer_tables.firsts(found)),
         ),
-        Section("link", "The link", tables=tuple(transfer_tables.link(found))),
+        Section("link", "The link", tuple(_device_ran(found.run)), tables=tuple(transfer_tables.link(found))),
     ]
+
+
+NAMED = 3  # cells around which the device ran otherwise
+
+
+def _device_ran(run: Record) -> Iterator[str]:
+    """What the device's driver said around the samples, where it was asked, and where that was not as at its best."""
+    units = {"clock": " MHz"}
+    spans = (
+        f"{name} {low:,.0f}{f' to {high:,.0f}' if high > low else ''}{units.get(name, '')}"
+        for name, (low, high) in run.device_pulse.items()
+    )
+    said = ", ".join(spans)
+    if said:
+        yield f"Before and after the samples of each process its driver said: {said}."
+    for what, cells in run.device_changed.items():
+        how = f"{what} below its most" if what in run.device_pulse else what
+        more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
+        yield f"{capital(how)}: {show.codes(cells[:NAMED])}{more}."
+    if run.not_awake:
+        yield f"The device was not kept awake beside this run: {run.not_awake}."
 
 
 def _limit_words(found: Transfers) -> str:

@@ -8,7 +8,7 @@ from analysis.cells import Cell, method, usual_size
 from analysis.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
 from analysis.curves import COMPLETION, ENQUEUE
 from analysis.hockney import GOOD, LEAST, Fit, fit
-from analysis.transfers import BOTH, SUSTAINED, Hidden, Transfers, comparable, hidden, needs
+from analysis.transfers import BOTH, PARTS, SUSTAINED, Hidden, Transfers, comparable, hidden, needs
 
 from pages import show
 from pages.advice import capital
@@ -135,13 +135,11 @@ def overlap(found: Transfers) -> list[Table]:
     """The share that hides."""
     rows: list[tuple[Entry, ...]] = []
     for each in hidden(found):
-        low, high = each.interval
-        parts = (each.product, each.transfer, each.both)
-        name = f"{each.transfer.direction}, {each.transfer.host}, {show.size(each.transfer.nbytes)}"
-        span = f"{show.percent(low)} to {show.percent(high)}" if each.told else ""
-        rows.append((name, *(show.time(cell) for cell in parts), share_words(each), span))
-    title = "A non-blocking copy beside a matrix product on another stream, completion"
-    columns = ("transfer", "product", "transfer alone", "both", "hidden", "range")
+        span = f"{show.percent(min(each.shares))} to {show.percent(max(each.shares))}" if each.told else ""
+        name = f"{each.cell.direction}, {each.cell.host}, {show.size(each.cell.nbytes)}"
+        rows.append((name, *(show.seconds(each.seconds(part)) for part in PARTS), share_words(each), span))
+    title = "A non-blocking copy beside matrix products on another stream, completion"
+    columns = ("transfer", "products", "transfer alone", "both", "hidden", "range")
     return [Table(title, columns, tuple(rows))] if rows else []
 
 
@@ -171,7 +169,8 @@ def firsts(found: Transfers) -> list[Table]:
     rows: list[tuple[Entry, ...]] = []
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
-    tables.append(Table("The first tensor on the device", ("what", "once a process"), tuple(rows)))
+    title = "The first tensor on the device, from before its driver is touched"
+    tables.append(Table(title, ("what", "once a process"), tuple(rows)))
     pinned = found.role(roles.PINNING)
     sizes = sorted({cell.nbytes for cell in pinned})
     here = {(method(cell), cell.nbytes): cell for cell in pinned}

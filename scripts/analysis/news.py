@@ -1,0 +1,90 @@
+"""What a release changed against the one before it on a machine: for whoever wants to be told when one comes out."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from cli import UserError
+from records.runs import Record
+from toolchains import ledger
+from toolchains.ledger import Toolchain
+
+from .comparison import Comparison, compare
+from .history import sessions_in
+from .results import Results, load_files, read_runs
+from .verdicts import DEFAULT, Settings
+
+SESSION_HOURS = 12  # visits closer than that tell of the releases, more distant ones of the machine, too
+
+
+@dataclass(frozen=True)
+class News:
+    """A release of a history, and the one before it that the same machine measured, compared.
+
+    file: stem of the release's result file; measured: when the run began that measured it
+    """
+
+    release: Toolchain
+    before: Toolchain
+    machine: str
+    file: str
+    measured: str
+    comparison: Comparison
+
+
+def news_of(results: Path, machine: str, release: Toolchain, settings: Settings = DEFAULT) -> News:
+    """What ``release`` changed on a machine. UserError where it, or none before it, has figures there."""
+    found = _measured(results, machine, release)
+    if found is None:
+        raise UserError(f"{release.tag} has no figures on {machine}{_why(results, machine, release)}")
+    file, record = found
+    python = file.name.partition("-")[2]
+    for before in reversed(ledger.history(release.history)):
+        base = _measured(results, machine, before, python)
+        if ledger.parts(before.version) < ledger.parts(release.version) and base:
+            sides = load_files(results, [base[0]]), load_files(results, [file])
+            one = _same_session(sides[0], record)
+            comparison = compare(one, sides[1], settings, sessions=sessions_in(results, machine))
+            return News(release, before, machine, file.stem, record.started, comparison)
+    raise UserError(f"no release before {release.tag} has figures on {machine} with the same Python")
+
+
+def _measured(results: Path, machine: str, toolchain: Toolchain, rest: str = "*.json") -> tuple[Path, Record] | None:
+    """The result file of a release that was measured last, and the record of its first visit then; ``rest`` of its
+    name."""
+    found = []
+    for path in (results / machine).glob(f"{toolchain.commit[:8]}-{rest}"):
+        visits = [record for record in read_runs(path.with_suffix(".jsonl")) if not record.failed]
+        if visits:
+            found.append((visits[-1].started, path, visits[-1]))
+    return max(found, key=lambda one: one[:2])[1:] if found else None
+
+
+def _why(results: Path, machine: str, toolchain: Toolchain) -> str:
+    """Why a release was not measured, where a run says so."""
+    for path in (results / machine).glob(f"{toolchain.commit[:8]}-*.jsonl"):
+        for record in read_runs(path):
+            if record.failed:
+                return f": {record.failed}"
+    return ""
+
+
+def _same_session(base: Results, record: Record) -> Results:
+    """What was measured of the release before in the session that measured the release, all of it where nothing was.
+
+    A visit of another day differs by what the machine did since, too.
+    """
+    near = [other.started for other in base.runs if _hours(other, record) <= SESSION_HOURS]
+    own = base.processes[base.processes["run"].isin(near)]
+    if own.empty:
+        return base
+    return replace(base, processes=own.assign(process=own["process"] - own["process"].min()))
+
+
+def _hours(one: Record, other: Record) -> float:
+    """Between the beginnings of two runs; endless where one of them is not known."""
+    try:
+        moments = [datetime.fromisoformat(record.started) for record in (one, other)]
+    except ValueError:
+        return float("inf")
+    return abs((moments[1] - moments[0]).total_seconds()) / 3600

@@ -1,0 +1,170 @@
+"""A history on several nodes of a kind: what releases cost on all of them, what a node adds, what is on some only.
+
+Nothing of this is asked where one machine measured a history.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .results import Results, node_of
+from .statistics import Bools, Crossed, Floats, Places, crossed
+from .steps import repeated
+
+if TYPE_CHECKING:  # which has what is found here
+    from .history import Break, Release, Series
+
+SURE = 1.959963984540054  # standard errors on either side of a 95 % interval
+SHOWN = 0.5  # of a change: a node that has no more has it not
+
+
+@dataclass(frozen=True)
+class OnNode:
+    """What one node says of a change: new level over old with its 95 % interval.
+
+    has: whether the node has the change, None where that is not decided.
+    """
+
+    node: str
+    ratio: float
+    low: float
+    high: float
+    has: bool | None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a kind. visits of releases; adds: what it takes over the mean node, the median over cells, a ratio;
+    series: its own history of each cell, with breaks as they are judged on one machine."""
+
+    name: str
+    visits: int
+    releases: int
+    adds: float
+    series: "tuple[Series, ...]"
+
+
+@dataclass(frozen=True)
+class Differing:
+    """A cell whose count is not the same on all nodes; counts: node -> median of the repeats."""
+
+    release: "Release"
+    names: Mapping[str, Any]
+    counts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes that a history was measured on; node_sd, interaction_sd: family -> standard deviation, see ``Crossed``.
+
+    pretended: they are one machine, which stood for all of them.
+    """
+
+    nodes: tuple[Node, ...]
+    node_sd: Mapping[str, float]
+    interaction_sd: Mapping[str, float]
+    local: "tuple[tuple[Series, Break], ...]"
+    differing: tuple[Differing, ...]
+    unlike: tuple[str, ...]
+    pretended: bool
+
+
+@dataclass(frozen=True)
+class Points:
+    """Visits of several nodes: values and variance are (cells, visits), release and node (visits,), numbers from 0."""
+
+    names: tuple[str, ...]
+    values: Floats
+    variance: Floats
+    release: Places
+    node: Places
+
+    def crossed(self, families: Any) -> Crossed:
+        return crossed(self.values, self.variance, self.release, self.node, families)
+
+    def at(self, cell: int, before: Bools, after: Bools, effect: float) -> tuple[OnNode, ...]:
+        """What each node says of a change of one cell by ``effect`` (log) between releases; before, after: (releases,)
+        that are on either side. Nodes that lack a side say nothing and are left out."""
+        found = []
+        known = np.isfinite(self.values[cell]) & (self.variance[cell] > 0)
+        for place, name in enumerate(self.names):
+            mine = known & (self.node == place)
+            sides = [mine & side[self.release] for side in (before, after)]
+            if not all(side.any() for side in sides):
+                continue
+            (old, one), (new, other) = (_mean(self.values[cell, side], self.variance[cell, side]) for side in sides)
+            found.append(_on_node(name, new - old, float(np.sqrt(one + other)), effect))
+        return tuple(found)
+
+
+def _mean(values: Floats, variance: Floats) -> tuple[float, float]:
+    weight = 1.0 / variance
+    return float(np.sum(weight * values) / np.sum(weight)), float(1.0 / np.sum(weight))
+
+
+def _on_node(name: str, own: float, error: float, effect: float) -> OnNode:
+    size, direction = abs(effect), np.sign(effect)
+    low, high = direction * own - SURE * error, direction * own + SURE * error
+    has = True if low > 0 and direction * own >= SHOWN * size else False if high < SHOWN * size else None
+    ratio, *ends = np.exp([own, own - SURE * error, own + SURE * error])
+    return OnNode(name, float(ratio), float(ends[0]), float(ends[1]), has)
+
+
+def names_of(files: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that files are of, node-b before node-aa."""
+    return tuple(sorted({node_of(file) for file in files}, key=lambda name: (len(name), name)))
+
+
+def sides(series: "Series", number: int, versions: Sequence[str]) -> tuple[Bools, Bools]:
+    """Of break ``number`` (1 is the first) the releases, among ``versions``, of the levels before and after it."""
+    edges = [*series.starts, len(series.releases)]
+    found = []
+    for first, last in ((edges[number - 1], edges[number]), (edges[number], edges[number + 1])):
+        own = {release.version for release in series.releases[first:last]}
+        found.append(np.array([version in own for version in versions]))
+    return found[0], found[1]
+
+
+def is_covered(one: "Break", found: "Sequence[Break]", versions: Sequence[str]) -> bool:
+    """Whether a break that one node shows may be one of those that all nodes together show."""
+    first, last = versions.index(one.earliest.version), versions.index(one.latest.version)
+    return any(
+        other.verdict == one.verdict
+        and versions.index(other.earliest.version) <= last
+        and versions.index(other.latest.version) >= first
+        for other in found
+    )
+
+
+def differing(results: Results, copies: "Mapping[str, Sequence[Release]]") -> list[Differing]:
+    """Counts of a release that nodes do not agree in: no repeat of one is within the repeats of another."""
+    rows = repeated(results)
+    found = []
+    for own in copies.values():
+        by_file = {release.file: release for release in own}
+        for _, table in rows[rows["file"].isin(by_file)].groupby(["cell", "version"], sort=False):
+            if table["low"].max() > table["high"].min():
+                counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
+                names = {str(name): value for name, value in table.iloc[0].items()}
+                found.append(Differing(own[0], names, counts))
+    return found
+
+
+def unlike(results: Results, files: Sequence[str]) -> list[str]:
+    """What of the machine, by name, is not the same on all nodes of a kind."""
+    records = [record.conditions for record in results.runs if record.file in set(files)]
+    facts = {
+        "processor": [one.cpu for one in records],
+        "cores": [str(one.cores) for one in records],
+        "caches": [str(sorted(one.caches.items())) for one in records],
+        "C library": [one.libc for one in records],
+        "system": [one.system for one in records],
+    }
+    return [name for name, values in facts.items() if len(set(values)) > 1]
+
+
+def is_pretended(results: Results, files: Sequence[str]) -> bool:
+    """Whether one machine stood for the nodes."""
+    return any(record.fleet.get("engine") == "debug" for record in results.runs if record.file in set(files))

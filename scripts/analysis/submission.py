@@ -1,0 +1,241 @@
+"""May results that somebody submits be published? Whole, of this suite, calm enough, of nobody's home, and possible.
+
+What is wrong is found as data, most of it file by file; pages/submission.py says it, and what to do.
+"""
+
+import getpass
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cli import UserError
+from records import calm
+from records.runs import Conditions, Record, Settings, Toolchain
+from toolchains import asked
+
+from .cells import Cell, cells_of, limit_of
+from .contracts import COPY, INTO
+from .results import BROKEN, Results, load_files, read_json, read_runs
+from .roles import CONVERSION
+from .statistics import MIN_PROCESSES
+from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
+
+# What a finding may be
+BROKEN_FILE, NO_RECORD, NO_SAMPLES, NO_MACHINE, INTERRUPTED, FAILED = (
+    *("broken", "no run record", "no samples", "no machine.json", "interrupted", "failed"),
+)
+VERSION, UNKNOWN, RUNNER, FOREIGN = "another version", "unknown benchmark", "another asv_runner", "another machine"
+BUSY, UNWATCHED, FEW = "busy", "nobody watched", "few processes"
+PATH, HOST, FIELD, STRANGE = "a path", "a host's or a person's name", "an unknown field", "an unknown file"
+MEMCPY, LINK, LIMIT, MEMORY = "above memcpy", "above the link", "above the measured limit", "above any memory"
+
+BUSY_SHARE = 0.25  # of the timed cells may never have been calm
+BEYOND = 1.5  # times memcpy's bandwidth; on a busy machine memcpy itself may be disturbed, and 1.1 is seen there
+FROM = 4096  # bytes, from which on a copy is compared with memcpy: below, the call decides
+
+# Absolute paths, of any system, and what begins in somebody's home
+PATHS = re.compile(r"(?<![\w:/.)\]])/(?:[\w.+-]+/)+[\w.+-]*|/(?:root|home)\b|~/\S+|\b[A-Za-z]:\\+\w[\w\\.-]*")
+NAMES = re.compile(
+    r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|lan|internal|localdomain|home|corp|intra)\b"  # a host in its network
+    r"|\b(?:DESKTOP|LAPTOP)-\w+|\bip-\d+-\d+-\d+-\d+\b|\b[\w-]*(?:MacBook|macbook)[\w-]*"  # as systems name them
+    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])|[\w.+-]+@[\w-]+\.\w+"  # an address of the network, of a person
+)
+SHARED = ("localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora", "docker")  # nobody's
+MACHINE_FIELDS = frozenset(("arch", "cpu", "machine", "num_cpu", "os", "ram", "version"))  # as asv writes them
+RESULT_FIELDS = frozenset(
+    ("commit_hash", "env_name", "date", "params", "python", "requirements", "env_vars", "result_columns", "results")
+) | {"durations", "version"}
+SUFFIXES = (".json", ".jsonl", calm.SUFFIX)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong. file: whose, below the directory of results; about: of what; values: what was found, what is
+    wanted."""
+
+    file: str
+    what: str
+    about: str = ""
+    values: tuple[Any, ...] = ()
+
+
+def findings(directory: Path, suite: Path) -> list[Finding]:
+    """What is wrong with the results in a directory, one machine's or a whole results directory of asv.
+
+    suite  this suite's own benchmarks.json: what a submission brings along is not asked
+
+    UserError where there are no results at all.
+    """
+    machines = _machines(directory)
+    described = read_json(suite)
+    found: list[Finding] = []
+    for machine in machines:
+        found += _of_files(machine)
+        if not (machine / "machine.json").is_file():
+            found.append(Finding(machine.name, NO_MACHINE))
+        for path in sorted(machine.glob("*.json")):
+            if path.name not in asked.NOT_RESULTS:
+                found += _of_results(path, suite.parent, described)
+        for path in sorted(machine.glob("*.jsonl")):
+            if not path.with_suffix(".json").is_file():
+                found.append(Finding(_name(path), FAILED))
+    return found
+
+
+def _machines(directory: Path) -> list[Path]:
+    """The directories of machines in a directory, or itself if it is one."""
+    own = [path for path in directory.glob("*.json") if path.name not in asked.NOT_RESULTS]
+    if own:
+        return [directory.absolute()]
+    found = sorted({path.parent for path in directory.glob("*/*.json") if path.name not in asked.NOT_RESULTS})
+    if not found:
+        raise UserError(f"{directory} holds no results: name reports/results/MACHINE, which run.py fills")
+    return found
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+# --- what is written in them -----------------------------------------------------------------------------------------
+
+
+def _of_files(machine: Path) -> Iterator[Finding]:
+    """Names and paths in any text of any file; files and fields that nothing of ours writes."""
+    for path in sorted(machine.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(machine.parent).as_posix()
+            if path.suffix not in SUFFIXES or path.parent != machine:
+                yield Finding(name, STRANGE)
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for what, pattern in ((PATH, PATHS), (HOST, _names_here())):
+                for seen in dict.fromkeys(match.group() for match in pattern.finditer(text)):
+                    yield Finding(name, what, seen)
+            yield from _fields(path, text, name)
+
+
+def _names_here() -> re.Pattern[str]:
+    """NAMES, and those of whoever asks: on the machine that was measured they are known."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # nobody of that number
+        user = ""
+    own = [name for name in (platform.node(), user) if len(name) > 3 and name not in SHARED]
+    return re.compile("|".join([NAMES.pattern, *(rf"\b{re.escape(name)}\b" for name in own)]))
+
+
+def _fields(path: Path, text: str, name: str) -> Iterator[Finding]:
+    """The fields of a file that no run writes: they may hold anything. Broken files are found when they are loaded."""
+    parts = {"toolchain": Toolchain, "settings": Settings, "conditions": Conditions}
+    try:
+        if path.name == "machine.json":
+            unknown = set(json.loads(text)) - MACHINE_FIELDS
+        elif path.suffix == ".json":
+            known = json.loads(text)
+            unknown = set(known) - RESULT_FIELDS
+            unknown |= {f"params.{field}" for field in set(known["params"]) - MACHINE_FIELDS - {"python"}}
+        elif path.suffix == ".jsonl":
+            records = [json.loads(line) for line in text.splitlines()]
+            unknown = {field for record in records for field in set(record) - _known(Record)}
+            unknown |= {
+                f"{part}.{field}"
+                for record in records
+                for part, kind in parts.items()
+                for field in set(record.get(part) or ()) - _known(kind)
+            }
+        else:
+            return
+    except BROKEN:
+        return
+    for field in sorted(unknown):
+        yield Finding(name, FIELD, field)
+
+
+def _known(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+# --- what was measured -----------------------------------------------------------------------------------------------
+
+
+def _of_results(path: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is wrong with a result file and those beside it. results: the directory of this suite's benchmarks.json."""
+    name = _name(path)
+    try:
+        loaded, runs = load_files(results, [path]), read_runs(path.with_suffix(".jsonl"))
+    except UserError as error:
+        yield Finding(name, BROKEN_FILE, str(error).replace(f"{path.parent}/", ""))
+        return
+    yield from _versions(name, loaded, described)
+    if not runs:
+        yield Finding(name, NO_RECORD)
+        return
+    for run in runs:
+        if path.parent.name != run.machine:
+            yield Finding(name, FOREIGN, run.machine, (path.parent.name,))
+        if run.asv_runner and run.asv_runner != _runner():
+            yield Finding(name, RUNNER, run.asv_runner, (_runner(),))
+    yield from _evidence(path, name, loaded, runs)
+    yield from _possible(name, loaded)
+
+
+def _runner() -> str:
+    """The asv_runner that the timing rests on."""
+    text = (Path(__file__).resolve().parents[2] / "requirements.txt").read_text(encoding="utf-8")
+    found = re.search(r"^asv_runner==(\S+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _versions(name: str, loaded: Results, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """Benchmarks that measured by other code than this suite's, or that it has not."""
+    every = [table[["benchmark", "version"]] for table in (loaded.processes, loaded.values, loaded.missing)]
+    pairs = {pair for table in every for pair in table.drop_duplicates().itertuples(index=False, name=None)}
+    other = sorted(name for name, version in pairs if described[name].get("version") not in (version, None))
+    if other:
+        yield Finding(name, VERSION, other[0], (len(other), len({benchmark for benchmark, _ in pairs})))
+    for _, benchmark in loaded.unknown:
+        yield Finding(name, UNKNOWN, benchmark)
+
+
+def _evidence(path: Path, name: str, loaded: Results, runs: Sequence[Record]) -> Iterator[Finding]:
+    """Too few processes of what was timed, or too few of them calm."""
+    processes = loaded.processes
+    if processes.empty:
+        return
+    rounds, last = max(run.rounds for run in runs), runs[-1]
+    if last.rounds < last.planned:
+        yield Finding(name, INTERRUPTED, values=(last.rounds, last.planned))
+    if rounds < MIN_PROCESSES:
+        yield Finding(name, FEW, values=(rounds, MIN_PROCESSES))
+    if not path.with_suffix(calm.SUFFIX).is_file():
+        yield Finding(name, NO_SAMPLES)
+        return
+    busy = float(processes.groupby("cell")["calm"].agg(lambda own: own.eq(False).all()).mean())
+    if bool(processes["calm"].isna().all()):
+        yield Finding(name, UNWATCHED)
+    elif busy > BUSY_SHARE:
+        yield Finding(name, BUSY, values=(busy, BUSY_SHARE))
+
+
+def _possible(name: str, loaded: Results) -> Iterator[Finding]:
+    """Figures that this machine's own limits exclude."""
+    cells = cells_of(loaded)
+    limit = limit_of(cells)
+    copies = [cell for cell in cells if cell.role == CONVERSION and cell.memory in (COPY, INTO) and cell.nbytes >= FROM]
+    shares = [(share, cell) for cell in copies if (share := limit.share(cell)) and share > BEYOND]
+    if shares:
+        share, worst = max(shares, key=lambda pair: pair[0])
+        yield _too_fast(name, MEMCPY, TooFast(len(shares), worst, share))
+    found = transfers_of(loaded, cells)
+    for what, fast in ((LINK, beyond_capacity(found)), (LIMIT, beyond_limit(found)), (MEMORY, beyond_memory(found))):
+        if fast:
+            yield _too_fast(name, what, fast)
+
+
+def _too_fast(name: str, what: str, fast: TooFast) -> Finding:
+    cell: Cell = fast.worst
+    return Finding(name, what, cell.cell, (fast.cells, fast.reads))

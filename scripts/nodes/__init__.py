@@ -1,0 +1,1 @@
+"""One history on many machines: who measures what, on the engine that its users already run."""

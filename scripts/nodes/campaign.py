@@ -1,0 +1,259 @@
+"""A history measured by many nodes of a kind: planned, given to an engine, gathered as it comes, topped up.
+
+What is complete is read from result files, in which a visit appears when it is whole. So whoever submitted may be gone:
+another process, on another machine of the same disk, goes on from what lies there.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cli
+from cli import UserError, put
+from measuring.engine import RESULTS, ROOT
+from measuring.profiles import PROFILES
+from measuring.state import State, put_all
+from measuring.tracking import coarse_to_fine
+from records.runs import Record
+from toolchains import environments, ledger
+
+from . import design
+from .block import HOSTS, SUITE, is_closed, names, visits_in
+from .engines import DEBUG, Engine, Job
+
+FLEET = ROOT / ".asv" / "fleet"
+PLAN = "plan.json"
+DESCRIBED = "benchmarks.json"  # asv's, of the whole results directory
+ASKED = 5  # times, before somebody should look why it is still missing; where the nodes are this machine, 2
+
+
+@dataclass
+class Campaign:
+    """What a kind of machine is to measure; all but ``directory`` is kept on disk until it is complete.
+
+    machine    the kind's name, under which results are filed
+    id         of this campaign, among those of the kind
+    tags       releases, without the reference, each to be measured on as many nodes as there are ``copies``
+    keep       environments on a node's disk at most
+    options    of the engine
+    """
+
+    directory: Path
+    machine: str
+    id: str
+    tags: list[str]
+    reference: str
+    nodes: int
+    copies: int
+    profile: str
+    only: str | None
+    rounds: int
+    keep: int
+    engine: str
+    command: str
+    scratch: str
+    wheelhouse: str
+    minutes: int
+    options: dict[str, Any] = field(default_factory=dict)
+    submitted: int = 0  # times
+
+    @classmethod
+    def load(cls, machine: str) -> "Campaign | None":
+        """The campaign of a kind that is not complete yet; None where there is none."""
+        directory = FLEET / machine
+        try:
+            return cls(directory, **json.loads((directory / PLAN).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def save(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        kept = {name: value for name, value in asdict(self).items() if name != "directory"}
+        put(self.directory / PLAN, json.dumps(kept))
+
+    def finish(self) -> None:
+        """Forget the campaign: its results are filed."""
+        (self.directory / PLAN).unlink(missing_ok=True)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    @property
+    def place(self) -> Path:
+        """Where its nodes have their suites."""
+        return self.directory / self.id
+
+    @property
+    def name(self) -> str:
+        """What the engine calls its jobs."""
+        return f"fleet-{self.id}"
+
+    def blocks(self) -> list[list[str]]:
+        return design.deal(self.tags, self.nodes, self.copies)
+
+    def job(self, tags: Sequence[str], node: str | None) -> Job:
+        """What a node is told; ``node``: which it is to be, None where it finds that out."""
+        told = ("machine", "id", "reference", "profile", "only", "rounds", "keep", "engine", "command", "scratch")
+        known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
+        return {
+            **{name: getattr(self, name) for name in (*told, "wheelhouse")},
+            "directory": str(self.place),
+            "tags": [one.tag for one in coarse_to_fine([known[tag] for tag in tags])],
+            "node": node,
+        }
+
+    # --- what there is ----------------------------------------------------------------------------------------------
+
+    def visits(self) -> dict[str, list[Record]]:
+        """Node -> what it has measured."""
+        found = {}
+        for suite in sorted(self.place.glob(f"*/{SUITE}")):
+            results = suite / RESULTS.relative_to(ROOT) / self.machine
+            found[suite.parent.name] = visits_in(results, self.id)
+        return found
+
+    def gather(self) -> None:
+        """File what the nodes have filed, each in a directory of its own, with what describes it."""
+        for node in self.visits():
+            results = self.place / node / SUITE / RESULTS.relative_to(ROOT) / self.machine
+            put_all(results, RESULTS / self.machine / node)
+            described = results.parent / DESCRIBED
+            if described.is_file():
+                put(RESULTS / DESCRIBED, described.read_text(encoding="utf-8"))
+
+    def had(self) -> dict[str, set[str]]:
+        """Release -> the nodes that have measured it."""
+        found: dict[str, set[str]] = {}
+        for node, visits in self.visits().items():
+            for one in visits:
+                if not one.failed:
+                    found.setdefault(one.toolchain.tag, set()).add(node)
+        return found
+
+    def failed(self) -> dict[str, dict[str, str]]:
+        """Release -> node -> why that node could not measure it."""
+        had = self.had()
+        found: dict[str, dict[str, str]] = {}
+        for node, visits in self.visits().items():
+            for one in visits:
+                if one.failed and node not in had.get(one.toolchain.tag, ()):
+                    found.setdefault(one.toolchain.tag, {})[node] = one.failed
+        return found
+
+    def lacking(self) -> dict[str, int]:
+        """Release -> on how many nodes more it is to be measured; not of those that no node could."""
+        had, failed = self.had(), self.failed()
+        tags = [tag for tag in self.tags if tag in had or len(failed.get(tag, ())) < self.copies]
+        return design.lacking(tags, had, self.copies)
+
+    def open_nodes(self) -> list[str]:
+        """The nodes that have not measured the reference at the end."""
+        return [node for node, visits in self.visits().items() if visits and not is_closed(visits, self.reference)]
+
+    def host(self, node: str) -> str:
+        return (self.directory / HOSTS / node).read_text(encoding="utf-8")
+
+    # --- what is to come --------------------------------------------------------------------------------------------
+
+    def submit(self, engine: Engine) -> None:
+        """Ask the engine for what is missing: all blocks at first, then releases on nodes that have them not."""
+        self.submitted += 1
+        self.save()
+        if self.engine == DEBUG:  # the nodes are this machine: none is lost, and each goes on with its block
+            jobs: list[tuple[Job, Sequence[str]]] = [
+                (self.job(block, node), ()) for block, node in zip(self.blocks(), names())
+            ]
+        elif not self.visits():
+            jobs = [(self.job(block, None), ()) for block in self.blocks()]
+        else:
+            had = self.had()
+            more = design.top_up(self.lacking(), had, self.nodes)
+            jobs = [(self.job(one.tags, None), [self.host(node) for node in one.without]) for one in more]
+        engine.submit(jobs)
+
+    def doing(self) -> dict[str, str]:
+        """Node -> what it measures now, or has measured last; by the files of its rounds."""
+        told = {}
+        for node, visits in self.visits().items():
+            track = self.place / node / SUITE / ".asv" / "runs" / self.machine / "track"
+            rounds = {}
+            for path in track.glob("*/"):
+                try:
+                    record = State(path).load()
+                except UserError:
+                    continue  # it is being replaced
+                if record:
+                    rounds[record["toolchain"]["tag"]] = record["rounds"]
+            whole = [one for one in visits if not one.failed]
+            now = ", ".join(f"{tag} round {done + 1} of {self.rounds}" for tag, done in rounds.items())
+            told[node] = f"{len(whole)} visits filed" + (f"; {now}" if now else "")
+        return told
+
+    def step(self, engine: Engine) -> list[str] | None:
+        """Gather what there is and ask for what is missing: a word on each job to come, None when there is no more."""
+        coming = engine.coming()  # before the files: what ends meanwhile is seen the next time
+        self.gather()
+        if coming:
+            return coming
+        short = self.lacking()
+        if not short or self.submitted >= (2 if self.engine == DEBUG else ASKED):
+            return None
+        if self.submitted:
+            print(f"{self.machine}: {len(short)} releases are missing on some node; asked for again", flush=True)
+        self.submit(engine)
+        return []
+
+
+def wheels(directory: Path, tags: Collection[str]) -> dict[str, str]:
+    """Have a wheelhouse hold what these releases are installed from; release -> why it cannot be had.
+
+    What an earlier call has brought is not asked for again.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    stamp = directory / f"complete-py{sys.version_info[0]}.{sys.version_info[1]}.json"
+    there: list[str] = json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else []
+    known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
+    lost = {}
+    for tag in tags:
+        asked = environments.requirements(known[tag])
+        if " ".join(asked) in there:
+            continue
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory)]
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run([*command, *asked], env=clean, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            lost[tag] = environments.reason(done.stdout + done.stderr)
+            print(cli.line(f"{tag} has no wheels: {lost[tag]}"), flush=True)
+            continue
+        there.append(" ".join(asked))
+        put(stamp, json.dumps(there))
+        print(f"{tag}: its wheels are in the wheelhouse", flush=True)
+    return lost
+
+
+def told(campaign: Campaign) -> list[str]:
+    """The plan in lines: who measures what, what it takes."""
+    blocks, minutes = campaign.blocks(), PROFILES[campaign.profile].minutes * campaign.rounds
+    minutes /= PROFILES[campaign.profile].rounds
+    cost = design.cost(blocks, minutes, campaign.keep)
+    lines = [
+        f"{campaign.machine}: {len(campaign.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes, "
+        f"the reference {campaign.reference} first and last on all of them"
+    ]
+    if campaign.engine == DEBUG:
+        total = sum(design.cost([block], minutes, campaign.keep).minutes for block in blocks)
+        lines.append(f"  the nodes are this machine, one after the other: {cost.visits} visits, {total:.0f} minutes")
+    else:
+        lines.append(
+            f"  {cost.visits} visits; {cost.minutes:.0f} minutes on the busiest node, "
+            f"{campaign.minutes} allowed; jobs named {campaign.name}"
+        )
+    lines.append(f"  disk: {cost.disk_gb} GB a node for {campaign.keep} environments, where torch comes with CUDA")
+    for node, block in zip(names(), blocks):
+        lines.append(f"  {node}: {len(block) + 2} visits: {', '.join(block)}")
+    return lines

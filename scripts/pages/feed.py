@@ -1,0 +1,154 @@
+"""reports/feed.xml: an Atom feed over all machines, an entry a release that changed something.
+
+The page of a machine's histories leaves what its releases changed in CHANGES beside it; the feed is made of those. Ids
+and anchors are made of a release's tag, so they stay whatever else comes.
+"""
+
+import json
+import uuid
+import xml.etree.ElementTree as xml
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from analysis.history import LEAST_RELEASES, History, Release
+from analysis.news import news_of
+from analysis.verdicts import FEWER, MORE
+from cli import UserError, put
+from records.kinds import made_of
+
+from . import news, show
+from .history import counts, words
+
+CHANGES = "changes.json"
+FEED = "feed.xml"
+TITLE = "What releases of torch and numpy changed in the cost of moving data between them"
+AUTHOR = "The authors of the NumPy-PyTorch conversion benchmarks"  # as in CITATION.cff
+ATOM = "http://www.w3.org/2005/Atom"
+SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids, for good
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a release changed on a machine: lines, the most important first. measured: when the run began that
+    measured it; said: the verdicts, in words."""
+
+    tag: str
+    name: str
+    date: str
+    machine: str
+    measured: str
+    said: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def changes_of(results: Path, histories: Sequence[History]) -> str:
+    """What the releases of a machine's histories changed, those that changed something, as JSON."""
+    found = [asdict(told) for history in histories for told in _told(results, history)]
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _told(results: Path, history: History) -> Iterator[Told]:
+    """A history's own changes, release by release; of the newest, and where releases are too few for a history, what a
+    comparison with the release before it says, for one point alone makes no level."""
+    changed = words.by_release(words.changes(history))
+    stepped = {own[0][1].at.version: own for own in counts.by_release(history)}
+    short = len(history.releases) < LEAST_RELEASES
+    for place, release in enumerate(history.releases):
+        own = {group[0].verdict: group for group in changed if group[0].at is release}
+        said = [news.CHANGED[verdict] for verdict in news.CHANGED if verdict in own]
+        lines = [words.release_line(own[verdict]) for verdict in news.CHANGED if verdict in own]
+        if release.version in stepped:
+            lines.append(f"{counts.unit(history).capitalize()}: {counts.release_line(stepped[release.version])}")
+            verdicts = {one.step.verdict for _, one in stepped[release.version] if one.step}
+            said += [news.CHANGED[verdict] for verdict in (MORE, FEWER) if verdict in verdicts]
+        if place and (short or release is history.releases[-1]):
+            compared = _compared(results, history, release)
+            said = list(dict.fromkeys([*said, *compared[0]]))
+            lines += compared[1]
+        if said:
+            said.sort(key=list(news.CHANGED.values()).index)
+            yield _entry(history, release, said, lines)
+
+
+def _compared(results: Path, history: History, release: Release) -> tuple[list[str], list[str]]:
+    """What a comparison with the release before says: verdicts in words, and the paragraph; nothing where it cannot."""
+    try:
+        found = news_of(results, history.machine, release.toolchain)
+    except UserError:
+        return [], []
+    said = [news.CHANGED[verdict] for verdict in news.changed(found)]
+    return said, [news.paragraph(found)] if said else []
+
+
+def _entry(history: History, release: Release, said: Sequence[str], lines: Sequence[str]) -> Told:
+    tag, date = release.toolchain.tag, release.date
+    return Told(tag, release.name, date, history.machine, release.started, tuple(said), tuple(lines))
+
+
+def read(path: Path) -> list[Told]:
+    """UserError where a file holds no changes."""
+    try:
+        return [made_of(Told, found) for found in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise UserError(f"{path} holds no changes ({type(error).__name__}): scripts/report.py writes it anew") from None
+
+
+def write(output: Path) -> Path | None:
+    """Write the feed over all machines that have a history in ``output``; None where there is none."""
+    files = sorted((output / "history").glob(f"*/{CHANGES}"))
+    by_tag: dict[str, list[Told]] = {}
+    for told in (told for path in files for told in read(path)):
+        by_tag.setdefault(told.tag, []).append(told)
+    if not files:
+        return None
+    put(output / FEED, _feed(sorted(by_tag.values(), key=lambda own: (own[0].date, own[0].tag), reverse=True)))
+    return output / FEED
+
+
+def _feed(entries: Sequence[Sequence[Told]]) -> str:
+    feed = xml.Element("feed", {"xmlns": ATOM, "xml:lang": "en"})
+    _add(feed, "id", f"urn:uuid:{SPACE}")
+    _add(feed, "title", TITLE)
+    _add(feed, "updated", max(map(_updated, entries), default="1970-01-01T00:00:00Z"))
+    _add(_add(feed, "author"), "name", AUTHOR)
+    _add(feed, "link", rel="self", type="application/atom+xml", href=FEED)
+    _add(feed, "link", rel="alternate", type="text/html", href="index.html")
+    for own in entries:
+        first = own[0]
+        entry = _add(feed, "entry")
+        said = dict.fromkeys(word for told in own for word in told.said)
+        order = list(news.CHANGED.values())
+        _add(entry, "id", f"urn:uuid:{uuid.uuid5(SPACE, first.tag)}")
+        _add(entry, "title", f"{first.name}: {', '.join(sorted(said, key=order.index))}")
+        _add(entry, "updated", _updated(own))
+        _add(entry, "published", f"{first.date}T12:00:00Z")
+        for told in own:  # one alternate at most, says RFC 4287
+            way = "alternate" if told is first else "related"
+            _add(entry, "link", rel=way, type="text/html", title=told.machine, href=_address(told))
+        _add(entry, "content", "".join(map(_html, own)), type="html")
+    xml.indent(feed)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{xml.tostring(feed, encoding="unicode")}\n'
+
+
+def _add(parent: xml.Element, name: str, text: str | None = None, **attributes: str) -> xml.Element:
+    child = xml.SubElement(parent, name, attributes)
+    child.text = text
+    return child
+
+
+def _updated(own: Sequence[Told]) -> str:
+    """When an entry last changed: its newest measurement; the day of the release where no run says when."""
+    return max((told.measured for told in own if told.measured), default=f"{own[0].date}T12:00:00+00:00")
+
+
+def _address(told: Told) -> str:
+    return f"history/{quote(told.machine)}/index.html#{quote(told.tag)}"
+
+
+def _html(told: Told) -> str:
+    """What a release changed on a machine, as HTML."""
+    items = "".join(f"<li>{show.to_html(line)}</li>" for line in told.lines)
+    link = f'<a href="{_address(told)}">{show.to_html(told.machine)}</a>'
+    return f"<p>On {link}:</p><ul>{items}</ul>"

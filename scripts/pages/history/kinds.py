@@ -1,0 +1,190 @@
+"""Histories of several machines side by side: which changes are everywhere, which on some only.
+
+Made of their results.csv, as the page over all machines is made of their answers.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from urllib.parse import quote
+
+import pandas as pd
+from cli import UserError, put
+from toolchains import ledger
+
+from pages import show
+from pages.advice import Box
+from pages.comparison.words import number
+from pages.page import Page, Section, rendered
+from pages.show import code
+from pages.tables import Entry, Table
+
+CSV = "results.csv"
+NOT_A_CELL = {
+    *("history", "benchmark", "release", "released", "torch", "numpy", "measured"),
+    *("processes", "seconds", "corrected", "low95", "high95", "level"),
+    *("verdict", "ratio", "ratio_low95", "ratio_high95", "q", "earliest", "latest"),
+    *("count", "least", "most", "unit", "disagree", "nodes_with", "nodes_without"),
+}  # all other columns are parameters
+AT_MOST = 30  # rows of a table; changes.csv has all
+COLUMNS: dict[tuple[str, ...], str] = {
+    ("history", "release"): "the package and its version",
+    ("benchmark", "cell"): "what was timed or counted",
+    ("verdict",): "slower or faster; of counts more or fewer",
+    ("on", "ratio"): "a machine that has the change, and new level over old there",
+    ("everywhere",): "whether all machines that measured the cell at that release and before it have the change",
+}
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A change of one cell. ratios: machine -> new level over old; without: machines that measured it and show none."""
+
+    package: str
+    release: str
+    benchmark: str
+    cell: str
+    verdict: str
+    ratios: dict[str, float]
+    without: tuple[str, ...]
+
+    @property
+    def size(self) -> float:
+        return max(abs(math.log(ratio)) for ratio in self.ratios.values())
+
+
+def write(output: Path) -> Path | None:
+    """Write index.html, README.md and changes.csv over the machines with histories below ``output``; None where no two
+    have a cell in common."""
+    tables = {path.parent.name: read(path) for path in sorted(output.glob(f"*/{CSV}"))}
+    cells = [cell for table in tables.values() for cell in {*zip(table["benchmark"], table["cell"])}]
+    if len(cells) == len({*cells}):
+        return None
+    page = page_of(tables)
+    for name, content in rendered(page).items():
+        put(output / name, content)
+    return output / "index.html"
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The CSV of a history, with one name a cell; UserError where the file holds something else."""
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        names = [name for name in table if name not in NOT_A_CELL]
+        table["cell"] = table[names].agg(lambda row: ", ".join(filter(None, row)), axis=1) if names else ""
+        table["ratio"] = pd.to_numeric(table["ratio"])
+        return table[["history", "release", "benchmark", "cell", "verdict", "ratio", "earliest", "latest"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} holds no history ({type(error).__name__}): scripts/report.py writes it anew") from None
+
+
+def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
+    """Every confirmed change of a cell that several machines measured, the largest first.
+
+    Of two machines it is one change where the releases at which it may have been have one in common.
+    """
+    found = []
+    groups = {
+        machine: dict(list(table.groupby(["history", "benchmark", "cell"], sort=False)))
+        for machine, table in tables.items()
+    }
+    for key in dict.fromkeys(key for own in groups.values() for key in own):
+        own = {machine: theirs[key] for machine, theirs in groups.items() if key in theirs}
+        told = [
+            (machine, row)
+            for machine, table in own.items()
+            for row in table.to_dict("records")
+            if row["verdict"] in ("slower", "faster", "more", "fewer")
+        ]
+        while told and len(own) > 1:
+            (machine, first), *told = told
+            same = [(other, row) for other, row in told if other != machine and _overlap(first, row)]
+            told = [pair for pair in told if all(pair[1] is not row for _, row in same)]
+            ratios = {other: float(row["ratio"]) for other, row in [(machine, first), *same]}
+            without = tuple(name for name, table in own.items() if name not in ratios and _spans(table, first))
+            if len(ratios) + len(without) > 1:
+                package, benchmark, cell = key
+                found.append(Shared(package, first["release"], benchmark, cell, first["verdict"], ratios, without))
+    return sorted(found, key=lambda one: -one.size)
+
+
+def _overlap(one: dict, other: dict) -> bool:  # type: ignore[type-arg]
+    first, last, others_first, others_last = (
+        ledger.parts(row[name]) for row in (one, other) for name in ("earliest", "latest")
+    )
+    return one["verdict"] == other["verdict"] and others_first <= last and first <= others_last
+
+
+def _spans(table: pd.DataFrame, change: dict) -> bool:  # type: ignore[type-arg]
+    """Whether a machine measured the cell on both sides of a change of another."""
+    versions = [ledger.parts(version) for version in table["release"]]
+    return min(versions) < ledger.parts(change["earliest"]) and max(versions) >= ledger.parts(change["latest"])
+
+
+def page_of(tables: dict[str, pd.DataFrame]) -> Page:
+    """Everything the page over all histories says."""
+    found = changes(tables)
+    everywhere, here = ([one for one in found if bool(one.without) is some] for some in (False, True))
+    common = set.intersection(*({*zip(table["benchmark"], table["cell"])} for table in tables.values()))
+    lines = [
+        f"{len(everywhere)} changes are on every machine that measured the cell, {len(here)} on some only; "
+        f"{len(common)} cells were measured on all {len(tables)} machines."
+    ]
+    for one in everywhere[:3]:
+        lines.append(f"Everywhere: {one.package} {one.release}, {code(one.cell)}: {_ratios(one)}")
+    for one in here[:3]:
+        where = show.join(list(one.ratios))
+        lines.append(f"Confirmed only on {where}: {one.package} {one.release}, {code(one.cell)}: {_ratios(one)}")
+    about = (
+        "A change is one of a level, confirmed on its own machine. It is the same change on two machines where it may "
+        "have been at the same release. That a machine shows none is no proof that it has none: it may see less.",
+    )
+    return Page(
+        title="What releases of torch and numpy changed, by machine",
+        machine="",
+        facts=(f"{len(tables)} machines",),
+        warnings=(),
+        boxes=(Box("Everywhere, or only here", lines=tuple(lines)),),
+        legend=(),
+        sections=[
+            Section("everywhere", "Changes on every machine", about, tables=(_table("Everywhere", everywhere),)),
+            Section("here", "Changes on some machines", tables=(_table("On some", here),)),
+        ],
+        links=(
+            *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in tables),
+            ("How advice differs between machines", "../"),
+        ),
+        command="python scripts/track.py",
+        csv=_csv(found),
+        columns=COLUMNS,
+        data="changes.csv",
+    )
+
+
+def _ratios(one: Shared) -> str:
+    return show.join([f"{number(ratio)}× on {machine}" for machine, ratio in one.ratios.items()])
+
+
+def _table(title: str, found: Sequence[Shared]) -> Table:
+    rows: list[tuple[Entry, ...]] = []
+    for one in found[:AT_MOST]:
+        told = [f"{machine}: {number(ratio)}×" for machine, ratio in one.ratios.items()]
+        told += [f"{machine}: none confirmed" for machine in one.without]
+        rows.append((f"{one.package} {one.release}", [code(one.cell), one.benchmark], one.verdict, told))
+    rest = len(found) - len(rows)
+    notes = (f"{rest} more are in changes.csv.",) if rest > 0 else ()
+    return Table(title, ("release", "cell", "change", "new level over old"), tuple(rows), notes, numeric=False)
+
+
+def _csv(found: Sequence[Shared]) -> str:
+    rows = [
+        (one.package, one.release, one.benchmark, one.cell, one.verdict, machine, f"{ratio:.5g}", not one.without)
+        for one in found
+        for machine, ratio in one.ratios.items()
+    ]
+    text = StringIO()
+    names = [name for names in COLUMNS for name in names]
+    pd.DataFrame(rows, columns=names).to_csv(text, index=False, lineterminator="\n")
+    return text.getvalue()

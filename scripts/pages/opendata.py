@@ -1,0 +1,75 @@
+"""figures.csv and figures.parquet: every figure of all machines and releases as one table, a row a cell and toolchain.
+
+Too large to be committed at each build: the site carries them. The samples behind a figure are in reports/results.
+"""
+
+import importlib.util
+import io
+from pathlib import Path
+
+import pandas as pd
+from analysis.contracts import memory_of_cells
+from analysis.results import PARAMETERS, Results, summarize
+from cli import put
+from toolchains import ledger
+
+from .show import FIGURE
+
+CSV, PARQUET, COLUMNS_CSV = "figures.csv", "figures.parquet", "figures-columns.csv"
+COLUMNS: dict[tuple[str, ...], str] = {
+    ("machine",): "name of the machine, as in reports/results",
+    ("history", "release", "released"): "of a toolchain of a history: the package whose release is meant, its version, "
+    "the day of that release",
+    ("torch", "numpy", "python"): "what was imported, torch with its build variant",
+    ("benchmark",): "asv's name, module.Class.method",
+    tuple(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of the "
+    "host, in transfers",
+    ("contract",): "what the route's contract promises for that dtype: alias, copy or into",
+    ("version",): "of the measurement: figures of different ones do not compare",
+    ("seconds",): f"of what was timed: median over the processes, each by {FIGURE}, in seconds a call",
+    ("low", "high"): "the least and the most of the processes, or of the repeats of a count",
+    ("processes",): "that measured the cell",
+    ("calm",): "False where the machine was not calm for any process; empty where that is not known",
+    ("value", "unit"): "of what was counted",
+}
+
+
+def columns_of(results: Results) -> dict[tuple[str, ...], str]:
+    """The columns of the table of these results, and what they mean."""
+    more = tuple(name for name in results.parameters if name not in PARAMETERS)
+    return {**COLUMNS, **({more: "parameters of single families"} if more else {})}
+
+
+def table_of(results: Results) -> pd.DataFrame:
+    """What was timed, then what was counted, a row a cell and toolchain; columns as of ``columns_of``."""
+    timed = summarize(results.processes) if len(results.processes) else results.processes
+    timed["calm"] = timed["calm"].where(timed["watched"]) if "watched" in timed else None
+    every = pd.concat([part.astype(object) for part in (timed, results.values)], ignore_index=True)
+    known = {commit: ledger.find(commit) for commit in every["commit"].unique()}
+    of_row = [known[commit] for commit in every["commit"]]
+    every["contract"] = memory_of_cells(every, results.benchmarks)
+    every["history"] = [one.history if one else "" for one in of_row]
+    every["release"] = [one.version if one else "" for one in of_row]
+    every["released"] = [one.date if one else "" for one in of_row]
+    table = every.reindex(columns=[name for names in columns_of(results) for name in names])
+    for name in ("nbytes", "processes"):
+        table[name] = pd.to_numeric(table[name]).astype("Int64")
+    for name in ("seconds", "low", "high", "value"):
+        table[name] = pd.to_numeric(table[name])
+    table["calm"] = table["calm"].astype("boolean")
+    rest = [name for name in table if table[name].dtype == object]  # a parameter of numbers and words is words
+    return table.assign(**{name: table[name].map(str, na_action="ignore").astype("string") for name in rest})
+
+
+def write(results: Results, directory: Path) -> list[str]:
+    """Write the table and what its columns mean into a directory; the names of the files. Parquet takes pyarrow, forty
+    times the size of the rest of what a page needs, and so is left out where that is not installed."""
+    table, text = table_of(results), io.StringIO()
+    table.to_csv(text, index=False, lineterminator="\n", float_format="%.7g")
+    put(directory / CSV, text.getvalue())
+    rows = [{"column": name, "meaning": words} for names, words in columns_of(results).items() for name in names]
+    put(directory / COLUMNS_CSV, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    if importlib.util.find_spec("pyarrow") is None:
+        return [CSV, COLUMNS_CSV]
+    table.to_parquet(directory / PARQUET, index=False)
+    return [CSV, COLUMNS_CSV, PARQUET]

@@ -1,0 +1,104 @@
+"""The site: pages, feed, data and asv's own site in one folder, whose links are relative and lead somewhere."""
+
+import html
+import os
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+import matplotlib.pyplot as plt
+from cli import put
+
+from . import show
+from .figures import INK, MONO, MUTED
+from .index import ANSWERS, TITLE, read
+
+ASV = "asv"  # where asv's own site is, whose links its scripts make
+RESULTS = "results"
+PREVIEW = "preview.png"
+PREVIEWED = 4  # answers in it
+ADDRESSED = '<meta property="og:type" content="website">\n'  # what goes before an address of the page itself
+
+
+def gather(reports: Path, site: Path) -> None:
+    """Copy the pages and the raw data; what was in ``site`` before is gone."""
+    shutil.rmtree(site, ignore_errors=True)
+    shutil.copytree(reports, site, ignore=shutil.ignore_patterns(".*"))
+    for directory in [path for path in (site / RESULTS).glob("**/") if not (path / "index.html").exists()]:
+        put(directory / "index.html", _listing(directory, site))
+
+
+def _listing(directory: Path, site: Path) -> str:
+    """A page that lists a directory: a web server may show none by itself."""
+    name = html.escape(directory.relative_to(site).as_posix())
+    paths = sorted(path for path in directory.iterdir())
+    places = [(f"{path.name}/index.html" if path.is_dir() else path.name) for path in paths]
+    items = "".join(f'<li><a href="{quote(place)}">{html.escape(place)}</a></li>\n' for place in places)
+    head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{name}</title>\n'
+    return f"{head}<ul>\n{items}</ul>\n</html>\n"
+
+
+def preview(site: Path) -> None:
+    """Draw what is shown where somebody links to the site, 1200 x 630 pixels: the first machine's first answers."""
+    first = next((read(path) for path in sorted(site.glob(f"*/{ANSWERS}"))), None)
+    figure = plt.figure(figsize=(12, 6.3), dpi=100)
+    figure.text(0.05, 0.85, TITLE, size=23, weight="bold", color=INK)
+    for place, box in enumerate([box for box in first.boxes if box.takes][:PREVIEWED] if first else []):
+        take, top = box.takes[0], 0.7 - 0.17 * place
+        figure.text(0.05, top, box.title, size=16, color=MUTED)
+        said = show.short(f"{take.route}  {show.bare(take.cost)}", 84)
+        figure.text(0.05, top - 0.065, said, size=16, family=MONO, color=INK, parse_math=False)
+    figure.savefig(site / PREVIEW, dpi=100)
+    plt.close(figure)
+
+
+def address(site: Path, url: str) -> None:
+    """Say in every page where it is published, and how to show it, for those who preview it."""
+    image = f'<meta property="og:image" content="{html.escape(url.rstrip("/"))}/{PREVIEW}">\n'
+    for path in _pages(site):
+        place = path.relative_to(site).as_posix().removesuffix("index.html")
+        own = html.escape(f"{url.rstrip('/')}/{quote(place)}")
+        said = f'<link rel="canonical" href="{own}">\n<meta property="og:url" content="{own}">\n'
+        text = path.read_text(encoding="utf-8")
+        put(path, text.replace(ADDRESSED, ADDRESSED + said + image, 1))
+
+
+def _pages(site: Path) -> list[Path]:
+    return [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != ASV]
+
+
+class _Links(HTMLParser):
+    """The addresses that a page names, and its own anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        if found.get("rel") != "canonical":
+            self.links += [found[name] for name in ("href", "src", "xlink:href") if name in found]
+        self.anchors += [found["id"]] if "id" in found else []
+
+
+def broken(site: Path) -> Iterator[str]:
+    """Links of the site that lead nowhere or away from it, and anchors that a page has twice, a line each."""
+    parsed = {path.resolve(): _Links(path.read_text(encoding="utf-8")) for path in _pages(site)}
+    for path, page in parsed.items():
+        name = path.relative_to(site.resolve()).as_posix()
+        for anchor in sorted({one for one in page.anchors if page.anchors.count(one) > 1}):
+            yield f"{name}: two anchors {anchor}"
+        for link in dict.fromkeys(page.links):
+            parts = urlsplit(link)
+            target = path if not parts.path else Path(os.path.normpath(path.parent / unquote(parts.path)))
+            target = target / "index.html" if target.is_dir() else target
+            if parts.scheme or parts.netloc or parts.path.startswith("/"):
+                yield f"{name}: {link} is not relative"
+            elif not target.is_file():
+                yield f"{name}: {link} leads nowhere"
+            elif parts.fragment and target in parsed and unquote(parts.fragment) not in parsed[target].anchors:
+                yield f"{name}: {link} is no anchor there"

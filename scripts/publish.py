@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Gather all pages, the feed, the data and asv's own site in one folder, to be put on any web server.
+
+    python scripts/publish.py                                  into .asv/site
+    python scripts/publish.py --url https://example.org/suite  the same, whose pages say where they are published
+
+Links are relative, and checked. figures.csv and figures.parquet hold every figure of all machines; Parquet is written
+where pyarrow is installed (pip install pyarrow). Exit code: 0, 1 where a link leads nowhere.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
+import report
+from cli import Parser, UserError, line, run
+from report import REPORTS
+
+ROOT = REPORTS.parent
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--reports", type=Path, default=REPORTS, help="directory of the pages, with results/ in it")
+    parser.add_argument("--output", type=Path, default=ROOT / ".asv" / "site", help="the folder; what is in it goes")
+    parser.add_argument("--url", help="where the folder will be published")
+    parser.add_argument("--without-asv", action="store_true", help="leave asv's own site out")
+    chosen = parser.parse_args(argv)
+    if chosen.url and urlsplit(chosen.url).scheme not in ("http", "https"):
+        raise UserError(f"--url {chosen.url}: write it with https://")
+    kept = chosen.output / "index.html"
+    if chosen.output.is_dir() and any(chosen.output.iterdir()) and not kept.is_file():
+        raise UserError(f"--output {chosen.output} holds something else: name an empty directory")
+    try:
+        from analysis.results import load
+        from pages import opendata, site
+    except ImportError as error:
+        raise report.Lacking(f"no site: {report.reason_of(error)}") from None
+    results = load(chosen.reports / "results")
+    site.gather(chosen.reports, chosen.output)
+    made = opendata.write(results, chosen.output)
+    if not chosen.without_asv:
+        command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(chosen.output.absolute() / site.ASV)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
+    if chosen.url:
+        site.preview(chosen.output)
+        site.address(chosen.output, chosen.url)
+    found = list(site.broken(chosen.output))
+    for one in found:
+        print(line(one))
+    if opendata.PARQUET not in made:
+        print(f"no {opendata.PARQUET}: needs pyarrow")
+    print(line(os.path.relpath(chosen.output / "index.html")))
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    run(main)
