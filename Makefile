@@ -5,6 +5,7 @@
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
 # make test-newest      the same with the newest there are; both take some minutes, and a PYTHON=...
 # make report           build the pages of all machines, and of their histories, from reports/results
+# make site             pages, feed, data and asv's own site in .asv/site, for any web server
 # make benchmarks.json  describe benchmarks/ anew in reports/results, after a change there
 # make check            is the suite's timing honest here? compares it with torch.utils.benchmark
 PYTHON ?= python3
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 ARGS ?=
 
-.PHONY: bench bench-here test test-fast test-oldest test-newest lint report benchmarks.json check clean newest-releases
+.PHONY: bench bench-here test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
@@ -43,6 +44,9 @@ lint: $(VENV)/installed-dev
 
 report: $(VENV)/installed
 	$(BIN)/python scripts/report.py
+
+site: $(VENV)/installed
+	$(BIN)/python scripts/publish.py $(ARGS)
 
 benchmarks.json: $(VENV)/installed
 	$(BIN)/python scripts/describe.py

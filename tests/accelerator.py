@@ -10,7 +10,20 @@ import resultfiles
 from measuring.profiles import PROFILES, select
 from resultfiles import SKIPPED, Bench, around
 
-from benchmarks import batches, casting, conversion, firsts, link, overlap, routes, transfer
+from benchmarks import (
+    batches,
+    busy,
+    casting,
+    conversion,
+    firsts,
+    link,
+    many,
+    overlap,
+    placement,
+    routes,
+    staging,
+    transfer,
+)
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 LINK = 50e9  # bytes a second of pinned memory, each way
@@ -18,7 +31,9 @@ RATES = {routes.PAGEABLE: 12e9, routes.PINNED: LINK * 0.97, routes.REGISTERED: L
 HARDWARE = {"link generation": 5, "link width": 16, "graphics clock": 1980, "memory clock": 2619, "near cores": 16}
 SETTINGS = {"torch": "2.0+cu118", "numpy": "1.26.1", "python": "3.11.7", "cuda": "11.8", "hip": None}
 SETTINGS |= {"device": "cuda:0", "device_name": "An Accelerator", "torch_threads": 1, "no_device": ""}
+HIDDEN = "overlap.Hidden.timeit_completion"
 PIN, REGISTER = 0.4, 0.25  # seconds a GiB
+WORK = 5.2e-3  # seconds of work that were queued before a call, as it happened
 
 
 def move_seconds(route, memory, nbytes, clock):
@@ -30,29 +45,32 @@ def move_seconds(route, memory, nbytes, clock):
     seconds = (7e-6 if early else 9e-6) + nbytes / RATES[memory]
     if clock == "sustained":
         return 2e-6 + nbytes / (LINK * 0.98)
-    if "s.copy_" in expression or "copy_in_chunks" in expression:
-        seconds = 14e-6 + nbytes / (9e9 if "s.copy_" in expression else 16e9)
+    if expression.startswith("s.") or "copy_in_chunks" in expression:
+        seconds = 14e-6 + nbytes / (9e9 if expression.startswith("s.") else 16e9)
+    if "buffers" in expression:
+        seconds = 4e-6 + nbytes / RATES[memory]
     if "pin_memory" in expression:
         seconds = 40e-6 + nbytes / 6e9
-    if expression in ("t.cpu()", "t.to('cpu')") or ".numpy(" in expression:
+    if expression in ("t.cpu()", "t.to('cpu')") or (".numpy(" in expression and route.memory == routes.COPY):
         seconds = 9e-6 + nbytes / (2e9 if nbytes >= 32 * MIB else 8e9)
     if expression.endswith(".copy()"):
         seconds += nbytes / 8e9
     return seconds + (2e-7 * len(expression) / 10)
 
 
-def transfers(device="cuda:0", skipped=(), chosen=lambda cell: True):
-    """The benchmarks of an accelerator at the cells of the profile; ``skipped`` names host memory that it has not."""
+def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full"):
+    """The benchmarks of an accelerator at the cells of a profile; ``skipped`` names host memory that it has not."""
     benches = []
     for made in (transfer.HostToDevice(), transfer.DeviceToHost()):
         for clock in ("completion", "enqueue", "sustained"):
             benches.append(_moved(made, clock, skipped))
-    for made in (transfer.Casting(), transfer.Transposed(), transfer.TreeToDevice()):
+    for made in (transfer.Casting(), transfer.ToBfloat16(), transfer.Transposed(), transfer.TreeToDevice()):
         benches += [_moved(made, clock, skipped) for clock in ("completion", "enqueue")]
     for made in (transfer.TreeToNumpy(), transfer.Scalar()):
         benches.append(_moved(made, "completion", skipped))
-    benches += [_hidden(skipped), *_steps(), *_firsts(skipped), *_link(skipped)]
-    return _in_profile(benches, chosen)
+    benches += [*_staged(skipped), _hidden(skipped), *_steps(), *_busy(skipped), _many(skipped)]
+    benches += [*_firsts(skipped), *_link(skipped)]
+    return _in_profile(benches, profile, chosen)
 
 
 def conversions():
@@ -60,6 +78,7 @@ def conversions():
     made = (
         *(conversion.NumpyToTorch(), conversion.TorchToNumpy(), casting.Bfloat16ToNumpy()),
         *(batches.ArraysToTensor(), batches.TreeToNumpy(), batches.TreeToTorch()),
+        *(placement.NumpyToTorch(), placement.TorchToNumpy()),
     )
     benches = []
     for one in made:
@@ -70,12 +89,12 @@ def conversions():
         }
         name = f"{type(one).__module__.rpartition('.')[2]}.{type(one).__name__}.timeit_convert"
         benches.append(Bench(name, params, cells, list(one.contracts.values())))
-    return _in_profile(benches)
+    return _in_profile(benches, "transfers")
 
 
-def _in_profile(benches, chosen=lambda cell: True):
+def _in_profile(benches, profile, chosen=lambda cell: True):
     described = {bench.name: bench.description() for bench in benches}
-    patterns = select(PROFILES["transfers"], described)
+    patterns = select(PROFILES[profile], described)
     for bench in benches:
         bench.cells = {
             key: value
@@ -99,25 +118,78 @@ def _moved(made, clock, skipped):
     return Bench(f"transfer.{type(made).__name__}.timeit_{clock}", params, cells, contracts)
 
 
+def _staged(skipped):
+    """Threads and a pinned cache that make a route three times as fast."""
+    for made in (staging.HostThreads(), staging.PinnedToDevice(), staging.PinnedToHost()):
+        cells = {}
+        for key in itertools.product(*made.params):
+            slow = key[1] in ("one", staging.MISS)
+            barred = routes.PINNED in skipped and key[0] != staging.CAST
+            cells[key] = SKIPPED if barred else around(1e-5 + key[-1] / (4e9 if slow else 12e9))
+        contracts = list(made.contracts.values())
+        params = dict(zip(made.param_names, made.params))
+        yield Bench(f"staging.{type(made).__name__}.timeit_completion", params, cells, contracts)
+
+
 def _hidden(skipped):
-    cells = {}
-    for direction, memory, part, nbytes in itertools.product(*overlap.Hidden.params):
-        product, moved = 3e-3, nbytes / RATES[memory]
-        hides = 0.95 if memory == routes.PINNED else 0.1
-        seconds = {"product": product, "transfer": moved, "both": product + moved - hides * min(product, moved)}[part]
-        cells[direction, memory, part, nbytes] = SKIPPED if memory in skipped else around(seconds)
-    return Bench(
-        "overlap.Hidden.timeit_completion", dict(zip(overlap.Hidden.param_names, overlap.Hidden.params)), cells
-    )
+    made, cells, parts = overlap.Hidden, {}, {}
+    for key in itertools.product(*made.params):
+        _, memory, nbytes = key
+        moved = nbytes / RATES[memory]
+        cells[key], parts[key] = hidden(1.5 * moved, moved, 0.95 if memory == routes.PINNED else 0.1)
+        if memory in skipped:
+            cells[key] = SKIPPED
+    return Bench(HIDDEN, dict(zip(made.param_names, made.params)), cells, parts=parts)
+
+
+def hidden(products, moved, share):
+    """Products and a transfer in turns: seconds of both at once in each process, and those of each part."""
+    parts = {"products": products, "transfer": moved, "both": products + moved - share * min(products, moved)}
+    found = {part: around(seconds) for part, seconds in parts.items()}
+    return found["both"], found
 
 
 def _steps():
     forms, sizes = overlap.TrainingStep.params
     cells = {(form, n): around((1 - 0.1 * i) * (2e-4 + n / 8e9)) for i, form in enumerate(forms) for n in sizes}
     yield Bench("overlap.TrainingStep.timeit_step", {"form": forms, "nbytes": sizes}, cells)
-    memory = overlap.DataLoader.params[0]
-    cells = {(host,): around(3e-3 * (1 - 0.2 * i)) for i, host in enumerate(memory)}
-    yield Bench("overlap.DataLoader.timeit_batch", {"memory": memory}, cells)
+    workers, memory = overlap.DataLoader.params
+    cells = {(n, host): around(3e-3 * (1 - 0.2 * i) / (1 + n)) for n in workers for i, host in enumerate(memory)}
+    yield Bench("overlap.DataLoader.timeit_batch", {"workers": workers, "memory": memory}, cells)
+
+
+def _busy(skipped):
+    """Blocking calls wait for the work, and pageable ones beyond 64 KiB."""
+    for made in (busy.HostToDevice(), busy.DeviceToHost()):
+        cells = {}
+        for key in itertools.product(*made.params):
+            route, memory, nbytes = routes.find(key[0], made.direction), *key[1:]
+            early = route.non_blocking and (memory == routes.PINNED or nbytes <= 64 * KIB)
+            alone = move_seconds(route, memory, nbytes, "enqueue" if route.non_blocking else "completion")
+            cells[key] = SKIPPED if memory in skipped else around(alone + (0 if early else WORK))
+        params = dict(zip(made.param_names, made.params))
+        yield Bench(f"busy.{type(made).__name__}.timeit_call", params, cells, list(made.contracts.values()))
+    forms, sizes = busy.WorkBehind.params
+    barred = routes.PINNED in skipped
+    cells = {
+        (f, n): SKIPPED if barred else around(9e-6 + n / LINK + WORK * i) for i, f in enumerate(forms) for n in sizes
+    }
+    yield Bench("busy.WorkBehind.timeit_read", {"form": forms, "nbytes": sizes}, cells)
+
+
+# seconds a tensor, of each route in order of the catalogue; the last one's are those of the bytes
+A_TENSOR = {routes.PAGEABLE: (8e-6, 5e-6, 3e-6, 1e-7), routes.PINNED: (7e-6, 4e-6, 2e-6, 1e-7)}
+
+
+def _many(skipped):
+    made = many.ToDevice()
+    cells = {}
+    for place, route in enumerate(made.params[0]):
+        for memory, count in itertools.product(*made.params[1:]):
+            seconds = (2e-5 if place == 3 else 0) + A_TENSOR[memory][place] * count
+            cells[route, memory, count] = SKIPPED if memory in skipped else around(seconds)
+    params = dict(zip(made.param_names, made.params))
+    return Bench("many.ToDevice.timeit_completion", params, cells, list(made.contracts.values()))
 
 
 def _firsts(skipped):
@@ -151,4 +223,8 @@ def record(benches, **changes):
 
 def write(root, benches, **changes):
     """A results directory with these benchmarks."""
-    return resultfiles.write(root, benches, records=[record(benches, machine="box", **changes)])
+    made = resultfiles.write(root, benches, records=[record(benches, machine="box", **changes)])
+    for bench in benches:
+        if bench.parts:
+            resultfiles.watched(made, bench)
+    return made

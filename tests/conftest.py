@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 # A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
-CHECKOUT = ("asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
+CHECKOUT = ("CITATION.cff", "asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
 
 
 def pinned(package):

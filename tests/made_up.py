@@ -19,7 +19,7 @@ from resultfiles import (
 )
 
 SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-COPYTO = contract("np.copyto(b.numpy(), a)", "into")
+COPYTO = contract("np.copyto(b.numpy(), a)", "into", memmove=True)
 DLPACK = contract("torch.from_dlpack(a)", "alias", hazard="aborts on negative strides")
 LATENCY, FAST, SLOW = 1e-6, 4e10, 5e9  # of a copy in memory that is there, and in fresh memory
 DECLARED = {
@@ -91,7 +91,8 @@ def lists():
 
 
 MOVE = contract("t.to(device)", "copy", "host→device")
-EARLY = contract("t.to(device, non_blocking=True)", "copy", "host→device", non_blocking=True, hazard="in flight")
+IN_FLIGHT = {"hazard": "in flight", "hazard_memory": ["pinned", "registered"]}
+EARLY = contract("t.to(device, non_blocking=True)", "copy", "host→device", non_blocking=True, **IN_FLIGHT)
 STAGED = contract("s.copy_(t); d.copy_(s, non_blocking=True)", "into", "host→device", non_blocking=True, hazard="wait")
 BACK = contract("t.cpu()", "copy", "device→host")
 
@@ -125,8 +126,20 @@ def declared(benches):
     return benches
 
 
+def neighbours():
+    """A copy that takes 8 times as long between neighbours at 64 KiB, twice at 4 KiB, and no longer at 1 MiB."""
+    route, sizes = COPYTO["expression"], {4 * KIB: 2.0, 64 * KIB: 8.0, MIB: 1.0}
+    params = {"route": [route], "lying": ["apart", "neighbours"], "nbytes": list(sizes)}
+    times = {
+        (route, lying, n): around((LATENCY + n / FAST) * (factor if lying == "neighbours" else 1))
+        for n, factor in sizes.items()
+        for lying in params["lying"]
+    }
+    return Bench("placement.NumpyToTorch.timeit_convert", params, times, [COPYTO])
+
+
 def results_in(root):
     """A results directory of one machine, "box", that has all of these."""
     limit = memcpy({n: around(n / FAST + 1e-9) for n in SIZES})
-    benches = declared([host(), layouts(), *tensors(), lists(), *device(), limit])
+    benches = declared([host(), layouts(), *tensors(), lists(), *device(), neighbours(), limit])
     return write(root / "results", benches, records=glibc(benches, machine="box"))

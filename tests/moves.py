@@ -2,14 +2,17 @@
 
 import torch
 
-from benchmarks import firsts, link, moving, overlap, routes, transfer
+from benchmarks import busy, firsts, link, many, moving, overlap, routes, transfer
 
 # A benchmark and a cell of it, of every way in which a setup comes to use the device
 SETUPS = [
     (transfer.HostToDevice, ("t.to(device)", routes.PAGEABLE, "float32", 4)),
-    (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, "both", 4)),
+    (overlap.Hidden, (routes.HOST_TO_DEVICE, routes.PAGEABLE, 4)),
     (overlap.TrainingStep, ("naive", 4096)),
-    (overlap.DataLoader, (routes.PAGEABLE,)),
+    (overlap.DataLoader, (0, routes.PAGEABLE)),
+    (busy.HostToDevice, ("d.copy_(t)", routes.PAGEABLE, 4)),
+    (busy.WorkBehind, ("buffers.read()", 4)),
+    (many.ToDevice, ("[x.to(device) for x in tensors]", routes.PAGEABLE, 2)),
     (firsts.PinnedMemory, (2**20,)),
     (link.Limit, (link.BOTH, 4)),
     (link.Floor, ()),
@@ -22,8 +25,8 @@ def renew(move, number):
     A route that moves nothing, or refills a staging buffer before its last chunk has left it, is seen by this alone:
     the sources of benchmarks repeat one tile.
     """
-    for leaf in moving.leaves_of(move.source):
-        leaf.copy_((torch.arange(leaf.numel()) + number).view(leaf.shape))
-    for name in {"d", "h", "s"} & set(move.names):
-        move.names[name].fill_(-1)
+    for place, leaf in enumerate(moving.leaves_of(move.source)):
+        leaf.copy_((torch.arange(leaf.numel()) + number + place).view(leaf.shape))
+    for buffer in move.written():
+        buffer.fill_(-1)
     move.device.synchronize()

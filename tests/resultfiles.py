@@ -43,7 +43,10 @@ TENSOR = contract("torch.tensor(a)", "copy")
 
 @dataclass
 class Bench:
-    """A benchmark. cells: parameters -> seconds of each process, or repeats of a count, or one value; None, SKIPPED."""
+    """A benchmark. cells: parameters -> seconds of each process, or repeats of a count, or one value; None, SKIPPED.
+
+    parts: parameters -> part -> seconds of each process, which it timed in turns with the cell and without pulses.
+    """
 
     name: str
     params: dict
@@ -51,6 +54,7 @@ class Bench:
     contracts: list = field(default_factory=list)
     unit: str = "seconds"
     declared: dict = field(default_factory=dict)
+    parts: dict = field(default_factory=dict)
 
     @property
     def type(self):
@@ -184,6 +188,7 @@ def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", 
             if number >= len(value):
                 continue
             pulse = 50_000 if (key, number) in slow else 25_000
+            parts = {part: [seconds[number]] * SAMPLES for part, seconds in bench.parts.get(key, {}).items()}
             lines.append(
                 {
                     "run": run,
@@ -195,7 +200,8 @@ def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", 
                     "number": 10,
                     "seconds": [value[number]] * SAMPLES,
                     "disturbed": [],
-                    "pulses": {"processor": [pulse] * (SAMPLES + 1)},
+                    "pulses": {} if parts else {"processor": [pulse] * (SAMPLES + 1)},
+                    "parts": parts,
                     "waits": [],
                     "waiting": [],
                     "waited": 0.0,

@@ -16,6 +16,7 @@ from cli import UserError
 from conftest import ROOT, environment
 from made_up import EARLY, FAST, LATENCY, SIZES, copied, declared, glibc, results_in
 from pages import case as page
+from pages import show
 from resultfiles import (
     CLONE,
     FROM_NUMPY,
@@ -177,11 +178,25 @@ def test_pinning_that_nobody_measured(known):
 
 def test_a_setting_that_helps(known):
     """By how much was measured at a size; it is said of sizes on the same side of the break."""
-    gain = cases.Gain("MALLOC_X=1", "torch.from_numpy(a).clone()", 64 * MIB, 4.5, "keeps memory")
+    clone = "torch.from_numpy(a).clone()"
+    gain = cases.Gain("MALLOC_X=1", clone, 64 * MIB, 4.5, "keeps memory", (clone,))
     helped = replace(known, gains=(gain,))
     said = {n: " ".join(page.notes(rank(Case("numpy", "torch", n, memory="copy"), helped))) for n in (MIB, 128 * MIB)}
     assert "MALLOC_X" not in said[MIB]
     assert "4.50× as fast at 64 MiB; keeps memory." in said[128 * MIB]
+
+
+@pytest.mark.parametrize("nbytes, said", [(64 * KIB, "8.00× as long at 64 KiB"), (5 * KIB, "2.00× as long at 4 KiB")])
+def test_a_copy_that_costs_more_between_neighbours_says_so(known, nbytes, said):
+    """Where that was measured and decided, of contiguous sources, and of the routes that copy so."""
+
+    def told(**case):
+        return show.to_plain(" ".join(page.notes(rank(Case("numpy", "torch", **case), known))))
+
+    near = f"allocated one behind the other, `np.copyto(b.numpy(), a)` takes {said}"
+    assert near in told(nbytes=nbytes, memory="into")
+    for case in ({"memory": "into", "nbytes": MIB}, {"memory": "into", "nbytes": 2 * KIB}, {"memory": "copy"}):
+        assert "one behind the other" not in told(**{"nbytes": nbytes, **case})
 
 
 def test_staging_is_paid_once(known):

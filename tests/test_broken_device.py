@@ -5,6 +5,7 @@ exclusive or a full device, or with MIG and no instance of it looks like any oth
 """
 
 import json
+import os
 import re
 import sys
 import warnings
@@ -186,7 +187,6 @@ MORE_SETUPS = [
     *SETUPS,
     (transfer.DeviceToHost, ("t.cpu()", routes.PAGEABLE, "float32", 4)),
     (transfer.Casting, ("t.to(device, torch.float32)", routes.PAGEABLE, 2**20)),
-    (link.Hardware, ("link width",)),
 ]
 
 
@@ -201,18 +201,70 @@ def test_a_setup_skips_with_the_drivers_reason(broken, monkeypatch, benchmark, c
 
 
 @pytest.mark.parametrize("words", BROKEN.values(), ids=BROKEN)
-def test_timing_the_first_tensor_skips_with_the_drivers_reason(broken, capsys, words):
-    """Nothing may make the context before it is timed, so nothing can tell before."""
+def test_what_is_asked_of_the_hardware_skips_with_the_drivers_reason(broken, monkeypatch, words):
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=OSError, nvmlInit=lambda: None))
     broken(words)
+    made = link.Hardware()
+    with pytest.raises(NotImplementedError) as skipped:
+        made.setup(made.setup_cache(), "link width")
+    assert str(skipped.value) == f"cuda:0 cannot be used: {words}"
+
+
+def first_tensor():
+    """Set up and take the samples, as asv does."""
     made = firsts.Context()
     timed = statement.StatementBenchmark(
         "firsts.Context.timeit_first_tensor", made.timeit_first_tensor, [made.timeit_first_tensor, made]
     )
     timed._current_params = ()
-    assert not timed.do_setup()
+    return timed.run()["samples"] if not timed.do_setup() else None
+
+
+@pytest.mark.parametrize("words", BROKEN.values(), ids=BROKEN)
+def test_timing_the_first_tensor_skips_with_the_drivers_reason(broken, capsys, words):
+    """Nothing may make the context before it is timed, so nothing can tell before."""
+    broken(words)
     with pytest.raises(SkipNotImplemented):  # what asv takes for a skip at this point
-        timed.run()
+        first_tensor()
     assert f"asv: skipped: cuda:0 cannot be used: {words}" in capsys.readouterr().out
+
+
+def test_the_first_tensor_is_made_by_five_processes_before_which_nobody_asks_the_driver(monkeypatch, tmp_path):
+    """Every call that reaches the driver says in which process, and whether it was the first there."""
+    told = tmp_path / "told"
+
+    def driver(what):
+        def call(*arguments, **options):
+            with told.open("a") as file:
+                print(os.getpid(), what, file=file)
+            return True
+
+        return call
+
+    empty = torch.empty
+    monkeypatch.delenv(devices.VARIABLE, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", driver("found"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "synchronize", driver("waited"))
+    monkeypatch.setattr(
+        torch, "empty", lambda *size, **options: (driver("first") if "device" in options else empty)(*size)
+    )
+    samples = first_tensor()
+    calls = [line.split() for line in told.read_text().splitlines()]
+    processes = {}
+    for process, what in calls:
+        processes.setdefault(process, []).append(what)
+    assert len(samples) == firsts.CONTEXTS and str(os.getpid()) not in processes
+    found, *timed = processes.values()
+    assert set(found) == {"found"} and len(timed) > firsts.CONTEXTS, "and those of the warm-up"
+    assert all(each == ["first", "waited"] for each in timed)
+
+
+def test_a_driver_that_kills_the_process_of_the_first_tensor_fails_it_in_words(broken, monkeypatch):
+    broken(TOO_OLD)
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: os._exit(3))
+    with pytest.raises(RuntimeError, match="the process that uses the device first ended with 3"):
+        first_tensor()
 
 
 def test_finding_a_device_makes_no_context(broken):

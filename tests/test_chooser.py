@@ -1,5 +1,6 @@
 """The chooser of a page: it says what scripts/advise.py says, to the last digit, and is used as people use it."""
 
+import itertools
 import json
 import random
 import re
@@ -105,15 +106,43 @@ def told(case, known):
 def test_it_says_what_advise_says(known, seed, busy):
     chance = random.Random(seed)
     known = replace(known, points=tuple(replace(each, calm=chance.random() >= busy) for each in known.points))
-    asked = list(some(known, 250, seed))
+    wanted = compared(known, list(some(known, 250, seed)))
+    assert 50 < sum("wrong" in each for each in wanted) < 200, "cases of both kinds"
+
+
+def compared(known, asked):
+    """Ask both; what is said of each case."""
     given = json.dumps({"known": json.loads(chooser.embedded(known)), "cases": [vars(case) for case in asked]})
     done = subprocess.run([node(), "-e", ASK, SCRIPT], input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     wanted = [told(case, known) for case in asked]
-    assert 50 < sum("wrong" in each for each in wanted) < 200, "cases of both kinds"
     for case, answer, want in zip(asked, answers, wanted, strict=True):
         assert {name: answer.get(name) for name in want} == want, case
+    return wanted
+
+
+def test_it_says_what_advise_says_of_buffers_that_persist(tmp_path):
+    accelerator = pytest.importorskip("accelerator")  # which needs torch
+    known = every(accelerator.write(tmp_path, accelerator.transfers()))[0]
+    ways = [("numpy", "cuda"), ("cuda", "numpy")]
+    asked = [
+        Case(*way, nbytes, memory="into", host=host, count=count)
+        for way, host, count in itertools.product(ways, ["pageable", "pinned"], [1, 1000])
+        for nbytes in (4096, 64 * 2**20)
+    ]
+    wanted = compared(known, asked)
+    ranked = {one["route"]: one["code"] for each in wanted for one in each["ranked"]}
+    assert "d = torch.empty(a.shape, dtype=torch.float32, device=device)" in ranked["d.copy_(torch.from_numpy(a))"]
+    staged = ranked["s.numpy()[:] = a; d.copy_(s, non_blocking=True)"]
+    assert "s = torch.empty(a.shape, dtype=torch.float32, pin_memory=True)" in staged
+    assert "synchronize()" in staged.splitlines()[-1]
+    assert ranked["h.copy_(t).numpy()"].splitlines()[-1] == "a = h.copy_(t).numpy()"
+    unsafe = {one["route"]: one["code"] for each in wanted for one in each["unsafe"]}
+    double = unsafe["buffers.start(t); buffers.read()"]
+    assert "buffers = Buffers(" in double and double.splitlines()[-1] == "buffers.start(t); a = buffers.read()"
+    for code in (*ranked.values(), *unsafe.values()):
+        compile(code, "pasted", "exec")
 
 
 def test_numbers_are_rounded_alike():

@@ -60,7 +60,7 @@ def test_the_bytes_arrive(route, memory, nbytes):
 
 def busy():
     """Work that holds the current stream for a while."""
-    matrix = torch.randn(overlap.MATRIX, overlap.MATRIX, device=DEVICE.device)
+    matrix = torch.randn(4096, 4096, device=DEVICE.device)
     for _ in range(20):
         matrix = torch.mm(matrix, matrix).clamp(-1, 1)
 
@@ -88,6 +88,36 @@ def test_changing_a_pinned_source_before_completion_changes_what_arrives():
     names["t"].fill_(-12345)
     DEVICE.synchronize()
     assert not torch.equal(names["d"].to("cpu"), sent), "the source was read at once: the hazard did not show"
+
+
+def test_an_array_of_the_double_buffer_is_overwritten_by_the_second_copy_after_it():
+    names = made("buffers.start(t); buffers.read()", routes.DEVICE_TO_HOST, routes.PINNED, 4096).names
+    buffers = names["buffers"]
+    for number in range(3):
+        buffers.start(torch.full_like(names["t"], number))
+        if not number:
+            first = buffers.read()
+            assert (first == 0).all()
+    DEVICE.synchronize()
+    assert (first == 2).all()
+
+
+def test_the_double_buffer_does_not_wait_for_what_is_queued_behind_its_copy():
+    names = made("buffers.start(t); buffers.read()", routes.DEVICE_TO_HOST, routes.PINNED, 4096).names
+    names["buffers"].start(names["t"])
+    busy()
+    array = names["buffers"].read()
+    assert DEVICE.is_idle() is not True
+    assert torch.equal(torch.from_numpy(array), names["t"].to("cpu"))
+
+
+@pytest.mark.parametrize("expression, waits", [("d.copy_(t)", True), ("d.copy_(t, non_blocking=True)", False)])
+def test_a_blocking_copy_waits_for_what_is_queued_before_it(expression, waits):
+    move = made(expression, routes.HOST_TO_DEVICE, routes.PINNED, 4096)
+    DEVICE.synchronize()
+    busy()
+    move.call()
+    assert DEVICE.is_idle() in (waits, None)
 
 
 def test_changing_a_pageable_source_is_safe_once_the_call_returns():

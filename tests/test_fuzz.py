@@ -20,6 +20,8 @@ import check_timing
 import cli
 import compare
 import describe
+import fleet
+import publish
 import pytest
 import report
 import resultfiles
@@ -223,8 +225,10 @@ VERBS = {
         advise,
         run,
         track,
+        fleet,
         compare,
         report,
+        publish,
         describe,
         check_compare,
         check_noise,
@@ -271,8 +275,14 @@ def place(tmp_path_factory):
         patched.setattr(build, "build", lambda found, machine, output: load(found, machine) and ())
         patched.setattr(run, "check_ready", begin)
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(track, "track", lambda chosen, machine: 0)
+        patched.setattr(track, "track", lambda chosen, machine, plan: 0)
         patched.setattr(track, "check_asv", lambda: None)
+        patched.setattr(track.index, "update", begin)
+        patched.setattr(track, "candidate", begin)
+        patched.setattr(publish, "REPORTS", root / "out")
+        patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
+        patched.setattr(fleet, "measure", lambda campaigns, show_hosts, build: 0)
+        patched.setattr(fleet, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(check_compare, "write", begin)
         patched.setattr(check_noise, "begin", begin)

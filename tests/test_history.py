@@ -134,6 +134,28 @@ def test_drift_is_taken_out(tmp_path):
     assert np.ptp(np.array([series.values for series in without.series]).mean(axis=0)) > 0.05 and not without.repeats
 
 
+def test_a_release_that_came_later_is_freed_of_what_the_machine_did_since(tmp_path):
+    """As track.py --new measures it: the release before it again, in a visit beside its first, then the new one."""
+    logs, slower, later = logs_of(18, len(SERIES)), math.log(1.2), 10 * HOUR
+    root = write(tmp_path, logs)
+    contracts = [contract(route, "copy") for route in ROUTES]
+
+    def file(place, every, moments):
+        values = {(route, 4 * KIB): list(np.exp(every[k])) for k, route in enumerate(ROUTES)}
+        benches = [conversion(values, contracts), memcpy({4 * KIB: [1e-7] * len(every[0])})]
+        drifts = [{}, *([{"drift": {"cells": 1}}] * (len(moments) - 1))]
+        records = [record_of(SERIES[place], benches, at, **drift) for at, drift in zip(moments, drifts)]
+        resultfiles.write(root, benches, records=records, commit=SERIES[place].commit)
+
+    visits = [logs[-2], logs_of(19, 1)[0] + slower, logs_of(20, 1)[0] + slower]
+    file(-2, np.concatenate(visits, axis=1), [600 * (len(SERIES) - 2), later, later + 1200])
+    file(-1, logs[-1] + slower, [later + 600])
+    made = history_in(root)
+    levels = np.array([series.values for series in made.series]).mean(axis=0)
+    assert np.abs(levels - math.log(1e-6)).max() < 0.03 and not made.breaks
+    assert [round(repeat.median, 1) for repeat in made.repeats] == [1.2, 1.0]
+
+
 def test_what_sessions_differ_by_is_learnt_from_repeats(tmp_path):
     logs = logs_of(6, len(SERIES))
     again = logs_of(7, 1)[0] + np.random.default_rng(8).normal(0, 0.12, len(ROUTES))[:, None]

@@ -5,7 +5,9 @@ import itertools
 import re
 
 import pytest
-from measuring.profiles import CHOSEN, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
+from cli import UserError
+from measuring import rounds
+from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
 
 pytest.importorskip("torch")
 
@@ -21,7 +23,7 @@ WITHOUT = {"name": "toy.timeit_one", "param_names": [], "params": []}
 @pytest.fixture(scope="session")
 def described(suite):
     """The benchmarks as asv writes them into benchmarks.json."""
-    fields = ("name", "param_names", "params", "type", "needs_device")
+    fields = ("name", "param_names", "params", "type", "needs_device", "setup_cache_key")
     return {
         name: {field: getattr(made, field) for field in fields} | {"contracts": getattr(made, "contracts", {})}
         for name, made in suite.items()
@@ -97,6 +99,42 @@ def test_benchmark_without_parameters():
     assert cells([r"^toy\.timeit_one$"], WITHOUT) == ["toy.timeit_one"]
 
 
+def test_what_is_timed_once_is_no_part_of_later_rounds():
+    profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80])))
+    first, later = (select(profile, {TOY["name"]: TOY}, again)[TOY["name"]] for again in (False, True))
+    assert {cell[1] for cell in cells_of(first, TOY)} == {"8", "80"}
+    assert {cell[1] for cell in cells_of(later, TOY)} == {"8"}
+
+
+def test_later_rounds_take_less_and_progress_counts_it(monkeypatch):
+    taken, shown = [], []
+    timed = {TOY["name"]: {**TOY, "type": "time"}}
+    rules = (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80]))
+
+    def take(record, state, number, patterns, processes, show, commit, append):
+        taken.append({cell[1] for cell in cells_of(patterns, TOY)})
+        show((number + 1) * processes)
+
+    monkeypatch.setattr(rounds, "take_round", take)
+    monkeypatch.setattr(rounds, "sum_up", lambda *arguments: None)
+    chosen = rounds.cells_of(Profile(3, 1.0, rules), timed, None, "toy")
+    assert (chosen.processes, chosen.repeated, chosen.total(3)) == (6, 3, 12)
+    rounds.take_rounds({"rounds": 0}, None, chosen, 3, lambda done, more=0.0: shown.append(done))
+    assert taken == [{"8", "80"}, {"8"}, {"8"}]
+    assert shown == [6, 9, 12]
+    only = rounds.cells_of(Profile(3, 1.0, rules), timed, "80", "toy")
+    assert (only.processes, only.repeated) == (3, 0)
+
+
+def test_where_nothing_is_left_the_reasons_are_said():
+    """A laptop without an accelerator is asked for transfers alone."""
+    away = {TOY["name"]: {**TOY, "type": "time", "needs_device": True}}
+    profile = Profile(1, 1.0, (Rule(r"toy\.Toy\..*"),))
+    assert rounds.cells_of(profile, away, None, "toy").processes == 9
+    with pytest.raises(UserError, match="nothing that was asked for can be measured here: no device"):
+        rounds.cells_of(profile, away, None, "toy", no_device="no device")
+
+
 def test_count_is_of_cells_not_of_rules():
     patterns = [Rule(r"toy\..*", nbytes=[8]).pattern(TOY), Rule(r"toy\..*").pattern(TOY)]
     assert len(cells(patterns, TOY)) == 9
@@ -160,11 +198,14 @@ def test_by_element_is_by_the_catalogue():
         assert route.per_element != bool(re.fullmatch(NOT_BY_ELEMENT, repr(route.expression))), route.expression
 
 
-def transfer_cells(described):
-    """Group, method, route of the catalogue and parameters of the profile's cells of transfers."""
+TRANSFERS = pytest.mark.parametrize("title", ["transfers", "transfers-full"])
+
+
+def transfer_cells(described, title):
+    """Group, method, route of the catalogue and parameters of a profile's cells of transfers."""
     from benchmarks import routes, transfer
 
-    for name, patterns in select(PROFILES["transfers"], described).items():
+    for name, patterns in select(PROFILES[title], described).items():
         family, group, method = name.split(".")
         if family == "transfer":
             for cell in cells_of(patterns, described[name]):
@@ -172,40 +213,83 @@ def transfer_cells(described):
                 yield group, method, routes.find(made["route"], getattr(transfer, group).direction), made
 
 
-def test_transfers_make_few_contexts(described):
-    """Two processes of each make a context, by estimate 0.6 s on a server: that is what the minutes go into."""
-    chosen = select(PROFILES["transfers"], described)
-    others = sum(
-        len(cells(patterns, described[name]))
-        for name, patterns in chosen.items()
-        if described[name]["needs_device"] and not name.startswith("transfer.")
-    )
-    run = [made for _, _, route, made in transfer_cells(described) if made["memory"] in route.host_memory]
-    assert 230 < others + len(run) <= 270
-
-
-def test_no_transfer_sets_up_only_to_skip(described):
+def contexts(described, title):
+    """How many cells of a profile make a device's context, and how many processes do."""
     from benchmarks import routes
 
-    for _, method, route, made in transfer_cells(described):
+    def of(again):
+        found = 0
+        for name, patterns in select(PROFILES[title], described, again).items():
+            benchmark = described[name]
+            if benchmark["needs_device"] and not (again and benchmark["type"] == "track"):
+                asked_at_once = benchmark["setup_cache_key"] is not None
+                for cell in list(cells_of(patterns, benchmark))[: 1 if asked_at_once else None]:
+                    made = dict(zip(benchmark["param_names"], map(ast.literal_eval, cell)))
+                    taken = benchmark["contracts"].get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
+                    found += made.get("memory", routes.PAGEABLE) in taken or "memory" not in made
+        return found
+
+    return of(again=False), of(again=False) + (PROFILES[title].rounds - 1) * of(again=True)
+
+
+@pytest.mark.parametrize("title, expected, minutes", [("transfers", (130, 159), 8), ("transfers-full", (326, 651), 31)])
+def test_transfers_take_the_minutes_that_they_say(title, expected, minutes, described):
+    """Each process makes a context: that is what the minutes go into."""
+    assert contexts(described, title) == expected
+    assert 60 * (minutes - 0.5) < 2.8 * expected[1] + 30 <= 60 * minutes
+    assert PROFILES[title].minutes == minutes
+
+
+@TRANSFERS
+def test_no_transfer_sets_up_only_to_skip(title, described):
+    from benchmarks import routes
+
+    for _, method, route, made in transfer_cells(described, title):
         if made["memory"] in route.host_memory:
             assert method != "timeit_enqueue" or route.non_blocking, made
             if method == "timeit_sustained":
                 assert routes.SUSTAINED in route.families and made["memory"] != routes.PAGEABLE, made
 
 
-def test_transfers_have_every_route_memory_and_dtype(described):
-    from benchmarks import moving, routes
+def test_transfers_have_every_route_and_memory(described):
+    from benchmarks import routes
 
-    completed = [(group, route, made) for group, method, route, made in transfer_cells(described) if "comp" in method]
-    for route in routes.ROUTES:
+    cells = list(transfer_cells(described, "transfers-full"))
+    completed = [(route, made) for _, method, route, made in cells if method == "timeit_completion"]
+    timed = [route for route in routes.ROUTES if routes.MANY not in route.families]
+    for route in (route for route in timed if route.direction in (routes.HOST_TO_DEVICE, routes.DEVICE_TO_HOST)):
         for memory in route.host_memory:
-            sizes = {m["nbytes"] for _, other, m in completed if other is route and m["memory"] == memory}
+            sizes = {m["nbytes"] for other, m in completed if other is route and m["memory"] == memory}
             main = routes.TRANSFER in route.families
             chosen = memory != routes.REGISTERED or repr(route.expression) in map(repr, CHOSEN)
             assert len(sizes) >= (2 if main else 1) or not chosen, (route.expression, memory)
-    for way in ("HostToDevice", "DeviceToHost"):
-        assert {made["dtype"] for group, _, made in completed if group == way} == set(moving.DTYPES)
+
+
+def test_what_people_choose_by_is_in_the_short_profile(described):
+    """What stalls, what persists, many small ones, a loader's batches, a cast on the way, and where staging ends."""
+    cells = list(transfer_cells(described, "transfers"))
+    plain = {(route.expression, made["memory"]) for group, _, route, made in cells if group.endswith("Device")}
+    assert {("d.copy_(torch.from_numpy(a))", "pageable"), ("d.copy_(t, non_blocking=True)", "registered")} <= plain
+    sizes = {made["nbytes"] for *_, route, made in cells if route.expression in INTO}
+    assert {4 * KIB, 64 * KIB, 64 * MIB} == sizes
+    chosen = select(PROFILES["transfers"], described)
+    for name in ("busy.HostToDevice.timeit_call", "busy.DeviceToHost.timeit_call", "overlap.DataLoader.timeit_batch"):
+        assert len(cells_of(chosen[name], described[name])) == len(list(names(described[name]))), name
+    assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
+
+
+def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one(described):
+    """The page tells by both whether it waits."""
+    cells = {
+        (method, route.expression, made["memory"], made["nbytes"])
+        for _, method, route, made in transfer_cells(described, "transfers")
+    }
+    from benchmarks import busy, routes
+
+    for benchmark in (busy.HostToDevice, busy.DeviceToHost):
+        for expression, memory, nbytes in itertools.product(*benchmark.params):
+            early = routes.find(expression, benchmark.direction).non_blocking
+            assert ("timeit_enqueue" if early else "timeit_completion", expression, memory, nbytes) in cells
 
 
 def test_everything_is_in_a_profile(described):

@@ -70,7 +70,7 @@ def test_what_was_not_measured_is_not_answered(tmp_path):
     assert said.pop("3, 7, 8, 9, 10 and 11") == (
         "not measured here: needs the transfers profile on a machine with an accelerator (no device here)."
     )
-    assert said == dict.fromkeys(("1", "2", "4", "5", "6", "12"), "not measured here.")
+    assert said == dict.fromkeys(("1", "2", "4", "5", "6", "12", "13"), "not measured here.")
 
 
 def test_on_a_device_of_which_nothing_was_asked(tmp_path):
@@ -335,3 +335,30 @@ def test_numpy_2(tmp_path, numpy, last, first):
     )["12"]
     figure = " (500 ns at 1 MiB)" if last else ""
     assert said.splitlines() == [first, f"`np.array(t)`: warns on NumPy 2{figure}."]
+
+
+# 13: neighbours
+
+
+@pytest.mark.parametrize(
+    "near, said",
+    [
+        (
+            24e-6,
+            [
+                "By where its arrays lie: the target begins 1 to 31 bytes further on in its page than the source.",
+                "`np.copyto(b.numpy(), a)`: 24.0 µs at 64 KiB, 3.00 µs where they lie apart, 8.00× as long.",
+            ],
+        ),
+        (
+            3e-6,
+            ["Not by where its arrays lie: no copy is decided to take half as long again here between neighbours."],
+        ),
+    ],
+)
+def test_the_same_copy_takes_longer_between_neighbours(tmp_path, near, said):
+    route = "np.copyto(b.numpy(), a)"
+    params = {"route": [route], "lying": ["apart", "neighbours"], "nbytes": [64 * KIB]}
+    times = {(route, "apart", 64 * KIB): around(3e-6), (route, "neighbours", 64 * KIB): around(near)}
+    made = Bench("placement.NumpyToTorch.timeit_convert", params, times, [contract(route, "into", "numpy→torch")])
+    assert ask(tmp_path, made)["13"].splitlines() == said

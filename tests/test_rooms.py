@@ -18,6 +18,7 @@ MAY = {
     "records": set(),
     "toolchains": set(),
     "measuring": {"toolchains", "records"},
+    "nodes": {"measuring", "toolchains", "records"},
     "analysis": {"toolchains", "records"},
     "pages": {"analysis", "toolchains", "records"},
     "checking": {"measuring", "analysis", "toolchains", "records"},
@@ -52,7 +53,7 @@ def test_arrows_go_one_way(room):
     assert not {(file, name) for file, name in imports_of(room) if name in barred}
 
 
-@pytest.mark.parametrize("room", ["records", "toolchains", "measuring", "analysis", "checking"])
+@pytest.mark.parametrize("room", ["records", "toolchains", "measuring", "nodes", "analysis", "checking"])
 def test_only_pages_draw(room):
     assert not {(file, name) for file, name in imports_of(room) if name in DRAWING}
 

@@ -2,23 +2,28 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
 import resultfiles
 from analysis import settings as known
 from analysis.cells import cells_of
+from analysis.known import known_of
+from analysis.placement import slowed
 from analysis.results import load
 from pages import families, show, tables
+from pages.advice import neighbours
 from pages.advice import setting as box
-from resultfiles import MIB, Bench, around
+from resultfiles import KIB, MIB, Bench, around
 
 pytest.importorskip("torch")
 
-from benchmarks import environment, said, settings, statement, timing
+from benchmarks import environment, placement, routes, said, settings, statement, timing
 from benchmarks.environment import NONE, SETTINGS, Setting
 
 CLONE = settings.Copies.params[0][0]
+COPYING = environment.COPYING[1]
 HUGE, KEEPING = "THP_MEM_ALLOC_ENABLE=1", "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824"
 SIZE = settings.USUAL
 
@@ -150,7 +155,8 @@ def bench(group, seconds, sizes=(SIZE,), method="timeit_convert", unit="seconds"
     route = getattr(settings, group).params[0][0]
     params = {"route": [route], "setting": list(SETTINGS), "nbytes": list(sizes)}
     cells = {(route, text, n): value for text, value in seconds.items() for n in sizes}
-    return Bench(f"settings.{group}.{method}", params, cells, unit=unit)
+    contracts = [each.contract() for each in routes.select(routes.CONVERSION, routes.NUMPY_TO_TORCH)]
+    return Bench(f"settings.{group}.{method}", params, cells, contracts, unit=unit)
 
 
 def advised(tmp_path, *benches, busy=()):
@@ -167,7 +173,7 @@ def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_p
     assert found.setting == KEEPING and not found.ties and not found.busy
     said = box(found)
     text = "\n".join(map(show.to_plain, (said.title, *said.said, *said.notes)))
-    assert "Fresh memory of 64 MiB" in text
+    assert "A fresh copy in torch's memory, 64 MiB: a setting to start with" in text
     assert f"`{KEEPING}`, `{CLONE}` takes 4.50 ms, without it 33.0 ms: 7.33× as fast" in text
     assert "the process keeps 64 MiB when all results are freed" in text
     assert f"`{KEEPING} python program.py`" in text
@@ -217,6 +223,65 @@ def test_routes_that_have_a_setting_in_common_get_one(tmp_path):
     (found,) = advised(tmp_path, bench("Copies", copies), bench("Batches", batches))
     assert found.setting == KEEPING and [gain.cell.family for gain in found.gains] == ["settings"] * 2
     assert [round(gain.factor, 1) for gain in found.gains] == [3.3, 6.6]
+    assert box(found).title == "Fresh memory, 64 MiB: a setting to start with"
+
+
+def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
+    """One way to copy was timed; what NumPy's others cost between neighbours is decided by the same memmove."""
+    times = {NONE: around(24e-6), COPYING: around(3e-6)}
+    results = load(resultfiles.write(tmp_path, [bench("Neighbours", times, (64 * KIB,))]))
+    (gain,) = known_of(results, "box", cells_of(results)).gains
+    assert gain.setting == COPYING and gain.factor == pytest.approx(8, rel=0.01)
+    assert gain.routes[0] == gain.route == "np.copyto(b.numpy(), a)"
+    assert "torch.from_numpy(a.copy())" in gain.routes and "torch.from_numpy(a).clone()" not in gain.routes
+    (found,) = known.advised(results, cells_of(results))
+    assert box(found).title == "A copy between neighbours, 64 KiB: a setting to start with"
+
+
+def placed(seconds):
+    """The family of placement, one route at two sizes. seconds: (lying, nbytes) -> of each process."""
+    route, lying, sizes = "np.copyto(b.numpy(), a)", list(placement.DISTANCES), [4 * KIB, 64 * KIB]
+    params = {"route": [route], "lying": lying, "nbytes": sizes}
+    return Bench(
+        "placement.NumpyToTorch.timeit_convert",
+        params,
+        {(route, *key): value for key, value in seconds.items()},
+        [routes.find(route, routes.NUMPY_TO_TORCH).contract()],
+    )
+
+
+def test_a_copy_between_neighbours_is_told_of_where_it_costs_most(tmp_path):
+    times = {("apart", 4 * KIB): around(1.6e-6), ("neighbours", 4 * KIB): around(2.9e-6)}
+    times |= {("apart", 64 * KIB): around(3e-6), ("neighbours", 64 * KIB): around(24e-6)}
+    results = load(resultfiles.write(tmp_path, [placed(times)]))
+    (found,) = slowed(cells_of(results))
+    assert found.cell.nbytes == found.apart.nbytes == 64 * KIB and found.factor == pytest.approx(8, rel=0.01)
+    said = neighbours([found])
+    assert show.to_plain(said.lines[0]) == (
+        "`np.copyto(b.numpy(), a)`: 24.0 µs at 64 KiB, 3.00 µs where they lie apart, 8.00× as long"
+    )
+    assert f"`{COPYING}` before the command" in show.to_plain(said.notes[0])
+
+
+@pytest.mark.parametrize("near", [around(3.1e-6), [3e-6, 24e-6, 3e-6, 3e-6]])
+def test_of_neighbours_nothing_is_said_that_the_processes_do_not_show(tmp_path, near):
+    times = {("apart", 64 * KIB): around(3e-6), ("neighbours", 64 * KIB): near}
+    assert slowed(cells_of(load(resultfiles.write(tmp_path, [placed(times)])))) == []
+
+
+@pytest.mark.slow
+def test_a_threshold_is_in_force_or_said_not_to_be():
+    needed(COPYING)
+    asked = [
+        sys.executable,
+        "-c",
+        f"from benchmarks import environment; print(environment.SETTINGS[{COPYING!r}].missed())",
+    ]
+    for text, missed in ((COPYING, ""), (NONE, "glibc.cpu.x86_rep_movsb_threshold is 0x")):
+        done = subprocess.run(
+            asked, env=environment.started_with(text), cwd=settings.ROOT, capture_output=True, text=True
+        )
+        assert done.stdout.startswith(missed) and bool(done.stdout.strip()) == bool(missed), done
 
 
 def test_the_section_has_settings_down_and_sizes_across(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import routes, sources  # noqa: E402
+from benchmarks import conversion, limits, placement, routes, sources  # noqa: E402
 
 ROUTE = routes.find("torch.from_numpy(a)", routes.NUMPY_TO_TORCH)
 BACK = routes.find("t.numpy()", routes.TORCH_TO_NUMPY)
@@ -142,3 +142,79 @@ def test_by_element_needs_more_memory(monkeypatch):
     sources.source(routes.find("torch.tensor(a)", routes.NUMPY_TO_TORCH), "uint8", 2**16)
     sources.source(routes.find("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH), "uint8", 2**16)
     assert asked[1] > asked[0] + 40 * 2**16
+
+
+# Where they lie -----------------------------------------------------------------------------------------------------
+
+
+def place(values):
+    return (values.ctypes.data if isinstance(values, np.ndarray) else values.data_ptr()) % sources.PAGE
+
+
+@pytest.mark.parametrize("dtype", sources.NUMPY_DTYPES)
+@pytest.mark.parametrize("distance", [sources.APART, sources.NEIGHBOURS])
+def test_a_buffer_lies_as_far_behind_its_source_as_asked(dtype, distance):
+    into = routes.find("np.copyto(b.numpy(), a)", routes.NUMPY_TO_TORCH)
+    a = sources.array(dtype, 2**16)
+    names = sources.placed(sources.namespace(into, a), distance)
+    assert (place(names["b"]) - place(names["a"])) % sources.PAGE == distance
+    assert names["a"].dtype == a.dtype and (names["a"] == a).all() and names["a"].flags.c_contiguous
+    assert names["b"].dtype == getattr(torch, dtype) and torch.equal(names["b"], torch.from_numpy(a))
+    assert place(names["a"]) % 64 == sources.BY_MALLOC, "as malloc gives fresh pages"
+
+
+@pytest.mark.parametrize("dtype", sources.TORCH_DTYPES)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_tensor_is_placed_as_torch_allocates_and_stays_what_it_is(dtype, requires_grad):
+    t = sources.tensor(dtype, 2**16)
+    if requires_grad and not t.is_floating_point():
+        pytest.skip("only floating point numbers can require grad")
+    names = sources.placed({"t": t.requires_grad_(requires_grad)})
+    assert names["t"].dtype == t.dtype and torch.equal(names["t"], t)
+    assert names["t"].requires_grad == requires_grad and names["t"].is_leaf and names["t"].is_contiguous()
+    assert place(names["t"]) == sources.PAGE // 2 and place(names["t"]) % 64 == 0
+
+
+def test_only_what_memmove_copies_is_moved():
+    strided = np.arange(8)[::2]
+    assert sources.placed({"a": strided})["a"] is strided
+    scalar = sources.placed({"a": np.array(3.5)})["a"]
+    assert scalar.shape == () and scalar == 3.5
+
+
+@pytest.mark.parametrize("lying, distance", [("apart", sources.APART), ("neighbours", sources.NEIGHBOURS)])
+@pytest.mark.parametrize("family", ["NumpyToTorch", "TorchToNumpy"])
+def test_the_family_of_placement_times_what_it_says(family, lying, distance):
+    made = getattr(placement, family)()
+    for route in made.params[0]:
+        made.setup(route, lying, 2**16)
+        statement, names = made.timeit_convert(route, lying, 2**16)
+        source = names["a"] if "a" in names else names["t"]
+        apart = (place(names["b"]) - place(source)) % sources.PAGE
+        assert statement == route and apart == distance
+
+
+def test_conversions_and_their_limit_lie_apart():
+    made = conversion.NumpyToTorch()
+    made.setup("np.copyto(b.numpy(), a)", "float32", 2**16)
+    _, names = made.timeit_convert("np.copyto(b.numpy(), a)", "float32", 2**16)
+    assert (place(names["b"]) - place(names["a"])) % sources.PAGE == sources.APART
+    limit = limits.Memcpy()
+    limit.setup(2**16)
+    assert (limit.names["target"] - limit.names["source"]) % sources.PAGE == sources.APART
+
+
+def test_fresh_copies_are_counted_that_are_neighbours(monkeypatch):
+    made = placement.FreshToTorch()
+    (route, *_), orders, _ = made.params
+    counts = [made.track_neighbours(route, order, 2**16) for order in orders]
+    assert all(0 <= count <= 100 for count in counts)
+    monkeypatch.setattr(placement._sources, "near", lambda source, target: source is not target)
+    assert made.track_neighbours(route, orders[0], 64) == 100
+
+
+@pytest.mark.parametrize("distance, near", [(0, False), (1, True), (16, True), (31, True), (32, False), (4096, False)])
+def test_neighbours_begin_less_than_32_bytes_further_on_in_their_pages(distance, near):
+    block = np.zeros(3 * sources.PAGE, np.uint8)
+    assert sources.near(block[:8], block[distance : distance + 8]) == near
+    assert sources.near(block[:8], torch.from_numpy(block[distance + sources.PAGE :])) == near

@@ -124,8 +124,8 @@ class Project:
             shutil.copy(ROOT / file, self.root)
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(RELEASES))
-        for file in ("__init__.py", "families.py", "pulses.py", "said.py", "statement.py", "timing.py", "version.py"):
-            shutil.copy(ROOT / "benchmarks" / file, self.root / "benchmarks")
+        for file in ("__init__", "families", "nvml", "pulses", "said", "statement", "timing", "version"):
+            shutil.copy(ROOT / "benchmarks" / f"{file}.py", self.root / "benchmarks")
         (self.root / "benchmarks" / "sources.py").write_text("")
         none = {"device": None, "device_name": None, "no_device": "none"}
         (self.root / "benchmarks" / "devices.py").write_text(f"def answer():\n    return {none}\n")

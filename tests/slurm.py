@@ -1,0 +1,125 @@
+"""A Slurm of two nodes on this machine, for tests: real daemons that start in a second, nodes that can be killed.
+
+A node is a slurmd in a process namespace of its own, under a host name of its own: to kill it is to lose all it runs.
+Needs `apt-get install --no-install-recommends slurm-wlm munge`, and root.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
+NODES = ("n1", "n2")
+CONFIGURATION = """
+ClusterName=tests
+SlurmctldHost={host}
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge.socket,cred_expire=5
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/%n
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/%n.slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+SlurmdTimeout=10
+KillWait=10
+ReturnToService=2
+NodeName=n1 NodeHostname=n1 NodeAddr={host} Port={ports[1]} CPUs={cores} RealMemory=2000
+NodeName=n2 NodeHostname=n2 NodeAddr={host} Port={ports[2]} CPUs={cores} RealMemory=2000
+PartitionName=both Nodes=n1,n2 Default=YES MaxTime=60 PriorityTier=1 GraceTime=0
+PartitionName=first Nodes=n1,n2 MaxTime=60 PriorityTier=2
+"""
+
+
+def lacking() -> str:
+    """Why no cluster can be started here; "" where one can."""
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    if missing:
+        return f"needs {', '.join(missing)}: apt-get install --no-install-recommends slurm-wlm munge"
+    if os.geteuid() != 0:
+        return "needs root, to give nodes names and processes of their own"
+    box = subprocess.run([*_box("true")], capture_output=True)
+    return "" if box.returncode == 0 else "needs namespaces (unshare), which this container forbids"
+
+
+def _box(command: str) -> list[str]:
+    return ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", command]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Cluster:
+    """Two nodes, n1 and n2; ``environment`` is what a client of it needs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.daemons: list[subprocess.Popen] = []
+        self.nodes: dict[str, subprocess.Popen] = {}
+        for name in ("state", *NODES):
+            (root / name).mkdir(parents=True)
+        host = socket.gethostname()
+        text = CONFIGURATION.format(root=root, host=host, ports=_free_ports(3), cores=os.cpu_count())
+        (root / "slurm.conf").write_text(text)
+        (root / "munge.key").write_bytes(os.urandom(1024))
+        (root / "munge.key").chmod(0o600)
+        self.environment = {"SLURM_CONF": str(root / "slurm.conf")}
+        munge = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "seed"}
+        options = [f"--{name}={root / file}" for name, file in munge.items()]
+        self.daemons.append(self._start("munged", "-F", "--force", *options, f"--log-file={root / 'munged.log'}"))
+        self._until(lambda: (root / "munge.socket").exists())
+        self.daemons.append(self._start("slurmctld", "-D"))
+        for name in NODES:
+            self.start(name)
+        self._until(lambda: self.ask("sinfo", "-h", "-o", "%D", "-t", "idle", "-p", "both") == "2")
+
+    def _start(self, *command: str) -> subprocess.Popen:
+        with (self.root / "log").open("a") as log:
+            return subprocess.Popen(command, env={**os.environ, **self.environment}, stdout=log, stderr=log)
+
+    def _until(self, what, seconds: float = 30) -> None:
+        until = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < until, (self.root / "log").read_text()[-2000:]
+            time.sleep(0.05)
+
+    def ask(self, *command: str) -> str:
+        """What one of Slurm's commands prints."""
+        done = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def start(self, name: str) -> None:
+        self.nodes[name] = self._start(*_box(f"hostname {name}; exec slurmd -D -N {name}"))
+
+    def kill(self, name: str) -> None:
+        """The node is gone, and all that ran on it."""
+        self.nodes[name].kill()
+        self.nodes[name].wait()
+
+    def end(self) -> None:
+        self.ask("scancel", "--user=root")
+        for process in self.nodes.values():
+            process.kill()
+        for process in reversed(self.daemons):
+            process.terminate()
+        for process in [*self.nodes.values(), *self.daemons]:
+            process.wait(20)

@@ -1,0 +1,301 @@
+"""scripts/fleet.py without Slurm: the plan, names of nodes, and a history on nodes that this machine stands for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import combinations
+from pathlib import Path
+
+import fleet
+import pytest
+from cli import UserError
+from nodes import block, campaign, design, engines
+from records.runs import record_of
+from resultfiles import record
+from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
+from toolchains import environments, ledger
+
+TAGS = [f"torch-{number}" for number in range(25)]
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+def test_four_nodes_are_dealt_pairs_in_turn():
+    blocks = design.deal(TAGS[:6], 4, 2)
+    having = [[node for node, block in enumerate(blocks) if tag in block] for tag in TAGS[:6]]
+    assert having == [[0, 1], [2, 3], [0, 2], [1, 3], [0, 3], [1, 2]]
+
+
+@pytest.mark.parametrize("nodes, copies", [(1, 1), (2, 2), (3, 2), (4, 1), (4, 2), (4, 3), (5, 2), (8, 2), (16, 3)])
+def test_the_design_is_balanced(nodes, copies):
+    blocks = design.deal(TAGS, nodes, copies)
+    assert all(sum(tag in block for block in blocks) == copies for tag in TAGS)
+    sizes = [len(block) for block in blocks]
+    assert max(sizes) - min(sizes) <= 1 and all(len(set(block)) == len(block) for block in blocks)
+    if copies == 2 and nodes <= 5:
+        met = [len({*one} & {*other}) for one, other in combinations(blocks, 2)]
+        assert min(met) > 0, "every two nodes share a release: they can be compared"
+
+
+def test_more_copies_than_nodes():
+    with pytest.raises(ValueError, match="2 copies take as many nodes"):
+        design.deal(TAGS, 1, 2)
+
+
+def test_what_it_costs():
+    cost = design.cost([["a", "b"], ["a"]], minutes=4.0, keep=3)
+    assert (cost.visits, cost.minutes, cost.disk_gb) == (7, 4 * 4 + 3 * design.INSTALL_MINUTES, 15)
+
+
+def test_what_is_missing_is_asked_of_others():
+    had = {"a": {"node-a", "node-b"}, "b": {"node-a"}, "c": {"node-a"}}
+    short = design.lacking(["a", "b", "c", "d"], had, 2)
+    assert short == {"b": 1, "c": 1, "d": 2}
+    more = design.top_up(short, had, 2)
+    assert more == [design.More(("b", "c"), ("node-a",)), design.More(("d",), ()), design.More(("d",), ())]
+    more = design.top_up(dict.fromkeys(TAGS, 2), {}, 4)
+    assert [one.tags for one in more] == [tuple(block) for block in design.deal(TAGS, 4, 2)]
+
+
+def test_dry_run_prints_the_plan_and_does_nothing(called, monkeypatch, tmp_path):
+    monkeypatch.setattr(fleet, "FLEET", tmp_path / "fleet")
+    options = ("--history", "torch", "--since", "2.10", "--nodes", "3", "--partition", "cpu", "--dry-run")
+    code, said, _ = called(fleet, *options)
+    assert code == 0 and not (tmp_path / "fleet").exists()
+    first, second, third, *blocks = said.splitlines()
+    releases = len([one for one in ledger.series("torch") if ledger.parts(one.version) >= (2, 10)])
+    assert first.startswith(f"cpu: {releases} releases, each on 2 of 3 nodes, the reference torch-")
+    assert "minutes on the busiest node" in second and "GB a node" in third
+    assert len(blocks) == 3 and all(" visits: torch-" in line for line in blocks)
+
+
+@pytest.mark.parametrize(
+    "arguments, line",
+    [
+        (("--nodes", "0"), "--nodes takes a whole number from 1"),
+        (("--nodes", "99", "--copies", "9"), "--nodes takes 500 at most, --copies 8"),
+        (("--nodes", "2", "--copies", "3"), "--copies 3 takes as many nodes, and --nodes says 2"),
+        (("--engine", "debug", "--partition", "cpu"), "--engine debug measures here: --kinds, --partition and "
+         "--constraint are Slurm's"),
+        (("--kinds", "a b", "--machine", "c"), "--kinds names partitions or constraints, and what results are filed "
+         "under: leave those out"),
+        (("--history", "torch", "--reference", "9.9"), "--reference 9.9: no release of torch"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(arguments, line):
+    with pytest.raises(UserError) as told:
+        fleet.arguments(arguments)
+    assert str(told.value) == line
+
+
+def test_what_the_records_say_was_asked_names_no_place(tmp_path):
+    chosen = fleet.arguments(["--history", "torch", "--scratch", str(tmp_path), "--machine", "box", "--rounds", "2"])
+    assert fleet.command_of(chosen) == (
+        "python scripts/fleet.py --history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1"
+        " --engine debug"
+    )
+
+
+def test_kinds_are_partitions_or_constraints(monkeypatch):
+    monkeypatch.setattr(engines, "partitions", lambda: ["cpu"])
+    chosen = fleet.arguments(["--kinds", "cpu a100", "--account", "us"])
+    assert fleet.kinds_of(chosen) == {
+        "cpu": {"account": "us", "partition": "cpu"},
+        "a100": {"account": "us", "constraint": "a100"},
+    }
+
+
+def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match="needs submitit: pip install submitit"):
+        engines.Slurm("fleet-1", tmp_path, {}, 5).submit([({}, ())])
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_has_one_name(tmp_path):
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(block.__file__).parents[1])!r})\n"
+        f"from pathlib import Path; from nodes import block\n"
+        f"print(block.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
+    )
+    hosts = ["one", "other", "one", "third", "other"]
+    pipe = subprocess.PIPE
+    at_once = [subprocess.Popen([sys.executable, "-c", code, host], stdout=pipe, text=True) for host in hosts]
+    named = [process.communicate()[0].strip() for process in at_once]
+    assert named[0] == named[2] and named[1] == named[4] and set(named) == {"node-a", "node-b", "node-c"}
+    assert len(list((tmp_path / block.HOSTS).iterdir())) == 3
+
+
+def test_names_go_on_after_z():
+    names = block.names()
+    assert [next(names) for _ in range(28)][-3:] == ["node-z", "node-aa", "node-ab"]
+
+
+def test_the_reference_first_and_last():
+    def visit(tag, failed=""):
+        return record_of(record([], toolchain={"tag": tag}, failed=failed))
+
+    assert block.is_closed([visit("r"), visit("a"), visit("r")], "r")
+    assert block.is_closed([visit("r"), visit("a"), visit("r"), visit("b", "no wheel")], "r")
+    assert not block.is_closed([visit("r"), visit("a"), visit("r"), visit("b")], "r")
+    assert not block.is_closed([visit("r")], "r") and not block.is_closed([], "r")
+
+
+def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PIP_CONFIG_FILE", raising=False)
+    (tmp_path / ".config" / "pip").mkdir(parents=True)
+    (tmp_path / ".config" / "pip" / "pip.conf").touch()
+    variables = block.own({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
+    assert variables["HOME"] == str(tmp_path / "node-a" / block.HOME)
+    assert variables["PIP_CONFIG_FILE"] == str(tmp_path / ".config" / "pip" / "pip.conf")
+    assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")
+
+
+# --- this machine for all nodes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path):
+    pytest.importorskip("asv")
+    return Project(tmp_path)
+
+
+PLAN = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "1", "--no-report")
+
+
+def visits(project):
+    """Node -> tags in the order in which they were measured, those that failed left out."""
+    found = {}
+    for path in (project.root / "reports" / "results").glob("*/node-*/*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            made = json.loads(line)
+            if not made.get("failed"):
+                found.setdefault(path.parent.name, []).append((made["started"], made["toolchain"]["tag"]))
+    return {node: [tag for _, tag in sorted(own)] for node, own in sorted(found.items())}
+
+
+def test_a_history_here(project, tmp_path):
+    """Ended in the middle, resumed; one release has no wheel; wheels come from a wheelhouse."""
+    releases = ("--releases", f"2.0.1,{SLOWER_FROM},{WITHOUT_WHEEL},2.3.0", "--wheelhouse", str(tmp_path / "house"))
+    command = [sys.executable, "scripts/fleet.py", *PLAN, *releases]
+    pipe = subprocess.PIPE
+    ours = subprocess.Popen(command, cwd=project.root, env=project.environment, stdout=pipe, stderr=pipe, text=True)
+    fleet_files = project.root / ".asv" / "fleet"
+    until = time.monotonic() + 120
+    while not list(fleet_files.glob("*/*/node-a/suite/reports/results/*/*.jsonl")) and ours.poll() is None:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    ours.send_signal(signal.SIGTERM)
+    printed, complaint = ours.communicate(timeout=60)
+    assert ours.returncode == 143, printed + complaint
+    assert "--resume, with the same name, gathers them" in printed
+    until = time.monotonic() + 10
+    while any(str(fleet_files) in place for place in working_directories()):
+        assert time.monotonic() < until, "something runs on"
+        time.sleep(0.1)
+
+    project.wheels.rename(tmp_path / "elsewhere")  # the nodes have no index, but the wheelhouse
+    done = project.verb("fleet", "--resume", "--no-report")
+    (tmp_path / "elsewhere").rename(project.wheels)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert f"torch-{WITHOUT_WHEEL} has no results of node-b: No matching distribution" in said
+    found = visits(project)
+    assert set(found) == {"node-a", "node-b"}
+    for own in found.values():
+        assert own[0] == own[-1] == "torch-2.3.0" and len(own) == 4
+        assert set(own) == {"torch-2.0.1", f"torch-{SLOWER_FROM}", "torch-2.3.0"}
+    host = os.uname().nodename
+    for path in (project.root / "reports").rglob("*.json*"):
+        assert host not in path.read_text(encoding="utf-8").replace('"', " ").split()
+
+    asv = project.asv("show", "torch-2.3.0")
+    assert asv.returncode == 0, "asv reads the nodes' results, too: " + asv.stderr
+    done = project.verb("fleet", "--resume", "--machine", "another", "--dry-run")
+    assert "another: nothing to resume: a new campaign" in done.stdout
+
+
+def working_directories():
+    for process in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            yield os.readlink(process)
+        except OSError:
+            continue
+
+
+def test_nothing_to_resume(project):
+    done = project.verb("fleet", "--resume")
+    assert done.returncode == 2 and done.stderr.strip() == "fleet.py: nothing to resume: no campaign is incomplete"
+
+
+def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatch):
+    """By result files alone, whatever an engine says of its jobs."""
+    monkeypatch.setattr(campaign, "RESULTS", campaign.ROOT / "reports" / "results")
+    options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
+    made = fleet.plan_of(fleet.arguments(options), "cpu", {})
+    made.directory = tmp_path
+
+    def filed(node, tag, **more):
+        place = made.place / node / block.SUITE / "reports" / "results" / "cpu"
+        place.mkdir(parents=True, exist_ok=True)
+        line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
+        with (place / f"{tag}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    filed("node-a", "torch-2.5.1")
+    filed("node-a", "torch-2.1.2", started="2026-01-02T03:05:05+00:00")
+    filed("node-b", "torch-2.3.1", failed="no wheel")
+    assert made.had() == {"torch-2.5.1": {"node-a"}, "torch-2.1.2": {"node-a"}}
+    assert made.lacking() == {"torch-2.1.2": 1, "torch-2.3.1": 2}
+    assert made.failed() == {"torch-2.3.1": {"node-b": "no wheel"}}
+    assert made.open_nodes() == ["node-a", "node-b"]
+    filed("node-a", "torch-2.3.1", failed="no wheel")
+    assert made.lacking() == {"torch-2.1.2": 1}, "what no node can measure is not asked for again"
+
+    asked = []
+
+    class Engine:
+        def submit(self, jobs):
+            asked.extend(jobs)
+
+        def coming(self):
+            return []
+
+    (tmp_path / block.HOSTS).mkdir()
+    for name, host in (("node-a", "n1"), ("node-b", "n2")):
+        (tmp_path / block.HOSTS / name).write_text(host)
+    made.submitted = 1
+    monkeypatch.setattr(made, "gather", lambda: None)
+    assert made.step(Engine()) == []
+    ((job, without),) = asked
+    assert job["tags"] == ["torch-2.1.2"] and without == ["n1"] and job["node"] is None
+    made.submitted = campaign.ASKED
+    assert made.step(Engine()) is None, "somebody should look"
+
+
+def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "FLEET", tmp_path)
+    monkeypatch.setattr(fleet, "FLEET", tmp_path)
+    made = fleet.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
+    made.save()
+    assert campaign.Campaign.load("cpu") == made
+    coming = ["RUNNING None"]
+    monkeypatch.setattr(fleet, "engine_of", lambda campaign: type("Engine", (), {"coming": lambda self: coming})())
+    with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
+        fleet.give_up("cpu")
+    coming.clear()
+    fleet.give_up("cpu")
+    assert campaign.Campaign.load("cpu") is None
+
+
+def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
+    mine = block.environments_on(tmp_path)
+    monkeypatch.setattr(sys, "base_prefix", "/another")
+    assert block.environments_on(tmp_path) != mine and environments.directory(mine, ledger.series("torch")[0])

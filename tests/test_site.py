@@ -1,0 +1,121 @@
+"""The site: everything in one folder, whose links lead somewhere, and the open data in it."""
+
+import re
+import struct
+import subprocess
+import sys
+
+import pandas
+import publish
+import pytest
+import report
+from analysis.results import load
+from conftest import ROOT, environment
+from pages import opendata, site
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def published(reports, output, *arguments, code=0):
+    assert publish.main(["--reports", str(reports), "--output", str(output), "--without-asv", *arguments]) == code
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(committed, tmp_path_factory):
+    """The site of the committed pages, without asv's part."""
+    return published(committed / "reports", tmp_path_factory.mktemp("published") / ".asv" / "site")
+
+
+def test_links_of_the_committed_pages_lead_somewhere(whole):
+    assert list(site.broken(whole)) == []
+    assert {"index.html", "feed.xml", "figures.csv", "figures-columns.csv"} <= {path.name for path in whole.iterdir()}
+
+
+def test_every_answer_figure_and_change_has_an_address(whole):
+    machines = [path.parent for path in whole.glob("*/answers.json")]
+    for machine in machines:
+        page = (machine / "index.html").read_text(encoding="utf-8")
+        for drawing in machine.glob("*.svg"):
+            assert f'<figure id="figure-{drawing.stem}">' in page
+        assert len(re.findall(r'<section class="answer" id="answer-[^"]+">', page)) == page.count('class="answer"')
+        assert "Cite this as: NumPy-PyTorch conversion benchmarks, version " in page
+        assert re.search(r"results\.csv, SHA-256 [0-9a-f]{64}\.", page)
+        assert '<meta property="og:title" content="' in page
+
+
+@pytest.mark.parametrize(
+    ("link", "line"),
+    [
+        ("nowhere.html", "index.html: nowhere.html leads nowhere"),
+        ("#nobody", "index.html: #nobody is no anchor there"),
+        ("box/index.html#nobody", "index.html: box/index.html#nobody is no anchor there"),
+        ("https://example.org/", "index.html: https://example.org/ is not relative"),
+        ("/box/", "index.html: /box/ is not relative"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_found(rich_results, tmp_path, capsys, link, line):
+    reports = tmp_path / "reports"
+    report.main(["--results", str(rich_results), "--output", str(reports)])
+    rich_results.rename(reports / "results")
+    page = reports / "index.html"
+    page.write_text(page.read_text(encoding="utf-8").replace("<main>", f'<main><a href="{link}">x</a>'), "utf-8")
+    published(reports, tmp_path / "site", code=1)
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_pages_say_where_they_are_published(rich_results, tmp_path):
+    reports = tmp_path / "reports"
+    report.main(["--results", str(rich_results), "--output", str(reports)])
+    rich_results.rename(reports / "results")
+    found = published(reports, tmp_path / "site", "--url", "https://example.org/suite/")
+    page = (found / "box" / "index.html").read_text(encoding="utf-8")
+    assert '<link rel="canonical" href="https://example.org/suite/box/">' in page
+    assert '<meta property="og:url" content="https://example.org/suite/box/">' in page
+    assert '<meta property="og:image" content="https://example.org/suite/preview.png">' in page
+    image = (found / "preview.png").read_bytes()
+    assert image.startswith(b"\x89PNG") and struct.unpack(">II", image[16:24]) == (1200, 630)
+    assert "example.org" not in (reports / "box" / "index.html").read_text(encoding="utf-8")
+    assert published(reports, tmp_path / "site"), "again, in place of itself"
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path, called):
+    (tmp_path / "mine").write_text("mine")
+    code, _, err = called(publish, "--output", tmp_path)
+    assert code == 2 and "holds something else: name an empty directory" in err
+    code, _, err = called(publish, "--output", tmp_path / "site", "--url", "example.org")
+    assert code == 2 and "--url example.org: write it with https://" in err
+
+
+def test_the_data_hold_every_cell_of_every_machine(committed, whole):
+    results = load(committed / "reports" / "results")
+    found = pandas.read_csv(whole / opendata.CSV, low_memory=False)
+    timed = results.processes.drop_duplicates(["machine", "file", "cell"])
+    assert len(found) == len(timed) + len(results.values)
+    assert set(found["machine"]) == set(results.processes["machine"]) | set(results.values["machine"])
+    said = pandas.read_csv(whole / opendata.COLUMNS_CSV)
+    assert list(said["column"]) == list(found.columns) and said["meaning"].str.len().min() > 10
+    assert set(found["history"].dropna()) == {"torch", "numpy"}
+    assert (found["low"].dropna() <= found["high"].dropna()).all()
+
+
+def test_parquet_holds_the_same(rich_results, tmp_path):
+    pytest.importorskip("pyarrow", reason="Parquet is written where pyarrow is installed")
+    names = opendata.write(load(rich_results), tmp_path)
+    assert opendata.PARQUET in names
+    text, binary = pandas.read_csv(tmp_path / opendata.CSV), pandas.read_parquet(tmp_path / opendata.PARQUET)
+    assert list(text.columns) == list(binary.columns) and len(text) == len(binary)
+    assert text["seconds"].sum() == pytest.approx(binary["seconds"].sum())
+
+
+def test_the_lines_of_the_readme_draw_a_figure(whole, tmp_path):
+    (code,) = re.findall(r"```python\n(.+?)\n```", README, re.DOTALL)
+    assert len(list(filter(None, code.splitlines()))) == 5
+    root = whole.parent.parent
+    more = {"MPLBACKEND": "svg", "MPLCONFIGDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment(tmp_path, **more), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    drawn = (root / "clone.svg").read_text(encoding="utf-8")
+    assert drawn.count("<path") > 20 and "<svg" in drawn

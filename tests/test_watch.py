@@ -1,0 +1,334 @@
+"""track.py --new: a release comes to an index made of local files, is measured, judged and told."""
+
+import contextlib
+import dataclasses
+import functools
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import compare
+import pandas
+import pytest
+import report
+import track
+from analysis import news as analysed
+from analysis.news import news_of
+from cli import UserError
+from measuring import watch
+from pages import news
+from records.runs import Record, Toolchain
+from test_feed import check
+from tiny import RELEASES, Project, numpy_wheel, torch_wheel
+from toolchains import candidates, environments, index, ledger
+
+ROUNDS = ("--rounds", "4", "--no-report")
+
+
+COUNTS = """
+import torch
+
+repeated = True
+COST = 4 if torch.__version__.startswith("2.4") else 2
+
+
+class NumpyToTorch:
+    params = ["torch.from_numpy(a)", "torch.tensor(a)"], ["float32"], [4096]
+    param_names = ["route", "dtype", "nbytes"]
+
+    def track_instructions(self, route, dtype, nbytes):
+        return {"samples": [1000 * COST, 1001 * COST, 1002 * COST], "number": 1}
+
+    track_instructions.unit = "instructions"
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A suite in which torch 2.4 takes twice the instructions of 2.3, which no noise hides."""
+    made = Project(tmp_path)
+    (made.root / "benchmarks" / "instructions.py").write_text(COUNTS)
+    return made
+
+
+def releases(project):
+    return json.loads((project.root / "scripts" / "toolchains" / "releases.json").read_text())
+
+
+def results(project):
+    return project.root / "reports" / "results"
+
+
+def machine(project):
+    (found,) = results(project).glob("*/machine.json")
+    return found.parent.name
+
+
+def visits(project):
+    """Tag -> how many runs are recorded of it."""
+    found = {}
+    for path in results(project).glob("*/*.jsonl"):
+        for line in path.read_text().splitlines():
+            tag = json.loads(line)["toolchain"]["tag"]
+            found[tag] = found.get(tag, 0) + 1
+    return found
+
+
+@pytest.fixture
+def known(project, monkeypatch):
+    """This process's ledger is that of the made-up suite."""
+
+    def forget():
+        for cached in (ledger._releases, ledger.history, ledger.commits):
+            cached.cache_clear()
+
+    monkeypatch.setattr(ledger, "RELEASES", project.root / "scripts" / "toolchains" / "releases.json")
+    forget()
+    yield forget
+    monkeypatch.undo()
+    forget()
+
+
+def test_a_release_comes(project, known, tmp_path, capsys):
+    done = project.verb("track", "--new", *ROUNDS)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "nothing came since" in done.stdout and "nothing is left to measure" in done.stdout
+    assert releases(project) == RELEASES, "torch 2.9.0+cpu is no release, and 2.2.0 has no wheel"
+
+    torch_wheel(project.wheels, "2.4.0")
+    torch_wheel(project.wheels, "2.5.0rc1")
+    done = project.verb("track", "--new", *ROUNDS)
+    assert "torch-2.4.0 is new" in done.stdout
+    assert "results saved; no verdict: " in done.stderr, "pandas refuses the numpy of this suite"
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    assert releases(project)["torch"] == {**RELEASES["torch"], "2.4.0": today}
+    assert releases(project)["seen"] == {"torch": ["2.4.0"]}, "files have no day: it was first seen"
+    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}, "with the release before, measured again at the end"
+
+    known()
+    (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
+    assert track.judge(results(project), machine(project), [release], tmp_path / "said") == 1
+    told = capsys.readouterr().out
+    assert told.startswith(f"torch 2.4.0 (first seen {today}) against 2.3.0 on {machine(project)}: ")
+    assert "2 of more instructions" in told and "cells decided" in told
+    assert "Most of all `torch.from_numpy(a)` · float32, 4 KiB, instructions.NumpyToTorch: 2× the instructions" in told
+    found = json.loads((tmp_path / "said" / "torch-2.4.0.json").read_text())
+    assert found["exit_code"] == 1 and found["changed"]["more"] == 2 and found["before"] == "torch-2.3.0"
+    assert found["paragraph"] == told.strip().replace("`", "")
+    heading, _, text = (tmp_path / "said" / "torch-2.4.0.md").read_text().partition("\n\n")
+    assert (
+        heading == "### torch 2.4.0 against 2.3.0: more instructions" and f"reports/history/{machine(project)}" in text
+    )
+
+    assert report.main(["--results", str(results(project)), "--output", str(tmp_path / "reports")]) == 0
+    (entry,) = check((tmp_path / "reports" / "feed.xml").read_text(encoding="utf-8"))
+    assert "torch 2.4.0: more instructions" in "".join(entry.itertext())
+
+    done = project.verb("track", "--new", *ROUNDS)
+    assert done.returncode == 0 and "nothing is left to measure" in done.stdout
+    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}
+
+    numpy_wheel(project.wheels, "2.1.0")
+    done = project.verb("track", "--update")
+    assert done.returncode == 0 and "numpy-2.1.0 is new" in done.stdout
+    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}, "--update measures nothing"
+
+
+def test_an_interrupted_one_goes_on(project):
+    torch_wheel(project.wheels, "2.4.0")
+    command = [sys.executable, "scripts/track.py", "--new", *ROUNDS]
+    running = subprocess.Popen(
+        command, cwd=project.root, env=project.environment, text=True, stdout=subprocess.PIPE, start_new_session=True
+    )
+    for line in running.stdout:
+        if line.startswith("torch-2.4.0: ") and "installed" in line:
+            os.kill(running.pid, signal.SIGINT)
+            break
+    rest, _ = running.communicate(timeout=120)
+    assert running.returncode == 130 and "python scripts/track.py --new goes on" in rest
+    assert visits(project) == {"torch-2.3.0": 1}
+    done = project.verb("track", "--new", *ROUNDS)
+    assert "nothing came since" in done.stdout and "1 of 2 toolchains" in done.stdout, done.stdout + done.stderr
+    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}
+
+
+@contextlib.contextmanager
+def served(folder):
+    """A directory as an index that speaks JSON, at its address."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        index_pages = ("index.html",)
+
+        def send_head(self):
+            if index.JSON in self.headers.get("Accept", "") and "html" not in self.headers["Accept"]:
+                self.path = self.path.rstrip("/") + "/index.json"
+            return super().send_head()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def indexed(folder, days, yanked=()):
+    """Write an index of torch and numpy with these days of torch's releases."""
+    for package, found in (("torch", days), ("numpy", {"2.0.0": "2024-06-16"})):
+        files = [
+            {"filename": f"{package}-{version}-py3-none-any.whl", "upload-time": f"{day}T10:00:00Z"}
+            | ({"yanked": "broken"} if version in yanked else {})
+            for version, day in found.items()
+        ]
+        (folder / package).mkdir(parents=True)
+        (folder / package / "index.json").write_text(json.dumps({"meta": {"api-version": "1.1"}, "files": files}))
+        links = "".join(f'<a href="{file["filename"]}">{file["filename"]}</a>\n' for file in files)
+        (folder / package / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
+
+
+@pytest.mark.parametrize(
+    ("days", "yanked", "added", "seen"),
+    [
+        ({"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}, (), ["2.3.1", "2.4.0"], None),
+        ({"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}, ("2.4.0",), ["2.3.1"], None),
+        ({"2.3.0": "1980-01-01", "2.4.0": "1980-01-01"}, (), ["2.4.0"], ["2.4.0"]),
+        ({"2.3.0": "2024-04-24"}, (), [], None),
+    ],
+)
+def test_days_are_those_of_the_index(known, tmp_path, monkeypatch, days, yanked, added, seen):
+    folder = tmp_path / "index"
+    indexed(folder, days, yanked)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with served(folder) as address:
+        monkeypatch.setenv("PIP_INDEX_URL", address)
+        found = index.update(today="2026-12-01")
+    assert [one.version for one in found] == added
+    dates = {one.version: one.date for one in found}
+    assert dates == {version: "2026-12-01" if seen else days[version] for version in added}
+    assert ledger._releases().get("seen", {}).get("torch") == seen
+    assert ledger.first_seen("torch", "2.4.0") == bool(seen)
+
+
+def test_an_index_that_does_not_answer_is_one_line(monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(UserError, match="pip cannot say which releases of torch there are: No matching distribution"):
+        index.offered("torch")
+
+
+@pytest.mark.parametrize(
+    ("offered", "new"),
+    [
+        (["1.26.5", "2.4.9", "2.4.6", "2.5.6", "2.6.0", "3.0"], ["1.26.5", "2.4.9", "2.5.6", "2.6.0", "3.0"]),
+        (["2.6.0rc1", "2.6.0.dev20261101", "2.6.0+cpu", "2.6.0.post1"], []),
+        (["1.0.0", "2.4.0", "1.27.0"], []),
+    ],
+)
+def test_what_came_since(offered, new):
+    """What was left out on purpose, and what is older than everything, stays out."""
+    assert index.since(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
+
+
+def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
+    """Those that came now, what came after the last it has, each after the release before it; else nothing."""
+    monkeypatch.setattr(watch, "RESULTS", tmp_path)
+    torch = {one.version: one for one in ledger.history("torch")}
+
+    def planned(*added):
+        plan = watch.plan_of(tmp_path / "run", "box", [torch[version] for version in added], "tracking", 4)
+        return plan and (plan.tags, plan.beside)
+
+    def measured(name, version, **record):
+        path = tmp_path / name / f"{torch[version].commit[:8]}-toolchain-py3.11.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(record) + "\n")
+
+    assert planned() is None
+    assert planned("2.3.0") == (["torch-2.2.0", "torch-2.3.0"], ["torch-2.2.0"])
+    measured("other", "2.1.0")
+    assert planned()[0] == ["torch-2.1.0", "torch-2.2.0", "torch-2.3.0"], "after the last that any machine has"
+    measured("box", "2.0.1")
+    measured("box", "2.2.0", failed="No matching distribution found")
+    assert planned() == (["torch-2.0.1", "torch-2.3.0"], ["torch-2.0.1"]), "2.2.0 has nothing to compare with"
+    measured("box", "2.3.0")
+    assert planned() is None and planned("2.3.0") is None
+
+
+def test_a_release_is_judged_by_the_visit_of_its_own_day():
+    """The machine of another day differs from itself."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Loaded:
+        runs: list
+        processes: pandas.DataFrame
+
+    old, near = (
+        Record(Toolchain("torch-2.3.0"), {}, started=f"2026-{day}T10:00:00+00:00") for day in ("11-01", "12-02")
+    )
+    new = Record(Toolchain("torch-2.4.0"), {}, started="2026-12-02T11:00:00+00:00")
+    table = pandas.DataFrame({"run": [old.started] * 2 + [near.started] * 2, "process": [0, 1, 2, 3]})
+    found = analysed._same_session(Loaded([old, near], table), new).processes
+    assert list(found["process"]) == [0, 1] and set(found["run"]) == {near.started}
+    alone = Loaded([old], table[:2])
+    assert analysed._same_session(alone, new) is alone, "then whatever there is"
+
+
+def test_candidates_are_compared_and_never_in_a_history(known, project, tmp_path, monkeypatch, capsys):
+    """With the last release, in turns, from the index that was asked for."""
+    for name in ("2.3.1rc1", "2.4.0.dev20261101", "2.4.0.dev20261120", "2.3.0rc9"):
+        torch_wheel(project.wheels, name)
+    for name, value in project.environment.items():
+        if name.startswith("PIP_"):
+            monkeypatch.setenv(name, value)
+    assert candidates.newest("torch", []) == "2.4.0.dev20261120" and candidates.newest("numpy", []) == ""
+    made, asked = [], []
+    monkeypatch.setattr(environments, "make", lambda path, *rest: made.append(rest) or path.mkdir(parents=True))
+    monkeypatch.setattr(track, "ROOT", tmp_path)
+    monkeypatch.setattr(compare, "main", lambda argv: asked.append(argv) or 1)
+    assert track.main(["--new", "--pre", "--machine", "box"]) == 1
+    ((wanted, _, options),) = made
+    assert wanted[:2] == ["torch===2.4.0.dev20261120", "numpy===1.26.4"] and options == ["--pre"]
+    assert [one.partition("==")[0] for one in wanted[2:]] == ["asv", "asv_runner"]
+    place = str(tmp_path / ".asv" / "candidates" / "torch-2.4.0.dev20261120")
+    assert asked == [["--run", "torch-2.3.0", place, "--profile", "gate", "--machine", "box"]]
+    assert "nothing comes after numpy-2.0.0 yet" in capsys.readouterr().out
+    assert releases(project) == RELEASES
+    assert ledger.Toolchain("2.4.0.dev20261120+cpu", "1.26.4").date == "2026-11-20", "dated by its version"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--pre",), "--pre goes with --new"),
+        (("--new", "--index-url", "x"), "--index-url goes with --pre"),
+        (("--verdicts", "x"), "--verdicts goes with --new"),
+    ],
+)
+def test_what_goes_with_what(arguments, line):
+    with pytest.raises(UserError) as told:
+        track.arguments(arguments)
+    assert str(told.value) == line
+
+
+@pytest.mark.parametrize("option", ["--history=torch", "--releases=2.6.0", "--since=2", "--only=x", "--resume"])
+def test_what_is_new_is_not_chosen(option):
+    with pytest.raises(UserError, match="--new and --update take no --"):
+        track.arguments(("--new", option))
+
+
+def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
+    release = ledger.history("torch")[-1]
+    assert track.judge(rich_results, "box", [release], None) == 2
+    assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: {release.tag} has no figures on box")
+    with pytest.raises(UserError, match="has no figures on box"):
+        news_of(rich_results, "box", release)
+    assert news.CHANGED["slower"] == "slower"

@@ -1,0 +1,254 @@
+"""The workflows' shell steps, run as a runner runs them, with a gh that only remembers what it was asked."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml  # comes with asv
+from conftest import ROOT, environment
+from test_submission import planted, submitted
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+FILES = sorted(WORKFLOWS.glob("*.yml"))
+GH = """#!/bin/sh
+printf '%s\\n' "$*" >> "$GH_CALLS"
+case "$*" in
+  "pr list"*) echo "$OPEN_PR" ;;
+  "issue list"*) echo "$OPEN_ISSUE" ;;
+  "issue view"*) echo "$ISSUE_TEXT" ;;
+esac
+for file in "$@"; do
+  case "$file" in
+    *.md) cat "${file#body=@}" >> "$GH_CALLS" ;;
+  esac
+done
+"""
+
+
+def workflow(name):
+    return yaml.safe_load((WORKFLOWS / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+def steps(name):
+    """Job and name of a step -> its script."""
+    jobs = workflow(name)["jobs"]
+    return {(job, step["name"]): step["run"] for job in jobs for step in jobs[job]["steps"] if "run" in step}
+
+
+class Runner:
+    """A directory in which steps run, and what they leave behind."""
+
+    def __init__(self, root):
+        self.root, self.calls, self.temp = root / "work", root / "gh.txt", root
+        self.root.mkdir()
+        self.calls.touch()
+        tools = root / "tools"
+        tools.mkdir()
+        (tools / "gh").write_text(GH)
+        (tools / "gh").chmod(0o755)
+        self.more = {
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "GH_CALLS": str(self.calls),
+            "GH_REPO": "owner/suite",
+            "GITHUB_SERVER_URL": "https://example.org",
+            "GITHUB_OUTPUT": str(root / "output"),
+            "GITHUB_STEP_SUMMARY": str(root / "summary"),
+        }
+
+    def run(self, script, code=0, **more):
+        """Run a step as a runner does; what it printed."""
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
+            cwd=self.root,
+            env=environment(self.temp, **self.more, **more),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def git(self, *arguments):
+        who = ["-c", "user.name=tester", "-c", "user.email=tester@localhost.invalid"]
+        return self.run(f"git {' '.join(who)} {' '.join(arguments)}")
+
+    def python(self, code):
+        """Have .venv/bin/python be this, with its arguments in "$*"."""
+        path = self.root / ".venv" / "bin" / "python"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{code}\n")
+        path.chmod(0o755)
+
+    def said(self, name):
+        path = self.temp / name
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def runner(tmp_path):
+    return Runner(tmp_path)
+
+
+@pytest.fixture
+def cloned(runner):
+    """A runner with a checkout, of which a bare repository is the origin."""
+    (runner.root / "scripts" / "toolchains").mkdir(parents=True)
+    (runner.root / "reports" / "results").mkdir(parents=True)
+    (runner.root / ".gitignore").write_text(".venv*/\n")
+    (runner.root / "scripts" / "toolchains" / "releases.json").write_text("{}")
+    (runner.root / "reports" / "results" / "benchmarks.json").write_text("{}")
+    runner.run(f"git init --quiet --bare {runner.temp}/origin.git")
+    runner.run("git init --quiet --initial-branch=main")
+    runner.git("add", ".")
+    runner.git("commit", "--quiet", "--message", "begin")
+    runner.run(f"git remote add origin {runner.temp}/origin.git")
+    return runner
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_a_workflow_is_careful(path):
+    """No permission that is not named, no action that is not pinned, nothing of a user in a script."""
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert "permissions" in found and found["permissions"] in ({}, {"contents": "read"})
+    for job in found["jobs"].values():
+        for step in job["steps"]:
+            assert "${{" not in step.get("run", ""), "an expression in a script is code of whoever wrote the value"
+            if "uses" in step:
+                assert "@v" in step["uses"] and step["uses"].rpartition("@")[2].count(".") == 2
+            if "run" in step:
+                checked = subprocess.run(["bash", "-n"], input=step["run"], text=True, capture_output=True)
+                assert checked.returncode == 0, checked.stderr
+
+
+MEASURE = steps("watch")["measure", "Measure what came since, and judge it"]
+CAME = """
+case "$*" in
+  *"track.py --new"*)
+    echo '{"torch": {"2.16.0": "2026-12-02"}}' > scripts/toolchains/releases.json
+    mkdir -p reports/results/box; echo measured > reports/results/box/one.json
+    echo '### torch 2.16.0 against 2.15.0: slower' > watched/verdicts/torch-2.16.0.md
+    exit 1 ;;
+  *report.py*) echo page > reports/index.html ;;
+esac
+"""
+
+
+def test_watch_measures_what_came(cloned):
+    cloned.python(CAME)
+    cloned.run(MEASURE)
+    assert cloned.said("output") == "new=true\n"
+    assert cloned.said("summary").startswith("### torch 2.16.0")
+    patch = (cloned.root / "watched" / "change.patch").read_text()
+    for name in ("scripts/toolchains/releases.json", "reports/results/box/one.json", "reports/index.html"):
+        assert f"b/{name}" in patch
+    assert "b/watched" not in patch
+
+
+@pytest.mark.parametrize(("python", "code"), [("echo nothing came", 0), ("echo no index; exit 2", 2)])
+def test_watch_ends_where_nothing_came(cloned, python, code):
+    cloned.python(python)
+    cloned.run(MEASURE, code)
+    assert cloned.said("output") == "new=\n" and not (cloned.root / "watched" / "change.patch").exists()
+
+
+def told(runner):
+    """Verdicts of a release that changed something and of one that did not."""
+    verdicts = runner.root / "watched" / "verdicts"
+    verdicts.mkdir(parents=True)
+    for tag, found in {"torch-2.16.0": {"slower": 2}, "numpy-2.6.0": {}}.items():
+        name = tag.replace("-", " ")
+        (verdicts / f"{tag}.json").write_text(json.dumps({"release": name, "machine": "box", "changed": found}))
+        (verdicts / f"{tag}.md").write_text(f"### {name}\n\nOn box. [The history](reports/history/box/README.md).\n")
+
+
+def test_watch_commits_what_was_measured(cloned):
+    cloned.python(CAME)
+    cloned.run(MEASURE)
+    cloned.run("git reset --quiet --hard")
+    cloned.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
+    log = cloned.run(f"git --git-dir={cloned.temp}/origin.git log --oneline --stat watch")
+    assert "New releases, measured" in log and "reports/results/box/one.json" in log
+    assert "watched/" not in log
+
+
+@pytest.mark.parametrize(("number", "asked"), [("", "pr create --head watch --title"), ("7", "pr edit 7 --body-file")])
+def test_watch_opens_one_pull_request(runner, number, asked):
+    told(runner)
+    script = steps("watch")["tell", "Open a pull request, unless there is one"]
+    runner.run(script, BRANCH="watch", OPEN_PR=number)
+    calls = runner.calls.read_text()
+    assert f"\n{asked}" in calls and "### torch 2.16.0" in calls and "### numpy 2.6.0" in calls
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "asked"),
+    [
+        ("", "", "issue create --title torch 2.16.0 changed what conversions cost"),
+        ("9", "against 2.15.0 on another", "issue comment 9"),
+        ("9", "against 2.15.0 on box", None),
+    ],
+)
+def test_watch_tells_a_release_that_changed_something_once(runner, number, text, asked):
+    told(runner)
+    script = steps("watch")["tell", "Open or add to an issue for each release that changed something"]
+    runner.run(script, BRANCH="watch", OPEN_ISSUE=number, ISSUE_TEXT=text)
+    calls = runner.calls.read_text()
+    assert "numpy" not in calls, "it changed nothing"
+    if asked is None:
+        assert "issue create" not in calls and "issue comment" not in calls
+    else:
+        assert f"\n{asked}" in calls
+        assert "(https://example.org/owner/suite/blob/watch/reports/history/box/README.md)" in calls
+
+
+def test_watch_without_verdicts_tells_nobody(runner):
+    runner.run(
+        steps("watch")["tell", "Open or add to an issue for each release that changed something"], BRANCH="watch"
+    )
+    assert runner.calls.read_text() == ""
+
+
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_submission_judges_the_machines_that_differ(runner, tmp_path, spoiled):
+    """By the code of the base: scripts/ of what is submitted is not run."""
+    directory = submitted(runner.root / "submitted" / "reports" / "results")
+    if spoiled:
+        planted("machine.json", '"version"', '"node": "janes-laptop.local", "version"')(directory)
+    (runner.root / "reports" / "results").mkdir(parents=True)
+    described = (directory.parent / "benchmarks.json").read_text()
+    (runner.root / "reports" / "results" / "benchmarks.json").write_text(described)
+    same = runner.root / "reports" / "results" / "same"
+    for path in (same, directory.parent / "same"):
+        path.mkdir()
+        (path / "x.json").write_text("broken, and none of this pull request's")
+    results = runner.root / "reports" / "results"
+    runner.python(f'shift; exec "{sys.executable}" "{ROOT}/scripts/report.py" --results "{results}" "$@"')
+    runner.run(steps("submission")["check", "Judge the results of every machine that differs"], MARKER="<!-- m -->")
+    assert runner.said("output") == f"code={int(spoiled)}\n"
+    said = (runner.root / "comment" / "comment.md").read_text()
+    assert said.startswith(workflow("submission")["env"]["MARKER"])
+    assert ("janes-laptop" in said) == spoiled and ("may be published" in said) != spoiled and "same" not in said
+
+
+def test_submission_says_an_error(runner):
+    (runner.root / "submitted" / "reports" / "results" / "box").mkdir(parents=True)
+    runner.python('echo "report.py: holds no results" >&2; exit 2')
+    script = steps("submission")["check", "Judge the results of every machine that differs"]
+    runner.run(script, MARKER="<!-- m -->")
+    assert runner.said("output") == "code=2\n"
+    assert Path(runner.root / "comment" / "comment.md").read_text() == "<!-- m -->\nreport.py: holds no results\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_the_outcome_is_that_of_the_check(runner, code):
+    (script,) = [script for (job, _), script in steps("submission").items() if job == "outcome"]
+    runner.run(script, code, CODE=str(code))
+
+
+def test_pages_are_gathered_for_their_address(runner):
+    runner.python('echo "$*" > asked')
+    runner.run(steps("pages")["publish", "Gather the site, and check its links"], URL="https://example.org/suite")
+    assert (runner.root / "asked").read_text() == "scripts/publish.py --url https://example.org/suite --output site\n"
