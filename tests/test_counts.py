@@ -214,9 +214,12 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
 
 
 def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
-    described = {NAME: DESCRIBED[NAME]}
+    beside = "conversion.NumpyToTorch.timeit_convert"
+    described = {name: DESCRIBED[name] for name in (NAME, beside)}
     monkeypatch.setattr("shutil.which", lambda name: None)
-    found = cells_of_run(PROFILES["instructions"], described, None, "instructions")
-    assert found.unavailable == {"needs valgrind: apt-get install valgrind": [NAME]} and not found.patterns
+    found = cells_of_run(PROFILES["tracking"], described, None, "tracking")
+    assert found.unavailable == {"needs valgrind: apt-get install valgrind": [NAME]} and set(found.patterns) == {beside}
+    with pytest.raises(UserError, match="nothing .* can be measured here: needs valgrind: apt-get install valgrind"):
+        cells_of_run(PROFILES["instructions"], described, None, "instructions")
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert not cells_of_run(PROFILES["instructions"], described, None, "instructions").unavailable

@@ -275,7 +275,7 @@ def place(tmp_path_factory):
         patched.setattr(build, "build", lambda found, machine, output: load(found, machine) and ())
         patched.setattr(run, "check_ready", begin)
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(track, "track", lambda chosen, machine, plan: 0)
+        patched.setattr(track, "track", lambda chosen, machine, plan=None: 0)
         patched.setattr(track, "check_asv", lambda: None)
         patched.setattr(track.index, "update", begin)
         patched.setattr(track, "candidate", begin)

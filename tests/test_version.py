@@ -112,7 +112,9 @@ CHANGES = {
         "moving.py",
         "CHUNK = 4",
         "CHUNK = 8",
-        lambda name: name.startswith(("transfer.", "staging.", "overlap.Hidden", "link.Limit", "link.Hardware")),
+        lambda name: name.startswith(
+            ("transfer.", "staging.", "busy.", "many.", "overlap.Hidden", "link.Limit", "link.Hardware")
+        ),
     ),
 }
 DEVICE = ("link.Floor", "firsts.Context", "limits.Floor")  # what has no source
