@@ -8,6 +8,7 @@ assumed, and skips.
 import contextlib
 import os
 import re
+import sys
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -308,8 +309,7 @@ def answer():
 
     ``{"device": name, "device_name": model, "driver": version, "environment": what is set of RECORDED, "no_device": why
     there is none, "near_cores": those near it, as far as its driver tells}``. It is there if a context can be made and
-    one element allocated on it. For a process of its own,
-    which a driver may hang or kill (scripts/measuring/rounds.py).
+    one element allocated on it. For a process of its own, which a driver may hang or kill: measuring/machine.py.
     """
     environment = {name: os.environ[name] for name in RECORDED if name in os.environ}
     try:
@@ -321,6 +321,14 @@ def answer():
     except Exception as error:  # whatever is wrong with it, the rest can be measured
         why = f"{type(error).__name__}: {first_line(error)}"
     return {"device": None, "device_name": None, "no_device": why}
+
+
+def hold(word):
+    """Make a context, print ``word``, and keep the context until standard input ends. For a process of its own."""
+    held = torch.empty(1, device=find().use().device)
+    print(word, flush=True)
+    sys.stdin.read()
+    del held
 
 
 def _is_available(kind):

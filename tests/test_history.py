@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import warnings
 from dataclasses import replace
 
 import noise
@@ -420,6 +421,20 @@ def test_what_never_was_calm_is_no_release_s_doing(tmp_path):
     )
     assert history_page._samples(records).startswith(told)
     assert history_page._samples([replace(sampled, disturbed=3)]).endswith("limit was reached, and are kept.")
+
+
+def test_a_cell_that_never_was_calm_has_no_history(tmp_path):
+    """In no release: its fastest samples are the machine's, and no series is made of them."""
+    logs = logs_of(21, len(SERIES))
+    root = write(tmp_path, logs)
+    for place, toolchain in enumerate(SERIES):
+        values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
+        bench = conversion(values, [contract(route, "copy") for route in ROUTES])
+        slow = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
+        resultfiles.watched(root, bench, slow, commit=toolchain.commit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # means of nothing
+        assert {series.names["route"] for series in history_in(root).series} == {*ROUTES} - {ROUTES[7]}
 
 
 def test_the_page_begins_with_a_picture(results, built):

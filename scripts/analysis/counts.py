@@ -22,6 +22,7 @@ from .verdicts import (
     INCONCLUSIVE,
     MORE,
     NOT_COMPARABLE,
+    SAME_WAY,
     SLOWER,
     SUITE,
     Reason,
@@ -133,10 +134,9 @@ def call(row: Mapping[str, Any], benchmarks: Mapping[str, Any]) -> tuple[Any, ..
 
 def contradict(count: str, time: str) -> bool:
     """Whether a count and a time that were both decided say opposite things, or one of them that nothing changed."""
-    agreeing = {MORE: SLOWER, FEWER: FASTER}
     if not time or count not in (MORE, FEWER, AS_MANY):
         return False
-    return agreeing.get(count) != time if count in agreeing else time in (SLOWER, FASTER)
+    return SAME_WAY[count] != time if count in SAME_WAY else time in (SLOWER, FASTER)
 
 
 def _repeated(results: Results, only: str) -> pd.DataFrame:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .results import Results, node_of
-from .statistics import Bools, Crossed, Floats, Places, crossed
+from .statistics import HALF, Bools, Crossed, Floats, Places, crossed
 from .steps import repeated
 
 if TYPE_CHECKING:  # which has what is found here
     from .history import Break, Release, Series
 
-SURE = 1.959963984540054  # standard errors on either side of a 95 % interval
 SHOWN = 0.5  # of a change: a node that has no more has it not
 
 
@@ -106,9 +105,9 @@ def _mean(values: Floats, variance: Floats) -> tuple[float, float]:
 
 def _on_node(name: str, own: float, error: float, effect: float) -> OnNode:
     size, direction = abs(effect), np.sign(effect)
-    low, high = direction * own - SURE * error, direction * own + SURE * error
+    low, high = direction * own - HALF * error, direction * own + HALF * error
     has = True if low > 0 and direction * own >= SHOWN * size else False if high < SHOWN * size else None
-    ratio, *ends = np.exp([own, own - SURE * error, own + SURE * error])
+    ratio, *ends = np.exp([own, own - HALF * error, own + HALF * error])
     return OnNode(name, float(ratio), float(ends[0]), float(ends[1]), has)
 
 

@@ -17,12 +17,10 @@ from . import counts
 from .results import Results
 from .roles import CONVERSION
 from .statistics import Floats
-from .verdicts import AS_MANY, FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
+from .verdicts import AS_MANY, INCONCLUSIVE, SAME_WAY, Settings
 
 if TYPE_CHECKING:  # which has what is found here
     from .history import Break, Release, Series
-
-SAME_WAY = {MORE: SLOWER, FEWER: FASTER}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
 MORE, FEWER, AS_MANY = "more", "fewer", "as many"  # of counts
+SAME_WAY = {MORE: SLOWER, FEWER: FASTER}  # what the time of a call says where it agrees with its count
 # What a Reason may be, beside FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
 SKIPS, NOT_RUN, TOO_FEW = "skips it", "not part of the run", "too few processes"

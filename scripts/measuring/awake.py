@@ -8,19 +8,11 @@ import sys
 from collections.abc import Iterator
 
 from .engine import ROOT
-from .machine import DEVICE_SECONDS, device_that_works
+from .machine import DEVICE_SECONDS, IN_SUITE, device_that_works
 from .session import session
 
 AWAKE = "awake"
-CODE = f"""
-import sys
-sys.path.insert(0, sys.argv[1])
-import torch
-from benchmarks import devices
-held = torch.empty(1, device=devices.find().use().device)
-print({AWAKE!r}, flush=True)
-sys.stdin.read()
-"""
+CODE = f"{IN_SUITE}devices.hold({AWAKE!r})"
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ from toolchains import installed
 from .engine import ROOT
 from .session import apart, session
 
+# What a process begins with that asks the suite's own code; the checkout is its argument
+IN_SUITE = "import json, platform, sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\n"
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
 
 
@@ -60,8 +62,7 @@ def caches() -> dict[str, str]:
 def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> dict[str, Any]:
     """The toolchain really imported, its thread settings and the device that works, by processes like those timed."""
     code = (
-        "import json, platform, sys, numpy, torch; sys.path.insert(0, sys.argv[1])\n"
-        "from benchmarks import devices\n"
+        f"import numpy, torch\n{IN_SUITE}"
         "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
         " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
         " 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
@@ -80,13 +81,8 @@ def device_that_works(python: str, environment: Mapping[str, str], seconds: floa
 
     Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
     """
-    code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from benchmarks import devices\n"
-        "print(json.dumps(devices.answer()))"
-    )
     pipe = subprocess.PIPE
-    command = [python, "-c", code, str(ROOT)]
+    command = [python, "-c", f"{IN_SUITE}print(json.dumps(devices.answer()))", str(ROOT)]
     with session(command, ROOT, environment, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             out, err = process.communicate(timeout=seconds)

@@ -152,6 +152,7 @@ def page_of(
     timed = cells_of(results)
     cells = [*filter(credible, timed)]
     made = answers(cells)
+    copies = slowed(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfer_advice.advice(moved)
     every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
@@ -162,7 +163,7 @@ def page_of(
         # what gains more than any choice of a route comes first
         boxes=(
             *map(setting, advised(results, cells)),
-            *([neighbours(found)] if (found := slowed(cells)) else []),
+            *([neighbours(copies)] if copies else []),
             *map(advice, made),
             *about_transfers,
         ),

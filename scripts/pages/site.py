@@ -33,7 +33,7 @@ def gather(reports: Path, site: Path) -> None:
 def _listing(directory: Path, site: Path) -> str:
     """A page that lists a directory: a web server may show none by itself."""
     name = html.escape(directory.relative_to(site).as_posix())
-    paths = sorted(path for path in directory.iterdir())
+    paths = sorted(directory.iterdir())
     places = [(f"{path.name}/index.html" if path.is_dir() else path.name) for path in paths]
     items = "".join(f'<li><a href="{quote(place)}">{html.escape(place)}</a></li>\n' for place in places)
     head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{name}</title>\n'

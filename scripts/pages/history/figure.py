@@ -13,7 +13,7 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 from analysis.history import CHANGED, History, Series
-from analysis.statistics import Floats
+from analysis.statistics import HALF, Floats
 from analysis.steps import Counted
 from matplotlib.axes import Axes
 
@@ -27,7 +27,6 @@ PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
 COUNTS, GAP = 0.5, 0.2  # of one of counts below it, and between the two
 LEFT, RIGHT, HEAD, FOOT, TOP, BOTTOM = 0.42, 0.12, 0.42, 0.3, 0.05, 0.05  # inches around each, and around all
 LETTERS = 42  # of a route, that fit above a panel
-HALF = 1.96  # standard deviations of a 95 % interval
 LEAST = math.log(1.12)  # a panel shows at least this much up and down: noise is not to look like news
 TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
+from analysis.verdicts import SAME_WAY
 from cli import UserError, put
 from toolchains import ledger
 
@@ -21,13 +22,12 @@ from pages.page import Page, Section, rendered
 from pages.show import code
 from pages.tables import Entry, Table
 
+from .page import COLUMNS as HISTORY
+from .page import COUNTS, NODES
+
 CSV = "results.csv"
-NOT_A_CELL = {
-    *("history", "benchmark", "release", "released", "torch", "numpy", "measured"),
-    *("processes", "seconds", "corrected", "low95", "high95", "level"),
-    *("verdict", "ratio", "ratio_low95", "ratio_high95", "q", "earliest", "latest"),
-    *("count", "least", "most", "unit", "disagree", "nodes_with", "nodes_without"),
-}  # all other columns are parameters
+NOT_A_CELL = {name for names in (*HISTORY, *COUNTS, *NODES) for name in names}  # all other columns are parameters
+CHANGES = {*SAME_WAY, *SAME_WAY.values()}
 AT_MOST = 30  # rows of a table; changes.csv has all
 COLUMNS: dict[tuple[str, ...], str] = {
     ("history", "release"): "the package and its version",
@@ -96,7 +96,7 @@ def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
             (machine, row)
             for machine, table in own.items()
             for row in table.to_dict("records")
-            if row["verdict"] in ("slower", "faster", "more", "fewer")
+            if row["verdict"] in CHANGES
         ]
         while told and len(own) > 1:
             (machine, first), *told = told

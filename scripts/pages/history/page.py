@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.contracts import NONE
 from analysis.history import History, Release, Series, history_of, packages
 from analysis.results import Results
-from analysis.statistics import MIN_PROCESSES, SESSION_SD
+from analysis.statistics import HALF, MIN_PROCESSES, SESSION_SD
 from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
 from records.runs import Record
@@ -23,7 +23,7 @@ from pages.show import code
 from pages.tables import Table, named
 
 from . import counts, heat, nodes, words
-from .figure import HALF, panels
+from .figure import panels
 from .words import Change, Group
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
