@@ -144,7 +144,7 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
     assert [node.name for node in made.nodes.nodes] == ["node-a", "node-b"] and not made.nodes.pretended
     series = next(one for one in made.series if one.names["route"] == "torch.from_numpy(a)")
     slower = [release.version for release in series.releases].index(SLOWER_FROM)
-    assert 1.5 < math.exp(series.values[slower] - series.values[slower - 1]) < 2.7, "the tiny torch takes twice as long"
+    assert 1.3 < math.exp(series.values[slower] - series.values[slower - 1]) < 4, "the tiny torch takes twice as long"
 
 
 def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
