@@ -482,6 +482,14 @@ def test_git_works_on_the_ledger_whatever_the_user_says(tmp_path, monkeypatch):
             "ERROR: No matching distribution found for torch===2.6.0\n",
             "No matching distribution found for torch===2.6.0 (the package index did not answer)",
         ),
+        (
+            "INFO: pip is looking at multiple versions\n\nThe conflict is caused by:\n"
+            "    The user requested torch===2.15.0\n"
+            "    The user requested (constraint) torch<=2.14.1\n\nERROR: Cannot install torch===2.15.0 because these "
+            "package versions have conflicting dependencies.\nERROR: ResolutionImpossible: for help visit x\n",
+            "Cannot install torch===2.15.0 because these package versions have conflicting dependencies. "
+            "(pip's own settings hold it to torch<=2.14.1: see pip config list)",
+        ),
         ("Killed\n", "Killed"),
         ("", "it said nothing"),
     ],

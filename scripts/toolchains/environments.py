@@ -218,4 +218,7 @@ def reason(output: str) -> str:
     text = re.sub(r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]).strip()
     if "Retrying" in output:
         text += " (the package index did not answer)"
+    held = dict.fromkeys(re.findall(r"The user requested \(constraint\) (\S+)", output))
+    if held:
+        text += f" (pip's own settings hold it to {' and '.join(held)}: see pip config list)"
     return text[:300]
