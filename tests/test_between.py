@@ -12,7 +12,7 @@ from analysis.cells import cells_of
 from analysis.known import known_of
 from analysis.results import load
 from conftest import build
-from measuring.between import NARROW, choose, middle_of, refine
+from measuring.between import BREAK, NARROW, choose, middle_of, refine
 from measuring.rounds import START
 from measuring.state import State
 from records import calm
@@ -122,6 +122,18 @@ def test_the_middle_of_a_break():
     found = chosen(grid(first=broken, second=lambda n: 2 * broken(n)))
     assert found == [("break", 32 * MIB, {FIRST, SECOND})]
     assert chosen(grid(first=SHORT, second=lambda n: 2 * broken(n))) == [], "nobody takes the route that breaks"
+
+
+def test_a_call_hides_no_break():
+    """The time of a small size is half call: of its bytes alone the next takes more than twice as long a byte."""
+
+    def broken(n):
+        return 1e-6 + n * (1e-11 if n < 500 * KIB else 2.5e-11)
+
+    assert broken(MIB) / broken(64 * KIB) < 16 * BREAK, "of the times nothing is seen"
+    times = {(FIRST, n): around(broken(n), count=ROUNDS) for n in (8, 64 * KIB, MIB)}
+    assert chosen(times) == [("break", 256 * KIB, {FIRST})]
+    assert chosen({(FIRST, n): around(1e-6 + n * 1e-11, count=ROUNDS) for n in (8, 64 * KIB, MIB)}) == []
 
 
 def test_crossovers_come_first():

@@ -238,7 +238,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answer:
-    """Ranked: the routes to take, those that tie first, in catalogue order, then by time; one at least.
+    """Ranked: the routes to take, those that tie first, by what is decided beside the case's size and in catalogue
+    order, then by time; one at least.
 
     unsafe   those that would be faster but for a hazard
     unknown  routes that would do, of which nothing like the case was measured
@@ -265,8 +266,9 @@ def rank(case: Case, known: Known) -> Answer:
         raise UserError(_nothing(case, known, bool(found)))
     # decisions are not transitive, so it may be that each is slower than some other
     level = [one for one in good if not any(_slower(one, other) for other in good)] or good[:1]
-    # of those that tie the catalogue's first, so that the same run measured twice gives the same advice
-    ties = sorted(level, key=lambda each: each.speaks[0].order)
+    # of those that tie first what is decided to be slower nowhere beside the case's size, then the catalogue's order,
+    # so that the same run measured twice gives the same advice
+    ties = sorted(level, key=lambda each: (any(_lost(each, other) for other in level), each.speaks[0].order))
     ranked = [replace(each, tie=len(level) > 1) for each in ties] + [each for each in good if each not in level]
     unsafe = [each for each in found if not each.good and _slower(ranked[0], each)]
     unknown = dict.fromkeys(route for (route, _), candidate in every.items() if candidate is None)
@@ -283,13 +285,22 @@ def _slower(one: Candidate, other: Candidate) -> bool:
         return one.unpriced
     if one.calm != other.calm:
         return other.calm and one.total > other.total - other.figure.seconds + other.figure.high
-    mine, others = (one.speaks, other.speaks) if one.as_usual and other.as_usual else (one.anchors, other.anchors)
-    both = [(a, b) for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
+    decided = _compared(one, other)
     apart = one.total - one.figure.seconds + one.figure.low > other.total - other.figure.seconds + other.figure.high
-    if one.paid or other.paid or not both:
+    if one.paid or other.paid or not decided:
         return apart
-    slower = [b.place in a.behind for a, b in both]
-    return all(slower) or (apart and any(slower))
+    return all(decided) or (apart and any(decided))
+
+
+def _compared(one: Candidate, other: Candidate) -> list[bool]:
+    """Of each measured size that speaks for both, whether one is decided to be slower there."""
+    mine, others = (one.speaks, other.speaks) if one.as_usual and other.as_usual else (one.anchors, other.anchors)
+    return [b.place in a.behind for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
+
+
+def _lost(one: Candidate, other: Candidate) -> bool:
+    """Whether one is decided to be slower at some measured size, and the other at none."""
+    return any(_compared(one, other)) and not any(_compared(other, one))
 
 
 # A source: dtype, layout, whether it requires grad. Of each route by host memory: source -> its curve

@@ -1,8 +1,9 @@
 """More sizes around a crossover and around a break, chosen when a run has measured its own.
 
 A crossover lies between two sizes at which different routes are the fastest, a break where the fastest route's time
-grows by more than its bytes do: caches end there, or the allocator begins to fetch fresh pages. Both sizes are measured
-whole; the middle of what lies between them comes next, then that of the half it is in, with all processes each time.
+grows by more than its bytes do, the call taken off: caches end there, or the allocator begins to fetch fresh pages. Both
+sizes are measured whole; the middle of what lies between them comes next, then that of the half it is in, with all
+processes each time.
 """
 
 import ast
@@ -25,6 +26,7 @@ PLAIN, BETWEEN = "conversion", "between"  # roles that benchmarks declare
 DTYPE = "float32"
 TIE = 0.05  # relative: a route that takes so much longer is as good
 BREAK = 1.2  # times as long a byte: what caches do by and by is less, over an interval that is nearly narrow enough
+CALLED = 1.5  # times its shortest call that a time is, at least, to tell what is left of it without the call
 NARROW = 1.4  # an interval is, where its ends are less than so many times apart
 
 
@@ -193,12 +195,22 @@ def _unbeaten(curves: Curves, route: str, size: int) -> bool:
 
 
 def breaks(curves: Curves) -> set[tuple[int, int]]:
-    """The neighbouring sizes between which a route that is the fastest at either takes more time than it has bytes."""
+    """The neighbouring sizes between which a route that is the fastest at either takes more time than it has bytes.
+
+    Its call is taken off where enough is left: between 64 KiB and 1 MiB it hides that a cache ends.
+    """
     sizes = {size for curve in curves.values() for size in curve}
     fastest = {n: min((r for r in curves if n in curves[r]), key=lambda r: curves[r][n].seconds) for n in sizes}
     return {
         (low, high)
         for route, curve in curves.items()
         for low, high in pairwise(sorted(curve))
-        if route in (fastest[low], fastest[high]) and curve[high].seconds / curve[low].seconds > BREAK * high / low
+        if route in (fastest[low], fastest[high]) and _grows(curve, low, high) > BREAK * high / low
     }
+
+
+def _grows(curve: Mapping[int, Time], low: int, high: int) -> float:
+    """How many times as long the bytes take at ``high`` as at ``low``; all of the time where the call is most of it."""
+    shortest = min(time.seconds for time in curve.values())
+    call = shortest if curve[low].seconds >= CALLED * shortest else 0.0
+    return (curve[high].seconds - call) / (curve[low].seconds - call)

@@ -191,7 +191,10 @@ const advise = (() => {
     if (!good.length) throw new UserError(nothing(it, found.length > 0));
     const unbeaten = good.filter((one) => !good.some((other) => slower(one, other)));
     const level = unbeaten.length ? unbeaten : good.slice(0, 1);
-    const ties = [...level].sort((one, other) => one.speaks[0].order - other.speaks[0].order);
+    const beaten = new Set(level.filter((one) => level.some((other) => lost(one, other))));
+    const ties = [...level].sort(
+      (one, other) => beaten.has(one) - beaten.has(other) || one.speaks[0].order - other.speaks[0].order,
+    );
     ties.forEach((each) => (each.tie = level.length > 1));
     const ranked = [...ties, ...good.filter((each) => !level.includes(each))];
     const unsafe = found.filter((each) => !each.good && slower(ranked[0], each));
@@ -203,18 +206,23 @@ const advise = (() => {
   function slower(one, other) {
     if (one.unpriced !== other.unpriced) return one.unpriced;
     if (one.calm !== other.calm) return other.calm && one.total > other.total - other.figure.seconds + other.figure.high;
-    const name = one.asUsual && other.asUsual ? "speaks" : "anchors";
-    const both = one[name].flatMap((a) =>
-      other[name]
-        .filter((b) => a.nbytes === b.nbytes && a.dtype === b.dtype && a.layout === b.layout && a.grad === b.grad)
-        .map((b) => [a, b]),
-    );
+    const decided = compared(one, other);
     const apart =
       one.total - one.figure.seconds + one.figure.low > other.total - other.figure.seconds + other.figure.high;
-    if (one.paid || other.paid || !both.length) return apart;
-    const lost = both.map(([a, b]) => a.behind.includes(b.place));
-    return lost.every(Boolean) || (apart && lost.some(Boolean));
+    if (one.paid || other.paid || !decided.length) return apart;
+    return decided.every(Boolean) || (apart && decided.some(Boolean));
   }
+
+  function compared(one, other) {
+    const name = one.asUsual && other.asUsual ? "speaks" : "anchors";
+    return one[name].flatMap((a) =>
+      other[name]
+        .filter((b) => a.nbytes === b.nbytes && a.dtype === b.dtype && a.layout === b.layout && a.grad === b.grad)
+        .map((b) => a.behind.includes(b.place)),
+    );
+  }
+
+  const lost = (one, other) => compared(one, other).some(Boolean) && !compared(other, one).some(Boolean);
 
   function curvesOf(it) {
     const fits = new Map(
