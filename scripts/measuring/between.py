@@ -1,8 +1,8 @@
 """More sizes around a crossover and around a break, chosen when a run has measured its own.
 
 A crossover lies between two sizes at which different routes are the fastest, a break where the fastest route's time
-grows by more than its bytes do, the call taken off: caches end there, or the allocator begins to fetch fresh pages. Both
-sizes are measured whole; the middle of what lies between them comes next, then that of the half it is in, with all
+grows by more than its bytes do, the call taken off: caches end there, or the allocator begins to fetch fresh pages.
+Both sizes are measured whole; the middle of what lies between them comes next, then that of the half it is in, with all
 processes each time.
 """
 
