@@ -609,6 +609,7 @@ def test_products_take_one_to_two_times_the_transfer_in_few_calls(device, monkey
     assert 1 <= took / transfer <= 2 and len(calls[1:]) == count and set(calls[1:]) == {side}
 
 
+@pytest.mark.slow
 def test_products_transfer_and_both_are_timed_in_turns_by_one_process(device, monkeypatch, tmp_path):
     monkeypatch.setattr(overlap, "SIDES", [32])
     monkeypatch.setenv(said.LOG_VARIABLE, str(tmp_path / "log"))
