@@ -1,7 +1,7 @@
 # make bench            measure torch and numpy of requirements.txt on this machine, build the page, print the answers
 # make bench-here       the same for the torch and numpy you already have: make bench-here PYTHON=python3
 # make test             lint and all tests
-# make test-fast        the tests that start no asv, make no environment, feed no thousands of inputs and take no seconds
+# make test-fast        the tests that start no asv, make no environment, build no whole pages and take no seconds: a minute
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
 # make test-newest      the same with the newest there are; both take some minutes, and a PYTHON=...
 # make report           build the pages of all machines, and of their histories, from reports/results
@@ -13,6 +13,8 @@ PROFILE ?= quick
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
+# Tests on all cores. A process that is done takes half of what another has left: files as they stand are too unequal
+PARALLEL := -n auto --dist worksteal
 ARGS ?=
 
 .PHONY: bench bench-here test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases
@@ -27,10 +29,10 @@ bench-here: .venv-report/installed
 	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 test-oldest: PYTHON = python3.10
 test-newest: PYTHON = python3.13

@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
+# Before anything imports torch or numpy: threads that wait for work spin, and two processes of tests share two cores
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 # A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 CHECKOUT = ("CITATION.cff", "asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
@@ -30,7 +32,7 @@ def pinned(package):
 def environment(home, **more):
     """The environment with a home directory of its own: asv keeps its machines there, git its settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
-    return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **more}
+    return {**kept, "HOME": str(home), **more}
 
 
 def run(*command, home, cwd=ROOT, timeout=120, **more):

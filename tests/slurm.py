@@ -4,12 +4,17 @@ A node is a slurmd in a process namespace of its own, under a host name of its o
 Needs `apt-get install --no-install-recommends slurm-wlm munge`, and root.
 """
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock  # comes with asv, by way of virtualenv
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
 NODES = ("n1", "n2")
@@ -66,6 +71,13 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for one in sockets:
             one.close()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """No other cluster of tests on this machine meanwhile: its nodes have the cores that these have."""
+    with FileLock(Path(tempfile.gettempdir()) / "slurm-of-tests.lock"):
+        yield
 
 
 class Cluster:

@@ -370,6 +370,7 @@ def test_says_whose_results_they_are(ask):
     assert "Warning" not in ask(*GOOD, "--machine", "box")[1]
 
 
+@pytest.mark.slow
 def test_needs_neither_pandas_nor_numpy(results, tmp_path):
     """What takes longer to import than an answer may take."""
     code = (

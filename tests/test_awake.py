@@ -12,6 +12,7 @@ import pytest
 from measuring.profiles import Profile, Rule
 from measuring.record import device_pulse
 from measuring.session import members
+from records.runs import Toolchain, Unfinished
 
 HOLDS = f"import sys; print({measuring.awake.AWAKE!r}, flush=True); sys.stdin.read()"
 
@@ -50,6 +51,7 @@ def test_a_device_for_one_process_alone_is_let_go_before_the_block(held):
         assert why_not == "cuda:0 cannot be used: busy" and members(started[0].pid) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["raise SystemExit(1)", "import time; time.sleep(60)", "print('other')"])
 def test_a_device_that_cannot_be_held_is_none_to_wait_for(held, code):
     started = held(code)
@@ -67,17 +69,19 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
         order.append("asleep")
 
     monkeypatch.setattr(measuring.rounds, "awake", awake)
-    record = {"asleep": ["firsts.Context.timeit_first_tensor"], "cores": [0, 1]}
+    asleep = ("firsts.Context.timeit_first_tensor",)
+    record = Unfinished(Toolchain(""), {}, on_device=True, asleep=asleep, cores=(0, 1))
     first, other = r"^firsts\.Context\.timeit_first_tensor$", r"^firsts\.PinnedMemory\.timeit_register\(1\)$"
-    measuring.rounds._round(record, [other, first], lambda patterns, cores: order.append((*patterns, cores)))
-    assert order == [(first, [0, 1]), "awake", (other, [0, 1]), "asleep"]
-    assert record["awake"] is True and record["not_awake"] == ""
+    record = measuring.rounds._round(record, [other, first], lambda patterns, cores: order.append((*patterns, cores)))
+    assert order == [(first, (0, 1)), "awake", (other, (0, 1)), "asleep"]
+    assert record.awake is True and record.not_awake == ""
 
 
 def test_a_run_without_a_device_keeps_none_awake(monkeypatch):
     monkeypatch.setattr(measuring.rounds, "awake", None)
     ran = []
-    measuring.rounds._round({}, ["^a$"], lambda patterns, **more: ran.append((patterns, more)))
+    record = Unfinished(Toolchain(""), {})
+    assert record == measuring.rounds._round(record, ["^a$"], lambda patterns, **more: ran.append((patterns, more)))
     assert ran == [(["^a$"], {})]
 
 
@@ -124,7 +128,7 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
         around("c", (1, 1980, []), (5, 1980, [])),
         {"benchmark": "host", "params": []},
     ]
-    found = device_pulse(lines)
-    assert found["device_pulse"] == {"link generation": (1, 5), "clock": (1200, 1980)}
-    assert found["device_changed"] == {"slowed by power": ["b"], "link generation": ["c"], "clock": ["b"]}
-    assert device_pulse(lines[-1:]) == {"device_pulse": {}, "device_changed": {}}
+    spans, changed = device_pulse(lines)
+    assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
+    assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
+    assert device_pulse(lines[-1:]) == ({}, {})

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import measuring.rounds
 import pytest
@@ -16,6 +17,7 @@ from measuring.between import BREAK, NARROW, choose, middle_of, refine
 from measuring.rounds import START
 from measuring.state import State
 from records import calm
+from records.runs import Toolchain, Unfinished
 from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
 
 PLAIN, BETWEEN = "conversion.NumpyToTorch.timeit_convert", "between.NumpyToTorch.timeit_convert"
@@ -246,15 +248,14 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(measuring.rounds, "round_of", round_of)
         record = state.load()
         if record is None:
-            own = {"rounds": ROUNDS, "planned": ROUNDS, "only": None, "machine": "box"}
-            state.start({**own, "seconds": 100.0, "patience": 20.0, "waited": 5.0})
+            record = Unfinished(Toolchain(""), {}, machine="box", planned=ROUNDS, rounds=ROUNDS)
+            record = replace(record, seconds=100.0, patience=20.0, waited=5.0)
+            state.start(record)
             state.begin()
             plain = {(route, n): around(made(n), count=ROUNDS) for route, made in times.items() for n in SIZES}
             state.log.write_text("".join(json.dumps(line) + "\n" for line in lines_of(plain)), encoding="utf-8")
-            record = {**own, "seconds": 100.0, "patience": 20.0, "waited": 5.0}
             state.save(record)
-        refine(record, state, described(), minutes)
-        return calls, state, record
+        return calls, state, refine(record, state, described(), minutes)
 
     return take
 
@@ -272,7 +273,7 @@ def test_halved_until_it_is_narrow(machine, capsys):
     steps = [set(calls[at]) for at in range(0, len(calls), ROUNDS)]
     assert all(set(calls[at]) == steps[at // ROUNDS] for at in range(len(calls))), "all processes of a step"
     assert 3 <= len(steps) <= math.ceil(math.log2(math.log(16) / math.log(NARROW))) + 1
-    assert record["rounds"] == ROUNDS and len(record["between"]["steps"]) == len(steps)
+    assert record.rounds == ROUNDS and len(record.between) == len(steps)
     rounds = {line["round"] for line in state.lines() if line["benchmark"] == BETWEEN}
     assert rounds == set(range(ROUNDS, ROUNDS * (1 + len(steps)))), "rounds of their own"
     printed = capsys.readouterr().out
@@ -283,7 +284,7 @@ def test_halved_until_it_is_narrow(machine, capsys):
 
 def test_nothing_to_choose_between_takes_nothing(machine, capsys):
     calls, _, record = machine({FIRST: SHORT})
-    assert not calls and record["rounds"] == ROUNDS and not capsys.readouterr().out
+    assert not calls and record.rounds == ROUNDS and not capsys.readouterr().out
 
 
 def test_time_that_is_spent(machine, capsys):
@@ -313,13 +314,13 @@ def test_an_interrupted_run_goes_on_in_the_middle_of_a_step(machine):
         machine({FIRST: SHORT, SECOND: LONG}, stop=3)
     calls, state, record = machine({FIRST: SHORT, SECOND: LONG})
     low, high = around_crossing(state.lines())
-    assert high / low < NARROW and record["rounds"] == ROUNDS
+    assert high / low < NARROW and record.rounds == ROUNDS
     taken = {}
     for line in state.lines():
         if line["benchmark"] == BETWEEN:
             taken.setdefault(calm.name_of(line), []).append(line["round"])
     assert all(len(rounds) == len(set(rounds)) == ROUNDS for rounds in taken.values())
-    assert len(calls) == ROUNDS * len(record["between"]["steps"]) - 3
+    assert len(calls) == ROUNDS * len(record.between) - 3
 
 
 def test_a_small_run(checkout):
@@ -342,7 +343,7 @@ def test_a_small_run(checkout):
     assert "then up to 6 s of cells between sizes, around crossovers and breaks" in done.stdout
     assert "2 cells between sizes, around 2 breaks" in done.stdout
     (record,) = map(json.loads, checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").splitlines())
-    assert record["rounds"] == record["planned"] == 1 and "between" not in record
+    assert record["rounds"] == record["planned"] == 1 and not {"between", "worked"} & set(record)
     assert record["failures"] == {}
     results = load(checkout.results)
     assert {200, 16 * KIB} <= set(results.of_role(results.processes, "between")["nbytes"])

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import warnings
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from cli import UserError
 from measuring import machine
 from moves import SETUPS
+from records.kinds import made_of
 
 from benchmarks import devices, firsts, link, routes, statement, transfer
 
@@ -77,13 +79,18 @@ cuda = SimpleNamespace(
 def settings(monkeypatch, tmp_path):
     """The settings of a run record on a machine where ``context`` happens when a context is made."""
 
+    def whole(kind, found):
+        assert set(found) <= {each.name for each in fields(kind)}, "what Settings does not name is lost"
+        return made_of(kind, found)
+
     def asked(context, **arguments):
         (tmp_path / "torch.py").write_text(TORCH.format(context=context), encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(machine, "made_of", whole)
         found = machine.settings(**arguments)
         # whatever becomes of the device, the toolchain is on record
-        assert (found["torch"], found["cuda"], found["torch_threads"]) == ("2.13.0+cu130", "13.0", 1)
-        return found["device"], found["device_name"], found["no_device"]
+        assert (found.torch, found.cuda, found.torch_threads) == ("2.13.0+cu130", "13.0", 1)
+        return found.device, found.device_name, found.no_device
 
     monkeypatch.delenv(devices.VARIABLE, raising=False)
     return asked
@@ -108,13 +115,13 @@ def test_a_device_that_works_is_found(settings):
 def test_a_device_without_a_context_is_none_for_the_drivers_reason(settings, raised, words):
     advice = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
     device, model, why = settings(f"raise {raised}({words + chr(10) + advice!r})")
-    assert (device, model, why) == (None, None, f"cuda:0 cannot be used: {words}")
+    assert (device, model, why) == ("", "", f"cuda:0 cannot be used: {words}")
 
 
 def test_a_device_that_nothing_can_be_allocated_on_is_none(settings):
     """A context can be had where no memory can."""
     device, _, why = settings(f"if arguments == (1,): raise OutOfMemoryError({FULL!r})")
-    assert (device, why) == (None, f"cuda:0 cannot be used: {FULL}")
+    assert (device, why) == ("", f"cuda:0 cannot be used: {FULL}")
 
 
 def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypatch):
@@ -138,14 +145,14 @@ def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypat
 )
 def test_whatever_a_driver_does_to_its_process_the_run_goes_on(settings, context, says):
     device, model, why = settings(context)
-    assert (device, model) == (None, None)
+    assert (device, model) == ("", "")
     assert len(why.splitlines()) == 1
     assert re.search(says, why)
 
 
 def test_a_driver_that_hangs_is_not_waited_for(settings):
     device, _, why = settings("time.sleep(600)", seconds=2)
-    assert device is None
+    assert device == ""
     assert why == "the process that tried the device: did not answer in 2 s"
 
 

@@ -10,6 +10,8 @@ from records import calm
 
 from benchmarks import pulses, said, statement, timing
 
+pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
+
 CALL = 500e-9  # seconds of the call that is timed, at full speed
 PROCESSES = 240
 

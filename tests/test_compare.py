@@ -46,6 +46,7 @@ def test_a_share_may_be_all_or_nothing_where_that_says_something():
             compare.share(text, ends=True)
 
 
+@pytest.mark.slow
 def test_exit_codes_and_formats(pair, tmp_path, called):
     code, out, _ = program(*pair, "--figure", tmp_path / "f.svg", home=tmp_path)
     assert code == 1 and "1.3" in out and (tmp_path / "f.svg").is_file()
@@ -140,6 +141,7 @@ def test_bad_arguments_are_one_line_and_exit_code_2(pair, called, arguments):
     assert code == 2 and said.startswith("compare.py: ") and len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_it_needs_neither_torch_nor_the_benchmarks(pair, tmp_path):
     code = (
         "import sys; sys.modules['torch'] = sys.modules['benchmarks'] = None; "
@@ -202,6 +204,7 @@ def test_witnesses_keep_their_first_verdict(tmp_path):
 # --- real results ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
     """Of each committed machine its largest result file: every family and parameter that it has."""
     results = committed / "reports" / "results"

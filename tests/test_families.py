@@ -1,6 +1,7 @@
 """A new family is one file in benchmarks/: what it declares, and whatever its parameters, shows up everywhere."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -151,6 +152,18 @@ def test_roles_are_known_on_both_sides():
     declared = {made["role"] for made in described.values() if isinstance(made, dict)} - {""}
     ours = {value for name, value in vars(roles).items() if name.isupper()}
     assert declared == ours
+
+
+def test_what_a_family_declares_and_what_reports_read_have_the_same_defaults():
+    from analysis.declared import Declared
+
+    from benchmarks.families import DECLARED
+
+    plain = dataclasses.asdict(Declared("a", "time", "seconds", (), ()))
+    runs = {"needs_programs", "asleep"}  # what measuring asks of asv's own description
+    read = json.loads(json.dumps(plain))
+    assert runs.isdisjoint(read)
+    assert all(read[name] == default for name, default in DECLARED.items() if name not in runs)
 
 
 def test_a_family_keeps_its_place(tmp_path):

@@ -12,6 +12,8 @@ from pages import feed
 from pages.feed import CHANGES, FEED, Told
 from test_history import SERIES, build, logs_of, write
 
+pytestmark = pytest.mark.slow  # builds histories and the feed of them
+
 ATOM = f"{{{feed.ATOM}}}"
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)")
 

@@ -118,6 +118,7 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_host_has_one_name(tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(Path(block.__file__).parents[1])!r})\n"

@@ -26,9 +26,10 @@ PLAN = ("--history", "torch", "--releases", "1.13.1,2.0.1,2.1.0,2.3.0", "--nodes
 
 @pytest.fixture
 def cluster(tmp_path):
-    cluster = slurm.Cluster(tmp_path / "slurm")
-    yield cluster
-    cluster.end()
+    with slurm.alone():
+        cluster = slurm.Cluster(tmp_path / "slurm")
+        yield cluster
+        cluster.end()
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from records.runs import UNKNOWN
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from toolchains import ledger
 
+pytestmark = pytest.mark.slow  # most build a history and its page
+
 KIB = 1024
 ROUTES = [f"route{number}(a)" for number in range(12)]
 SERIES = ledger.series("torch")[:12]

@@ -200,6 +200,7 @@ def plain(tmp_path_factory):
     return root / "out" / "box"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", PAGES, ids=lambda word: ascii(word[:20]))
 def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsys, recwarn):
     (page,), printed = built(write(tmp_path / "results", word), tmp_path / "out", capsys)
@@ -270,6 +271,7 @@ def plain_history(tmp_path_factory):
     return [page.parent for _, page in build.build(history(root / "results", PLAIN, PLAIN), PLAIN, root / "out")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [ALL, "\x1b[31m\n"], ids=["all", "control"])
 def test_a_history_shows_words_of_files_and_obeys_none(word, plain_history, tmp_path, capsys):
     machine = "a|`b` ](x)"
@@ -281,6 +283,7 @@ def test_a_history_shows_words_of_files_and_obeys_none(word, plain_history, tmp_
         assert [xml.fromstring(path.read_text()) for path in page.glob("*.svg")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys):
     told = []

@@ -9,6 +9,8 @@ from cli import UserError
 from pages.history import kinds
 from test_history import ROUTES, SERIES, logs_of, write
 
+pytestmark = pytest.mark.slow  # builds the pages of several histories
+
 
 def history(tmp_path, name, seed, **changed):
     """The page of a history in tmp_path/history/NAME, in which routes are slower from a release on, by place."""

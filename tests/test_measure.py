@@ -9,10 +9,11 @@ import pytest
 from cli import UserError
 from measuring.profiles import Profile, Rule, cells
 from measuring.progress import progress
-from measuring.record import summary
+from measuring.record import summed_up
 from measuring.rounds import PASSES, START, cells_of, take_round
 from measuring.state import State
 from records import calm
+from records.runs import Toolchain, Unfinished
 
 CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
 
@@ -58,11 +59,11 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(measuring.rounds, "round_of", round_of)
         monkeypatch.setattr(measuring.rounds, "PATIENCE", budget / len(CELLS) / rounds)
         state = State(tmp_path / "state")
-        record = {"rounds": 0, "seconds": 0.0, "patience": 0.0, "waited": 0.0, "machine": "box"}
+        record = Unfinished(Toolchain(""), {}, machine="box")
         state.start(record)
         for number in range(rounds):
             chosen = [r"^toy\.Toy.*"]
-            take_round(record, state, number, chosen, len(CELLS), show, "", number > 0, again)
+            record = take_round(record, state, number, chosen, len(CELLS), show, "", number > 0, again)
         return calls, state, record
 
     return take
@@ -71,7 +72,7 @@ def machine(tmp_path, monkeypatch):
 def test_calm_machine_takes_nothing_again(machine):
     calls, state, record = machine(lambda cell, attempt: False, rounds=2)
     assert [(count, append) for count, append, _ in calls] == [(60, False), (60, True)]
-    assert record["waited"] == 0 and record["rounds"] == 2
+    assert record.waited == 0 and record.rounds == 2 and state.load() == record
     assert {each["round"] for each in state.lines()} == {0, 1}
 
 
@@ -86,11 +87,11 @@ def test_cell_that_was_not_calm_gets_another_process_of_its_round(machine):
 
 
 def test_passes_are_bounded(machine):
-    calls, state, _ = machine(lambda cell, attempt: cell in CELLS[:3])
+    calls, state, record = machine(lambda cell, attempt: cell in CELLS[:3])
     assert [count for count, _, _ in calls] == [60, *[3] * PASSES]
-    summed = summary(state.lines())
-    assert set(summed["disturbed_cells"]) == set(CELLS[:3])
-    assert summed["calm"] == pytest.approx(0.9, abs=0.06) and summed["floors"] == {"processor": 25_000.0}
+    summed = summed_up(record, state.lines())
+    assert set(summed.disturbed_cells) == set(CELLS[:3])
+    assert summed.calm == pytest.approx(0.9, abs=0.06) and summed.floors == {"processor": 25_000.0}
 
 
 def test_budget_is_kept(machine):

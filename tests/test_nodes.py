@@ -16,6 +16,8 @@ from resultfiles import contract, conversion, memcpy
 from test_history import HOUR, KIB, ROUTES, SERIES, found, record_of
 from toolchains import asked
 
+pytestmark = pytest.mark.slow  # most build a history and its page
+
 REFERENCE = len(SERIES) - 1
 NODE_SD, VISIT_SD, PROCESS_SD = 0.03, 0.02, 0.02
 

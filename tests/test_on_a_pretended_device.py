@@ -205,6 +205,7 @@ def cells(benchmark, small):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("given_back")
 @pytest.mark.parametrize("benchmark", [transfer.HostToDevice, transfer.DeviceToHost], ids=lambda b: b.__name__)
 @pytest.mark.parametrize("method", ["timeit_completion", "timeit_enqueue", "timeit_sustained"])
@@ -466,6 +467,7 @@ def test_a_route_that_moves_nothing_the_second_time_is_seen(device, monkeypatch)
 SMALL_CELL = {firsts.PinnedMemory: (2**20,), overlap.DataLoader: (0, routes.PAGEABLE)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", [*COMPLETIONS, firsts.PinnedMemory], ids=lambda benchmark: benchmark.__name__)
 def test_the_second_of_two_devices_is_measured_as_the_only_one_is(second, monkeypatch, benchmark):
     """Where a wait is for the first device, verifying sees that what it looks at has not arrived."""
@@ -519,6 +521,7 @@ def test_the_hosts_part_is_done_by_one_thread_and_by_all(device, route, threads,
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", [staging.PinnedToDevice, staging.PinnedToHost], ids=lambda b: b.__name__)
 @pytest.mark.parametrize("cache", ["hit", "miss"])
 def test_a_miss_finds_the_pinned_cache_emptied_before_every_call(device, monkeypatch, benchmark, cache):
@@ -606,6 +609,7 @@ def test_products_take_one_to_two_times_the_transfer_in_few_calls(device, monkey
     assert 1 <= took / transfer <= 2 and len(calls[1:]) == count and set(calls[1:]) == {side}
 
 
+@pytest.mark.slow
 def test_products_transfer_and_both_are_timed_in_turns_by_one_process(device, monkeypatch, tmp_path):
     monkeypatch.setattr(overlap, "SIDES", [32])
     monkeypatch.setenv(said.LOG_VARIABLE, str(tmp_path / "log"))
@@ -657,6 +661,7 @@ def loader(device, monkeypatch):
     return overlap.DataLoader()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_loader(loader, workers):
     assert run(loader, "timeit_batch", (workers, routes.PAGEABLE)) == [2]
@@ -755,6 +760,7 @@ def waits(device, monkeypatch):
     """Have blocking copies wait for what is queued before them, as those of a device do; small work."""
     monkeypatch.setattr(busy, "BLOCK", 1024)
     monkeypatch.setattr(busy, "WORK", 1e-6)
+    monkeypatch.setattr(busy, "HOPELESS", float("inf"))  # of a microsecond of work: a neighbour takes as long
     late = torch.Tensor.copy_
 
     def copy(target, source, non_blocking=False):
@@ -944,6 +950,7 @@ def asked(quantity):
     return hardware.track_value(cache, quantity)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("given_back")
 def test_hardware_is_read_under_load(nvml):
     values = link.Hardware().setup_cache()

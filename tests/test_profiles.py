@@ -8,6 +8,7 @@ import pytest
 from cli import UserError
 from measuring import rounds
 from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
+from records.runs import Toolchain, Unfinished
 
 pytest.importorskip("torch")
 
@@ -114,12 +115,13 @@ def test_later_rounds_take_less_and_progress_counts_it(monkeypatch):
     def take(record, state, number, patterns, processes, show, commit, append):
         taken.append({cell[1] for cell in cells_of(patterns, TOY)})
         show((number + 1) * processes)
+        return record
 
     monkeypatch.setattr(rounds, "take_round", take)
     monkeypatch.setattr(rounds, "sum_up", lambda *arguments: None)
     chosen = rounds.cells_of(Profile(3, 1.0, rules), timed, None, "toy")
     assert (chosen.processes, chosen.repeated, chosen.total(3)) == (6, 3, 12)
-    rounds.take_rounds({"rounds": 0}, None, chosen, 3, lambda done, more=0.0: shown.append(done))
+    rounds.take_rounds(Unfinished(Toolchain(""), {}), None, chosen, 3, lambda done, more=0.0: shown.append(done))
     assert taken == [{"8", "80"}, {"8"}, {"8"}]
     assert shown == [6, 9, 12]
     only = rounds.cells_of(Profile(3, 1.0, rules), timed, "80", "toy")

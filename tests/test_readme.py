@@ -53,6 +53,7 @@ def test_figures_of_the_warning(cells):
     assert stack in seconds(cells, "torch.from_numpy(np.stack(arrays))", 2**20, "batches")
 
 
+@pytest.mark.slow
 def test_advice(committed, tmp_path, monkeypatch, capsys):
     """Line by line; one that ends with … begins as that of the answer does."""
     shown = re.search(r"scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)

@@ -1,13 +1,14 @@
 """Records of runs: what is written is read again, and what another version wrote, too."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 
 import pytest
 import resultfiles
-from measuring.record import new_record, summary
+from measuring.record import new_record, summed_up
 from records.kinds import made_of
-from records.runs import UNKNOWN, Record, Settings, plain, record_of, visits_of
+from records.runs import UNKNOWN, Settings, Unfinished, plain, record_of, visits_of
 from toolchains import ledger
 
 
@@ -54,11 +55,28 @@ def test_what_is_written_is_read_again():
     assert "drift" not in plain(found) and "file" not in plain(found)
 
 
-def test_nothing_is_filled_in_that_a_record_has_not():
-    """Where a run adds a fact, Record must say what it is, or it is lost when the run is filed."""
-    begun = new_record("quick", None, "box", ledger.Toolchain("2.0", "1.26"), None, 1)
-    assert {*begun, *summary([])} <= {each.name for each in fields(Record)}
-    assert record_of({**begun, **summary([])}).settings == Settings()
+def kept(before, after):
+    """Whether what a record says is there as it was; null is what is not said."""
+    if isinstance(before, dict):
+        return all(name in after and kept(each, after[name]) for name, each in before.items() if each is not None)
+    return before == after
+
+
+def test_committed_records_are_written_back_as_they_were(committed):
+    files = [path for path in (committed / "reports" / "results").glob("*/*.jsonl")]
+    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    written = [json.dumps(plain(record_of(json.loads(line))), sort_keys=True) for line in lines]
+    assert lines and all(kept(json.loads(before), json.loads(after)) for before, after in zip(lines, written))
+    assert set(lines) & set(written), "to the byte, where a record has all fields"
+
+
+def test_what_only_going_on_needs_is_kept_and_not_filed():
+    begun = summed_up(new_record("quick", None, "box", ledger.Toolchain("2.0", "1.26"), None, 1), [])
+    more = {"on_device": True, "asleep": ("a",), "worked": 1.5, "between": (("b", "c"), ("d",))}
+    unfinished = Unfinished(**{**vars(begun), **more})
+    assert made_of(Unfinished, json.loads(json.dumps(asdict(unfinished)))) == unfinished
+    assert plain(unfinished) == plain(begun) and not more.keys() & plain(begun).keys()
+    assert record_of(plain(begun)).settings == Settings()
 
 
 def test_counts_are_not_negative():

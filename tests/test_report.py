@@ -12,6 +12,8 @@ from cli import UserError
 from conftest import ROOT, build
 from resultfiles import TENSOR, conversion
 
+pytestmark = pytest.mark.slow  # builds pages, some in a process of its own
+
 
 def test_terminal_says_the_answers_and_where_the_page_is(rich_results, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,8 @@ from resultfiles import SKIPPED, Bench
 
 from benchmarks import routes
 
+pytestmark = pytest.mark.slow  # most build the page of an accelerator
+
 HOST, DEVICE = "host→device", "device→host"
 TO_DEVICE = "t.to(device)"
 

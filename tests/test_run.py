@@ -12,14 +12,16 @@ import time
 
 import cli
 import pytest
+import resultfiles
 import run as verb
 from analysis.results import load
 from conftest import Checkout, environment
 from measuring import machine
 from measuring.machine import check_machine
 from measuring.record import SILENT
-from measuring.state import LOG, State, held
+from measuring.state import State, held
 from records import calm
+from records.runs import Toolchain, Unfinished
 
 FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
@@ -189,17 +191,16 @@ def test_interrupted_run_goes_on(checkout, number, code):
     until = time.monotonic() + 60
     while time.monotonic() < until and running.poll() is None:
         # the second round begins with two seconds of asv finding its feet
-        if (kept(checkout) or {}).get("rounds") == 1:
+        record = kept(checkout)
+        if record and record.rounds == 1:
             break
         time.sleep(0.02)
     running.send_signal(number)
     printed, complaint = running.communicate(timeout=40)
     assert running.returncode == code, printed + complaint
     assert complaint.split() == ([] if number == signal.SIGKILL else ["run.py:", "interrupted"])
-    assert kept(checkout)["rounds"] == 1
-    # of the last whole step: the next may just have begun as a copy of it
-    whole = State(checkout.root / ".asv" / "runs" / Checkout.machine)._last() / LOG
-    first = [json.loads(line) for line in whole.read_text(encoding="utf-8").splitlines()]
+    assert kept(checkout).rounds == 1
+    first = State(checkout.root / ".asv" / "runs" / Checkout.machine).lines()
     assert not list(checkout.results.glob("*/*")), "nothing of a run that is not whole"
 
     wrong = checkout.run("scripts/run.py", *FAST, "--rounds", "3", "--profile", "standard", "--resume")
@@ -223,7 +224,7 @@ def test_interrupted_run_goes_on(checkout, number, code):
 def test_what_was_whole_is_filed_by_the_next_run(checkout):
     """Killed after the last round, before its results were in their place."""
     state = State(checkout.root / ".asv" / "runs" / Checkout.machine)
-    state.start({"rounds": 2})
+    state.start(Unfinished(Toolchain(""), {}, rounds=2))
     state.begin()
     (state.results / Checkout.machine).mkdir()
     (state.results / Checkout.machine / "c0ffee00-toolchain-py3.11.jsonl").write_text("{}\n")
@@ -237,7 +238,7 @@ def test_what_was_whole_is_filed_by_the_next_run(checkout):
 def test_resume_is_of_the_same_toolchain(checkout):
     """Rounds of two toolchains would be no run of either."""
     state = State(checkout.root / ".asv" / "runs" / Checkout.machine)
-    state.start({"profile": "quick", "toolchain": {"tag": "torch-1-numpy-1"}, "rounds": 1})
+    state.start(Unfinished(Toolchain("torch-1-numpy-1"), {}, profile="quick", rounds=1))
     done = checkout.run("scripts/run.py", *FAST, "--resume")
     assert "the interrupted run was on torch-1-numpy-1: --resume there, or run anew" in one_line(done)
 
@@ -270,7 +271,7 @@ def test_another_host_of_the_same_name_is_another_machine(tmp_path, monkeypatch)
     known = tmp_path / "box"
     known.mkdir()
     (known / "machine.json").write_text(json.dumps(mine), encoding="utf-8")
-    (known / "x.jsonl").write_text(json.dumps({"conditions": {"caches": {"L2": "1024K"}}}) + "\n", encoding="utf-8")
+    (known / "x.jsonl").write_text(json.dumps(resultfiles.record([])) + "\n", encoding="utf-8")
     (known / "y.jsonl").write_text("broken", encoding="utf-8")
     monkeypatch.setattr(machine, "caches", lambda: {"L2": "1024K"})
     check_machine(known)

@@ -13,6 +13,8 @@ from analysis.results import load
 from conftest import ROOT, environment
 from pages import opendata, site
 
+pytestmark = pytest.mark.slow  # builds the site of all machines
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -11,25 +11,28 @@ from cli import UserError
 from filelock import FileLock
 from measuring import state
 from measuring.state import State
+from records.runs import Toolchain, Unfinished
 
 NAMES = ("c0ffee00-x.json", "c0ffee00-x.jsonl", "c0ffee00-x.ndjson")
 CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")
 ROUNDS = 2
 
 
+def begun(rounds=0, machine="box"):
+    return Unfinished(Toolchain(""), {}, machine=machine, rounds=rounds)
+
+
 def measure(directory, results):
     """A run of two rounds, as the verbs take it, of results that an earlier run has left."""
     kept = State(directory)
-    record = {"rounds": 0}
-    kept.start(record, [results / "box" / NAMES[0]])
+    kept.start(begun(), [results / "box" / NAMES[0]])
     for number in range(ROUNDS):
         kept.begin()
         (kept.results / "box" / NAMES[0]).write_text(f"round {number + 1}")
         with kept.log.open("a") as log:
             log.write(json.dumps({"benchmark": "b", "params": [str(number)]}) + "\n")
         kept.mark(lambda cell, number=number: number)
-        record["rounds"] += 1
-        kept.save(record)
+        kept.save(begun(number + 1))
     kept.begin()
     for name in NAMES:
         (kept.results / "box" / name).write_text("new")
@@ -88,10 +91,10 @@ def test_stopped_anywhere(tmp_path):
         else:
             assert filed() == {"old"}
             kept.begin()
-            own = "old" if record["rounds"] == 0 else f"round {record['rounds']}"
+            own = "old" if record.rounds == 0 else f"round {record.rounds}"
             assert (kept.results / "box" / NAMES[0]).read_text() == own
-            assert [line["round"] for line in kept.lines()] == list(range(record["rounds"]))
-        seen.add((None if record is None else record["rounds"], published))
+            assert [line["round"] for line in kept.lines()] == list(range(record.rounds))
+        seen.add((None if record is None else record.rounds, published))
         if not stopped:
             break
     assert event > 50 and seen >= {(0, False), (1, False), (2, False), (None, True), (None, False)}
@@ -100,17 +103,34 @@ def test_stopped_anywhere(tmp_path):
 
 def test_a_run_begun_anew_forgets_the_one_before(tmp_path):
     kept = State(tmp_path / "box")
-    kept.start({"rounds": 0, "of": "first"})
+    kept.start(begun(machine="first"))
     kept.begin()
     kept.log.write_text("{}\n")
-    kept.save({"rounds": 1, "of": "first"})
-    kept.start({"rounds": 0, "of": "second"})
-    assert kept.load() == {"rounds": 0, "of": "second"} and kept.lines() == []
+    kept.save(begun(1, machine="first"))
+    assert kept.lines() == [{}]
+    kept.start(begun(machine="second"))
+    assert kept.load() == begun(machine="second") and kept.lines() == []
+
+
+@pytest.mark.parametrize("left", ["nothing", "half a line"])
+def test_what_an_interrupted_step_left_is_no_part_of_the_run(tmp_path, left):
+    """Interrupted while the step was copied, or while asv wrote: lines may be read before the next step begins."""
+    kept = State(tmp_path / "box")
+    kept.start(begun())
+    kept.begin()
+    kept.log.write_text('{"round": 0}\n')
+    kept.save(begun(1))
+    kept.begin()
+    if left == "nothing":
+        kept.log.unlink()
+    else:
+        kept.log.write_text('{"round": 0}\n{"rou')
+    assert State(kept.directory).lines() == [{"round": 0}]
 
 
 def test_a_full_disk_costs_a_step(tmp_path, monkeypatch):
     kept = State(tmp_path / "box")
-    kept.start({"rounds": 0})
+    kept.start(begun())
     kept.begin()
 
     def full(path, *arguments, **more):
@@ -119,15 +139,16 @@ def test_a_full_disk_costs_a_step(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
         patched.setattr(type(tmp_path), "write_text", full)
-        kept.save({"rounds": 1})
-    assert kept.load() == {"rounds": 0}
+        kept.save(begun(1))
+    assert kept.load() == begun()
 
 
-def test_a_record_that_somebody_broke_is_said(tmp_path):
+@pytest.mark.parametrize("broken", ["{", "[]", "{}", '{"toolchain": {"tag": "t"}, "skipped": {}, "rounds": "two"}'])
+def test_a_record_that_somebody_broke_is_said(tmp_path, broken):
     kept = State(tmp_path / "box")
-    kept.start({"rounds": 0})
+    kept.start(begun())
     (path,) = kept.directory.glob("*/run.json")
-    path.write_text("{")
+    path.write_text(broken)
     with pytest.raises(UserError, match=r"run\.json cannot be read: remove .*box, and begin anew"):
         kept.load()
 

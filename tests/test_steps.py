@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,8 @@ from pages.history import page as history_page
 from pages.history import words as history_words
 from resultfiles import KIB, SKIPPED, Bench
 from test_history import ROUTES, SERIES, logs_of, record_of, write
+
+pytestmark = pytest.mark.slow  # most build a history and its page
 
 NAME = "instructions.NumpyToTorch.track_instructions"
 VERSIONS = [toolchain.version for toolchain in SERIES]
@@ -251,10 +254,11 @@ def test_a_count_that_no_run_can_have_filed_is_left_out(tmp_path):
 
 def test_changes_of_times_are_remarked_on(made):
     found = {change.largest[0].names["route"]: change for change in history_words.changes(made)}
-    assert words.remark(made, found[TOGETHER]) == ["instructions agree, 1.15×"]
-    assert words.remark(made, found[AGAINST]) == ["more instructions, 1.25×"]
-    assert words.remark(made, found[LONGER]) == [f"as many instructions: {words.ELSEWHERE}"]
-    table = history_words.largest(made, list(found.values()), words.remark)
+    remark = partial(words.remark, words.findings_in(made))
+    assert remark(found[TOGETHER]) == ["instructions agree, 1.15×"]
+    assert remark(found[AGAINST]) == ["more instructions, 1.25×"]
+    assert remark(found[LONGER]) == [f"as many instructions: {words.ELSEWHERE}"]
+    table = history_words.largest(made, list(found.values()), remark)
     assert any("instructions agree, 1.15×" in row[2] for row in table.rows)
 
 

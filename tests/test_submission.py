@@ -207,6 +207,7 @@ def test_no_results_is_an_error(tmp_path, called):
     )
 
 
+@pytest.mark.slow
 def test_committed_results_name_nobody(committed):
     """Of the committed ones, too: no path, no name, no field that nothing writes."""
     results = committed / "reports" / "results"

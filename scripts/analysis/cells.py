@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .choice import Evidence, evidence_of
-from .contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Contract, of_cell
+from .contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Contract
 from .curves import BY_BYTES
-from .results import Results, listed, parameters_of, summarize
+from .declared import Declared, contract_of
+from .results import Results, parameters_of, summarize
 from .roles import CONVERSION, GRAD, LISTS, MEMCPY
 
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
@@ -20,7 +21,7 @@ class Cell:
     """A timed cell. seconds: median over the figures of its processes; low, high: their range.
 
     parameters: name -> value, of those it has, in the benchmark's order
-    declared:   what its benchmark says in benchmarks.json, role, title and direction among it
+    declared:   what its benchmark says in benchmarks.json
     order:      place of its route in the catalogue
     calm:       whether the machine was calm while any of the processes measured, True where that is not known
     """
@@ -28,7 +29,7 @@ class Cell:
     benchmark: str
     cell: str
     parameters: Mapping[str, Any] = field(hash=False, compare=False)
-    declared: Mapping[str, Any] = field(hash=False, compare=False)
+    declared: Declared = field(hash=False, compare=False)
     seconds: float
     low: float
     high: float
@@ -50,7 +51,7 @@ class Cell:
     @property
     def row(self) -> str:
         """The parameter whose values are rows of tables and lines of panels; "" where there is none."""
-        return str(self.declared.get("down", "")) or row_of(self.parameters)
+        return self.declared.down or row_of(self.parameters)
 
     @property
     def dtype(self) -> str:
@@ -71,11 +72,11 @@ class Cell:
 
     @property
     def role(self) -> str:
-        return str(self.declared.get("role", ""))
+        return self.declared.role
 
     @property
     def direction(self) -> str:
-        return self.contract.direction or self.text("direction") or str(self.declared.get("direction", ""))
+        return self.contract.direction or self.text("direction") or self.declared.direction
 
     @property
     def memory(self) -> str:
@@ -97,7 +98,7 @@ def cells_of(results: Results) -> list[Cell]:
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
-        spellings = listed(benchmark, "route")
+        spellings = benchmark.listed("route")
         route = parameters.get("route")
         cells.append(
             Cell(
@@ -105,7 +106,7 @@ def cells_of(results: Results) -> list[Cell]:
                 parameters=parameters,
                 declared=benchmark,
                 order=spellings.index(repr(route)) if repr(route) in spellings else 0,
-                contract=of_cell(results.benchmarks, row["benchmark"], route).on(str(parameters.get("memory", ""))),
+                contract=contract_of(results.benchmarks, row["benchmark"], route).on(str(parameters.get("memory", ""))),
             )
         )
     return cells

@@ -15,7 +15,7 @@ A cell that was never measured while the machine was calm decides nothing.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ import pandas as pd
 
 from . import statistics
 from .comparison import families
+from .declared import Benchmarks
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 
@@ -57,7 +58,7 @@ class Measured(Protocol):
 Cells = TypeVar("Cells", bound=Measured)
 
 
-def evidence_of(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> list[Evidence]:
+def evidence_of(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[Evidence]:
     """Of every cell of a run. cells: as results.summarize makes them; benchmarks: those of benchmarks.json."""
     each, rounds = list(cells["each"]), list(cells["rounds"])
     logs = np.full((len(each), 1 + max(map(max, rounds), default=-1)), np.nan)

@@ -18,7 +18,7 @@ from cli import UserError, matcher
 from records.runs import MACHINE
 
 from . import counts, statistics
-from .contracts import memory_of_cells
+from .declared import Benchmarks, memory_of_cells
 from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 from .verdicts import (
@@ -194,7 +194,7 @@ def describe(results: Results) -> dict[str, Any]:
 
 def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     """One row a cell of one side, indexed by cell, and the log seconds of its processes (cells, processes)."""
-    kinds = {name: benchmark.get("type") for name, benchmark in results.benchmarks.items()}
+    kinds = {name: benchmark.type for name, benchmark in results.benchmarks.items()}
     columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version"]
     parts = []
     for status, table in (("measured", results.processes), ("", results.missing)):
@@ -222,22 +222,22 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     return cells, padded
 
 
-def families(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Any:
+def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     """Of what the cells' noise is: as the family declares, alias, copy or into, else the benchmark's family; (cells,).
 
     cells       rows with benchmark, route, dtype, layout and family
     benchmarks  benchmark -> its description in benchmarks.json
     """
     memories = memory_of_cells(cells, benchmarks)
-    declared = [benchmarks.get(name, {}).get("noise") for name in cells["benchmark"]]
+    declared = [benchmarks[name].noise for name in cells["benchmark"]]
     return np.array(
         [name or memory or own for name, memory, own in zip(declared, memories, cells["family"])], dtype=str
     )
 
 
-def controls_of(cells: pd.DataFrame, benchmarks: Mapping[str, Any]) -> Bools:
+def controls_of(cells: pd.DataFrame, benchmarks: Benchmarks) -> Bools:
     """Whether they are cells, memcpy and the like, that no toolchain can change; arguments as of ``families``."""
-    return np.array([bool(benchmarks.get(name, {}).get("control")) for name in cells["benchmark"]], dtype=bool)
+    return np.array([benchmarks[name].control for name in cells["benchmark"]], dtype=bool)
 
 
 def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]) -> list[Reason]:

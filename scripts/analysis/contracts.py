@@ -4,12 +4,8 @@ A contract is what benchmarks/routes.py promises of a route, as plain data (Rout
 the same rule as Route.memory_for there; tests/test_catalogue.py holds the two together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # advise.py answers in less time than pandas takes to import
-    import pandas as pd
 
 NUMPY_TO_TORCH, TORCH_TO_NUMPY = "numpy→torch", "torch→numpy"
 HOST_TO_DEVICE, DEVICE_TO_HOST = "host→device", "device→host"
@@ -101,20 +97,3 @@ class Contract:
 
 
 NONE = Contract("", "", "")  # of a benchmark without routes, or a route that it does not know
-
-
-def of_cell(benchmarks: Mapping[str, Mapping[str, Any]], benchmark: str, route: Any) -> Contract:
-    """The contract of a benchmark's route, NONE where there is none. benchmarks: as Results has them."""
-    contract: Contract = benchmarks.get(benchmark, {}).get("contracts", {}).get(route, NONE)
-    return contract
-
-
-def memory_of_cells(cells: "pd.DataFrame", benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """alias, copy, into or "" of each row; ``cells`` has the columns benchmark, route, dtype and layout."""
-
-    def each() -> Iterator[str]:
-        for name, route, dtype, layout in zip(cells["benchmark"], cells["route"], cells["dtype"], cells["layout"]):
-            words = (word if isinstance(word, str) else "" for word in (dtype, layout))
-            yield of_cell(benchmarks, name, route).memory_for(*words)
-
-    return list(each())

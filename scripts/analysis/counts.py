@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from cli import matcher
 
+from .declared import Benchmarks
 from .results import Results, parameters_of
 from .roles import CONVERSION
 from .verdicts import (
@@ -107,7 +108,7 @@ def judge(low: float, high: float, settings: Settings) -> str:
     return AS_MANY if high <= same and low >= 1 / same else INCONCLUSIVE
 
 
-def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]) -> pd.DataFrame:
+def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Benchmarks) -> pd.DataFrame:
     """``counted`` with what the time of the same call says: time (its verdict, "" where it was not decided) and
     time_ratio; and whether the two disagree, contradicts.
 
@@ -116,7 +117,7 @@ def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, 
     times = {
         call(row, benchmarks): row
         for row in timed.to_dict("records")
-        if benchmarks.get(row["benchmark"], {}).get("role") == CONVERSION and row["verdict"] in DECIDED
+        if benchmarks[row["benchmark"]].role == CONVERSION and row["verdict"] in DECIDED
     }
     found = [times.get(call(row, benchmarks), {}) for row in counted.to_dict("records")]
     verdicts = [row.get("verdict", "") for row in found]
@@ -127,9 +128,9 @@ def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, 
     )
 
 
-def call(row: Mapping[str, Any], benchmarks: Mapping[str, Any]) -> tuple[Any, ...]:
+def call(row: Mapping[str, Any], benchmarks: Benchmarks) -> tuple[Any, ...]:
     """What tells the call of a cell apart: direction, route, dtype, bytes."""
-    return (benchmarks.get(row["benchmark"], {}).get("direction", ""), *(row[name] for name in CALL))
+    return (benchmarks[row["benchmark"]].direction, *(row[name] for name in CALL))
 
 
 def contradict(count: str, time: str) -> bool:

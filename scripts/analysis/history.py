@@ -21,7 +21,7 @@ from toolchains.ledger import Toolchain
 from . import nodes as several
 from . import statistics, steps
 from .comparison import controls_of, families, judge
-from .contracts import of_cell
+from .declared import contract_of
 from .results import Results, load_files, node_of, parameters_of, read_runs, result_files
 from .semantics import facts, measured
 from .statistics import MIN_PROCESSES, Estimate, Floats
@@ -706,7 +706,7 @@ def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appe
     for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
         rows = table[table["file"].isin(there) & table["method"].str.startswith("timeit_") & table["route"].notna()]
         for row in rows.to_dict("records"):
-            contract = of_cell(results.benchmarks, row["benchmark"], row["route"])
+            contract = contract_of(results.benchmarks, row["benchmark"], row["route"])
             about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
             if "status" in row:
                 absent[row["file"], row["cell"]] = row["reason"] or row["status"]
@@ -741,7 +741,7 @@ def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semant
             if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
                 benchmark = results.benchmarks[row["benchmark"]]
                 (what, was), (_, became) = measured(benchmark, old), measured(benchmark, new)
-                key = benchmark.get("direction", ""), row["route"], what, was, became
+                key = benchmark.direction, row["route"], what, was, became
                 changed.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
         for (direction, route, what, was, became), dtypes in changed.items():
             yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, dtypes)))

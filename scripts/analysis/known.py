@@ -12,7 +12,7 @@ from .cells import Cell, cells_of, method
 from .choice import slower
 from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
 from .placement import between_neighbours
-from .results import Results, listed, load, load_files, machines, read_runs, result_files
+from .results import Results, load, load_files, machines, read_runs, result_files
 from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
 from .settings import advised
 from .transfers import credible
@@ -82,8 +82,8 @@ def _points(cells: Sequence[Cell]) -> list[Point]:
 def _point(cell: Cell) -> Point | None:
     """None of a cell that no case is about."""
     clock, layout = COMPLETION, cell.text("layout") or CONTIGUOUS
-    route, direction, arrays = cell.route, cell.direction, int(cell.declared.get("arrays") or 0)
-    crosses = cell.role == TRANSFER or (cell.declared.get("needs_device") and uses(route, TRANSPOSED))
+    route, direction, arrays = cell.route, cell.direction, cell.declared.arrays
+    crosses = cell.role == TRANSFER or (cell.declared.needs_device and uses(route, TRANSPOSED))
     if cell.role in (MEMCPY, LINK):
         route, clock = "", LIMIT
     elif cell.role == PINNING and method(cell) in (PIN, ALLOCATE):
@@ -130,7 +130,7 @@ def _slowed(results: Results, cells: Sequence[Cell]) -> Iterator[Slowed]:
 
 def _spoken_for(results: Results, cell: Cell) -> tuple[str, ...]:
     """The routes that what was measured of one is said of: those that make the promise which its family declares."""
-    promise = cell.declared.get("speaks_for", "")
+    promise = cell.declared.speaks_for
     routes = [each.expression for each in results.contracts.values() if promise and getattr(each, promise)]
     return tuple(dict.fromkeys([cell.route, *routes]))
 
@@ -138,18 +138,16 @@ def _spoken_for(results: Results, cell: Cell) -> tuple[str, ...]:
 def _dtypes(results: Results) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for benchmark in results.benchmarks.values():
-        if benchmark.get("role") in (CONVERSION, TRANSFER):
-            spelled = found.setdefault(str(benchmark.get("direction", "")), {})
-            spelled.update(dict.fromkeys(word.strip("'") for word in listed(benchmark, "dtype")))
+        if benchmark.role in (CONVERSION, TRANSFER):
+            spelled = found.setdefault(benchmark.direction, {})
+            spelled.update(dict.fromkeys(word.strip("'") for word in benchmark.listed("dtype")))
     return {direction: tuple(names) for direction, names in found.items()}
 
 
 def _lacking(results: Results) -> dict[str, str]:
     """Why there is no figure of a dtype in a direction, where none of its cells has one."""
     directions = {
-        name: str(benchmark.get("direction", ""))
-        for name, benchmark in results.benchmarks.items()
-        if benchmark.get("role") == CONVERSION
+        name: benchmark.direction for name, benchmark in results.benchmarks.items() if benchmark.role == CONVERSION
     }
     timed = {(directions.get(b), d) for b, d in zip(results.processes["benchmark"], results.processes["dtype"])}
     missing = results.missing

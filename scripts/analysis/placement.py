@@ -42,7 +42,7 @@ def slowed(cells: Iterable[Cell]) -> list[Slowed]:
 
 def _beside(cell: Cell) -> dict[str, Any]:
     """The parameters of the cells that stand beside others."""
-    return {name: value for name, value in cell.declared["beside"].items() if name != "called"}
+    return {name: value for name, value in cell.declared.beside.items() if name != "called"}
 
 
 def _place(cell: Cell) -> tuple[str, str, int]:

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from cli import UserError, harmless
 from records import calm
-from records.kinds import made_of
 from records.runs import UNKNOWN, Record, Toolchain, record_of, visits_of
 from toolchains import installed, ledger
 from toolchains.asked import NODE
 
 from .contracts import Contract
+from .declared import Benchmarks, Declared, declared_in
 
 ASV_RESULT_VERSION = 2
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
@@ -36,8 +36,7 @@ TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run", "b
 COUNTING = ("value", "low", "high", "unit")
 MISSING = ("status", "reason")
 COLUMNS = frozenset((*NAMES, "version", *TIMING, *COUNTING, *MISSING))  # what no parameter can be called
-# What is read of a benchmark and a result file, with its kind; "a.b" is b in a
-BENCHMARK = {"name": str, "type": str, "unit": str, "params": list, "param_names": list}
+# What is read of a result file, with its kind; "a.b" is b in a
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
 
 
@@ -58,7 +57,7 @@ class Results:
     missing    one row a cell that has no figure: the same names, then status (failed or skipped) and reason
     runs       the run records, oldest first
     contracts  (direction, route) -> what the route promises
-    benchmarks asv's own description of every benchmark, with its contracts by route
+    benchmarks what benchmarks.json says of every benchmark
     parameters the columns that are parameters
     unknown    (file, benchmark) -> figures of a benchmark that benchmarks.json does not describe (any more)
     """
@@ -68,7 +67,7 @@ class Results:
     missing: pd.DataFrame
     runs: list[Record]
     contracts: Mapping[tuple[str, str], Contract]
-    benchmarks: Mapping[str, dict[str, Any]]
+    benchmarks: Benchmarks
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     parameters: Sequence[str] = PARAMETERS
 
@@ -81,7 +80,7 @@ class Results:
         return self._declaring(table, "repeated", True)
 
     def _declaring(self, table: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
-        own = [benchmark for benchmark, declared in self.benchmarks.items() if declared.get(name) == value]
+        own = [benchmark for benchmark, declared in self.benchmarks.items() if getattr(declared, name) == value]
         return table[table["benchmark"].isin(own)]
 
     @property
@@ -156,16 +155,9 @@ def node_of(file: str) -> str:
 
 def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = None) -> Results:
     """Load these result files of a results directory of asv, or what one toolchain has in them; see load."""
-    benchmarks = read_json(results / "benchmarks.json")
-    if not isinstance(benchmarks, dict):
-        raise UserError(f"{results / 'benchmarks.json'} is not asv's: remove it or restore it from git")
-    benchmarks = {name: _promising(found) for name, found in benchmarks.items() if isinstance(found, dict)}
+    benchmarks = declared_in(read_json(results / "benchmarks.json"))
     for name, benchmark in benchmarks.items():
-        params, names = benchmark.get("params", []), benchmark.get("param_names", [])
-        listed_both = isinstance(params, list) and isinstance(names, list) and len(params) == len(names)
-        if not listed_both or not all(isinstance(parameter, str) for parameter in names):
-            raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
-        taken = [parameter for parameter in names if parameter in COLUMNS]
+        taken = [parameter for parameter in benchmark.param_names if parameter in COLUMNS]
         if taken:
             raise UserError(f"{name} has a parameter called {taken[0]}, as a column of every table is: rename it")
     runs: list[Record] = []
@@ -189,7 +181,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         contracts={
             (contract.direction, route): contract
             for benchmark in benchmarks.values()
-            for route, contract in benchmark["contracts"].items()
+            for route, contract in benchmark.contracts.items()
         },
         benchmarks=benchmarks,
         unknown=unknown,
@@ -238,15 +230,6 @@ def watched_in(path: Path) -> Watched:
         raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
 
 
-def _promising(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """A benchmark as benchmarks.json describes it, with its contracts read."""
-    try:
-        contracts = {route: made_of(Contract, found) for route, found in benchmark.get("contracts", {}).items()}
-        return {**benchmark, "contracts": contracts}
-    except BROKEN:
-        raise UserError("benchmarks.json holds contracts this cannot read: remove it or restore it from git") from None
-
-
 @dataclass(frozen=True)
 class Grid:
     """The cells of a benchmark. names: asv's; columns: parameter -> its value in each cell; samples: how many a process
@@ -257,15 +240,12 @@ class Grid:
     samples: Sequence[int | None]
 
 
-def _grid(benchmark: Mapping[str, Any], params: Sequence[Sequence[str]]) -> Grid:
+def _grid(benchmark: Declared, params: Sequence[Sequence[str]]) -> Grid:
     """The cells of a benchmark as a result file lists its parameters; benchmarks.json may list others by now."""
-    check(benchmark, BENCHMARK)
-    name, names, taken = benchmark["name"], benchmark["param_names"], benchmark.get("samples_per_process", [])
+    name, names = benchmark.name, benchmark.param_names
     if len(params) != len(names):
         raise ValueError(f"{name} has {len(params)} parameters")
-    if min(taken, default=1) < 1:
-        raise ValueError(f"samples_per_process of {name} holds {min(taken)}")
-    known = dict(zip(itertools.product(*benchmark["params"]), taken))
+    known = dict(zip(itertools.product(*benchmark.params), benchmark.samples_per_process))
     every = list(itertools.product(*params))
     values = itertools.product(*([harmless(ast.literal_eval(word)) for word in spellings] for spellings in params))
     return Grid(
@@ -314,7 +294,7 @@ class Rows:
 class Tables:
     """What the result files hold, as it is read."""
 
-    def __init__(self, benchmarks: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, benchmarks: Benchmarks) -> None:
         self.benchmarks = benchmarks
         self.timed, self.counted, self.missing = Rows(TIMING), Rows(COUNTING), Rows(MISSING)
         self._grids: dict[Any, Grid] = {}
@@ -362,8 +342,6 @@ def _load_file(
         columns = file["result_columns"]
         for name, entries in file["results"].items():
             if name in tables.benchmarks:
-                if tables.benchmarks[name]["name"] != name:
-                    raise KeyError(name)
                 row = dict(zip(columns, entries))
                 _load_benchmark(tables.benchmarks[name], row, watched, rounds, common, reasons, tables)
             else:
@@ -382,7 +360,7 @@ def _of_history(commit: str) -> Toolchain:
 
 
 def _load_benchmark(
-    benchmark: Mapping[str, Any],
+    benchmark: Declared,
     row: dict[str, Any],
     watched: Watched,
     rounds: int,
@@ -391,7 +369,7 @@ def _load_benchmark(
     tables: Tables,
 ) -> None:
     check(row, {"version": str})
-    name, version = benchmark["name"], row["version"]
+    name, version = benchmark.name, row["version"]
     family, group, method = (name.split(".") + ["", ""])[:3]
     labels = {**common, "benchmark": name, "family": family, "group": group, "method": method, "version": version}
     grid = tables.grid(name, row["params"])
@@ -404,7 +382,7 @@ def _load_benchmark(
     status = ["failed" if results[place] is None else "skipped" for place in absent]
     tables.missing.add(labels, grid, absent, status, [reasons.get(grid.names[place], "") for place in absent])
     samples = row.get("samples") or results
-    if benchmark["type"] != "time":
+    if benchmark.type != "time":
         repeats = [samples[place] if isinstance(samples[place], list) else [] for place in there]
         for place, counts in zip(there, repeats):
             for count in (results[place], *counts):
@@ -412,7 +390,7 @@ def _load_benchmark(
                     raise TypeError(f"{grid.names[place]} is {count!r}")
         low, high = ([end(counts, default=math.nan) for counts in repeats] for end in (min, max))
         values = [results[place] for place in there]
-        tables.counted.add(labels, grid, there, values, low, high, [benchmark["unit"]] * len(there))
+        tables.counted.add(labels, grid, there, values, low, high, [benchmark.unit] * len(there))
         return
     numbers = row.get("stats_number")
     found: list[tuple[int, int, calm.Process]] = []
@@ -427,7 +405,7 @@ def _load_benchmark(
             continue
         # of a run by hand, or of a suite that took no pulses
         size = grid.samples[place] or len(raw)
-        if version != benchmark.get("version") and rounds:
+        if version != benchmark.version and rounds:
             size = len(raw) // rounds or 1  # benchmarks.json says how many samples the present version takes
         if rounds and len(raw) > size and len(raw) % size:
             raise ValueError(f"{cell} has {len(raw)} samples, and a process takes {size}")
@@ -477,15 +455,9 @@ def summarize(processes: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def listed(benchmark: Mapping[str, Any], parameter: str) -> Sequence[str]:
-    """A parameter's values as a benchmark lists them, in asv's spelling; none where it has no such parameter."""
-    spellings: Sequence[str] = dict(zip(benchmark["param_names"], benchmark["params"])).get(parameter, [])
-    return spellings
-
-
 def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
     """The parameters of each row of a table of results: name -> value, of those its benchmark has, in its order."""
-    names = {name: benchmark["param_names"] for name, benchmark in results.benchmarks.items()}
+    names = {name: benchmark.param_names for name, benchmark in results.benchmarks.items()}
     columns = {name: table[name].tolist() for name in results.parameters if name in table}
     whole = [name for name, values in columns.items() if all(_whole(value) for value in values)]
     for name in whole:  # a column with holes holds floats

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from .contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Contract
+from .declared import Declared
 from .results import Results
 from .roles import SEMANTICS
 
@@ -20,13 +21,13 @@ def facts(results: Results) -> pd.DataFrame:
     return rows[rows["method"].isin(MEASURED)]
 
 
-def measured(benchmark: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, bool | str]:
+def measured(benchmark: Declared, row: Mapping[str, Any]) -> tuple[str, bool | str]:
     """What one of the facts is about, and what it says: whether memory is shared; the result's dtype; whether what
     requires grad is taken. benchmark: as benchmarks.json describes it; a dtype that it does not name is "?"."""
     what, value = MEASURED[row["method"]], row["value"]
     if what != DTYPE:
         return what, bool(value)
-    names = benchmark.get("stands_for", [])
+    names = benchmark.stands_for
     return what, names[int(value)] if value < len(names) else "?"
 
 
@@ -59,7 +60,7 @@ class Semantics:
         self.grad: dict[str, bool] = {}
         for row in facts(results).to_dict("records"):
             benchmark = results.benchmarks[row["benchmark"]]
-            key = benchmark.get("direction", ""), row["route"]
+            key = benchmark.direction, row["route"]
             what, value = measured(benchmark, row)
             if what == TAKEN:
                 self.grad[row["route"]] = bool(value)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .cells import Cell, usual_size
 from .choice import slower, unbeaten
-from .results import Results, listed, parameters_of
+from .results import Results, parameters_of
 from .roles import SETTINGS
 
 GAIN = 1.5
@@ -61,7 +61,7 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
     found = []
     for (setting, *ties), each, busy in groups:
         gains = tuple(gaining[setting] for gaining in each)
-        caution = str(gains[0].cell.declared["settings"][setting])
+        caution = gains[0].cell.declared.settings[setting]
         found.append(Advised(setting, caution, gains, tuple(ties), busy))
     return found
 
@@ -70,11 +70,11 @@ def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     """Of one route at one size: the cells of the settings that gain enough and are as good as any, in the family's
     order, each with the one without a setting."""
     known = {cell.text("setting"): cell for cell in cells}
-    without = known.get(cells[0].declared["beside"]["setting"])
+    without = known.get(cells[0].declared.beside["setting"])
     if without is None:
         return []
-    order = listed(cells[0].declared, "setting")  # of the entries: benchmarks.json sorts what is advised by its letters
-    found = [cell for name, cell in known.items() if name in cell.declared["settings"]]
+    order = cells[0].declared.listed("setting")  # of the entries: benchmarks.json sorts what is advised by its letters
+    found = [cell for name, cell in known.items() if name in cell.declared.settings]
     good = unbeaten(sorted(found, key=lambda cell: order.index(repr(cell.text("setting")))))
     return [(cell, without) for cell in good if slower([without], [cell], GAIN - 1)[0, 0]]
 

@@ -14,6 +14,7 @@ from records.runs import UNKNOWN, Record, visits_of
 from toolchains import ledger
 
 from . import counts
+from .declared import Benchmarks
 from .results import Results
 from .roles import CONVERSION
 from .statistics import Floats
@@ -147,7 +148,7 @@ def along(
     rows: pd.DataFrame,
     releases: "Sequence[Release]",
     timed: "Sequence[Series]",
-    benchmarks: Mapping[str, Any],
+    benchmarks: Benchmarks,
     settings: Settings,
 ) -> list[Counted]:
     """Every counted cell with what was found of it.
@@ -157,9 +158,7 @@ def along(
     releases  those that count, in order
     timed     the series of the history, their breaks judged
     """
-    times = {
-        counts.call(one.names, benchmarks): one for one in timed if one.names["declared"].get("role") == CONVERSION
-    }
+    times = {counts.call(one.names, benchmarks): one for one in timed if one.names["declared"].role == CONVERSION}
     there = {(row["cell"], row["file"], row["version"]): row for row in rows.to_dict("records")}
     found = []
     for cell, names in zip(cells.index, cells.to_dict("records")):

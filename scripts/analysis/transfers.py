@@ -102,7 +102,7 @@ class Transfers:
 
 def credible(cell: Cell) -> bool:
     """Whether memory could move bytes as fast as this cell reads; asked of transfers that were waited for alone."""
-    if not cell.declared.get("needs_device") or method(cell) not in (COMPLETION, SUSTAINED):
+    if not cell.declared.needs_device or method(cell) not in (COMPLETION, SUSTAINED):
         return True
     return cell.nbytes <= FASTEST * cell.seconds
 
@@ -114,7 +114,7 @@ def asynchronous(done: Cell, queued: Cell) -> bool:
 
 def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     """The part of the results that an accelerator takes part in."""
-    every = tuple(cell for cell in cells if cell.declared.get("needs_device"))
+    every = tuple(cell for cell in cells if cell.declared.needs_device)
     on_device = tuple(filter(credible, every))
     withheld = tuple(cell for cell in every if not credible(cell))
     ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
@@ -132,7 +132,7 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     seconds: dict[tuple[str, str, str], dict[int, float]] = {}
     for cell in main:
         seconds.setdefault((cell.benchmark, cell.route, cell.host), {})[cell.nbytes] = cell.seconds
-    roles = {name: one.get("role", "") for name, one in results.benchmarks.items() if one.get("needs_device")}
+    roles = {name: one.role for name, one in results.benchmarks.items() if one.needs_device}
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
     beside: dict[str, list[Mapping[str, float]]] = {}

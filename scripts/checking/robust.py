@@ -1,7 +1,6 @@
 """Runs that are killed, started twice, or starved of disk, and bad input: what was promised, and what fell short."""
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from analysis.results import load
+from analysis.results import load, read_runs
 from cli import UserError
 from measuring.engine import ROOT
 from measuring.interleave import copy_code
@@ -88,9 +87,9 @@ class Copy:
     def check_whole(self, rounds: int = ROUNDS) -> None:
         """Every cell has these rounds, once each; asv's file, the samples and one record tell of the same."""
         (record_file,) = self.results.glob(f"{MACHINE}/*.jsonl")
-        records = [json.loads(line) for line in record_file.read_text(encoding="utf-8").splitlines()]
-        if [record["rounds"] for record in records] != [rounds]:
-            raise FellShort(f"records of {[record['rounds'] for record in records]} rounds")
+        counts = [record.rounds for record in read_runs(record_file)]
+        if counts != [rounds]:
+            raise FellShort(f"records of {counts} rounds")
         lines = calm.read(record_file.with_suffix(calm.SUFFIX))
         cells = {calm.name_of(line) for line in lines}
         for cell in cells:

@@ -10,12 +10,13 @@ import ast
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
 from cli import matcher
 from records import calm
+from records.runs import Record, Unfinished
 
 from .profiles import exactly
 from .progress import Show, progress
@@ -57,38 +58,40 @@ class Middle:
     took: float
 
 
-def refine(record: dict[str, Any], state: State, benchmarks: Mapping[str, Any], minutes: float) -> None:
-    """Choose cells and take as many rounds of them as of the others, again and again, while there is time.
+def refine(record: Unfinished, state: State, benchmarks: Mapping[str, Any], minutes: float) -> Unfinished:
+    """Choose cells and take as many rounds of them as of the others, again and again, while there is time; the record
+    then.
 
     minutes  that this may take, beside what is waited for calm, which has its own budget
 
-    ``record["between"]`` keeps the steps, so that an interrupted run goes on in the middle of one. Each has rounds of
+    ``record.between`` keeps the steps, so that an interrupted run goes on in the middle of one. Each has rounds of
     its own, numbered on from those of the run: processes share what a round shares only with those beside them.
     """
-    planned = record["planned"]
-    own = record.setdefault("between", {"after": _worked(record), "steps": []})
-    steps: list[list[str]] = own["steps"]
+    planned = record.planned
+    before = _worked(record) if record.worked is None else record.worked
+    record = replace(record, worked=before)
     while True:
-        if not steps or record["rounds"] == planned * (1 + len(steps)):  # what was chosen is done
-            left = 60 * minutes - (_worked(record) - own["after"])
-            asked = {cell for step in steps for cell in step}
-            found = choose(state.lines(), benchmarks, asked, record["only"])
+        if not record.between or record.rounds == planned * (1 + len(record.between)):  # what was chosen is done
+            left = 60 * minutes - (_worked(record) - before)
+            asked = {cell for step in record.between for cell in step}
+            found = choose(state.lines(), benchmarks, asked, record.only)
             taken = _affordable(found, left / planned)
             if not taken:
                 break
-            steps.append([cell for middle in taken for cell in middle.cells])
-            print(_said(found) + ("" if taken == found else f"; there is time for {len(steps[-1])} of them"))
-        first, cells = planned * len(steps), steps[-1]
+            step = tuple(cell for middle in taken for cell in middle.cells)
+            record = replace(record, between=(*record.between, step))
+            print(_said(found) + ("" if taken == found else f"; there is time for {len(step)} of them"))
+        first, cells = planned * len(record.between), record.between[-1]
         with progress(len(cells) * planned, "between sizes") as show:
-            for number in range(record["rounds"], first + planned):
+            for number in range(record.rounds, first + planned):
                 told = _later(show, first * len(cells))
-                take_round(record, state, number, exactly(cells), len(cells), told, "", number > first)
-    record["rounds"] = min(record["rounds"], planned)  # of each cell, those of the steps included
+                record = take_round(record, state, number, exactly(cells), len(cells), told, "", number > first)
+    return replace(record, rounds=min(record.rounds, planned))  # of each cell, those of the steps included
 
 
-def _worked(record: Mapping[str, Any]) -> float:
+def _worked(record: Record) -> float:
     """Seconds of a run without those that it waited."""
-    return float(record["seconds"] - record["waited"])
+    return record.seconds - record.waited
 
 
 def _later(show: Show, before: int) -> Show:

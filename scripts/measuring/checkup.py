@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from records import calm
+from records.runs import Settings
 
 from .direct import benchmark_of, figure, in_child
 from .engine import PATIENCE_VARIABLE, ROOT
@@ -60,7 +61,7 @@ def facts() -> dict[str, Any]:
         left = int(limit) - int(used)
         available = left if available is None else min(available, left)
     return {
-        **{name: known[name] for name in ("cores", "cores_allowed", "governor", "load_average")},
+        **{name: getattr(known, name) for name in ("cores", "cores_allowed", "governor", "load_average")},
         "quota": int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else None,
         "memory_available": available,
         "disk_free": shutil.disk_usage(ROOT).free,
@@ -106,11 +107,9 @@ def of_system(known: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def of_device(at: Mapping[str, Any]) -> Finding:
-    """What ``measure.settings`` found out about a device."""
-    if at["device"]:
-        return Finding(f"device {at['device']} ({at['device_name']})")
-    return Finding(f"no device: {at['no_device']}")
+def of_device(at: Settings) -> Finding:
+    """What ``machine.settings`` found out about a device."""
+    return Finding(f"device {at.device} ({at.device_name})" if at.device else f"no device: {at.no_device}")
 
 
 # --- what pulses and the suite say -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from measuring.machine import settings
 from measuring.profiles import PROFILES, exactly
 from measuring.profiles import cells as cells_in
 from measuring.progress import progress
-from measuring.record import file_record, new_record, summary
+from measuring.record import file_record, new_record, summed_up
 from measuring.rounds import cells_of, take_round
 from measuring.session import apart, last_words
 from measuring.state import State
@@ -225,7 +225,7 @@ def serve(job: dict[str, Any]) -> Any:
     state = State(ROOT / ".asv" / "runs" / machine)
     if job["do"] == "discover":
         benchmarks = discover(machine, commit)
-        no_device = settings(str(python))["no_device"]
+        no_device = settings(str(python)).no_device
         here = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], no_device)
         for said in here.left_out():
             print(f"skipped: {said}")
@@ -249,9 +249,8 @@ def serve(job: dict[str, Any]) -> Any:
         lines = calm.timed(state.lines())
         found = calm.attempts(lines, calm.floors(lines))
         return {cell: [number for number, own in rounds.items() if own.calm] for cell, rounds in found.items()}
-    record.update(summary(state.lines()))
-    record["command"] = job["command"]
-    record["interleaved"] = {"id": job["id"], "stage": job["stage"], "side": job["side"]}
+    about = {name: job[name] for name in ("id", "stage", "side")}
+    record = replace(summed_up(record, state.lines()), command=job["command"], interleaved=about)
     return file_record(record, commit or toolchain.commit, state).name
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
+from records.kinds import made_of
+from records.runs import Conditions, Settings, record_of
 from toolchains import installed
 
 from .engine import ROOT
@@ -45,7 +47,7 @@ def check_machine(directory: Path) -> None:
 def _caches_in(path: Path) -> dict[str, str]:
     """The caches that the last record of a file of run records tells of; none where it cannot be read."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])["conditions"]["caches"])
+        return dict(record_of(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])).conditions.caches)
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 
@@ -59,7 +61,7 @@ def caches() -> dict[str, str]:
     return found
 
 
-def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> dict[str, Any]:
+def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Settings:
     """The toolchain really imported, its thread settings and the device that works, by processes like those timed."""
     code = (
         f"import numpy, torch\n{IN_SUITE}"
@@ -73,7 +75,7 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> d
     done = apart([python, "-c", code, str(ROOT)], ROOT, environment)
     if done.returncode:
         raise UserError(f"torch cannot be imported: {ending(done.returncode, done.stderr)}")
-    return json.loads(done.stdout.splitlines()[-1]) | device_that_works(python, environment, seconds)
+    return made_of(Settings, json.loads(done.stdout.splitlines()[-1]) | device_that_works(python, environment, seconds))
 
 
 def device_that_works(python: str, environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
@@ -113,18 +115,19 @@ def read(path: str) -> str:
         return ""
 
 
-def conditions() -> dict[str, Any]:
+def conditions() -> Conditions:
     """What of the machine bears on timing, as it is now."""
     cores = os.cpu_count() or 1
-    return {
-        "cpu": installed.cpu_model(),
-        "cores": cores,
-        "cores_allowed": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
-        "caches": caches(),
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
-        "system": f"{platform.system()} {platform.release()}",
-        "libc": " ".join(platform.libc_ver()),
-        "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "transparent_hugepages": "".join(re.findall(r"\[(\w+)\]", read("/sys/kernel/mm/transparent_hugepage/enabled"))),
-        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-    }
+    huge = read("/sys/kernel/mm/transparent_hugepage/enabled")
+    return Conditions(
+        cpu=installed.cpu_model(),
+        cores=cores,
+        cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
+        caches=caches(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
+        system=f"{platform.system()} {platform.release()}",
+        libc=" ".join(platform.libc_ver()),
+        governor=read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        transparent_hugepages="".join(re.findall(r"\[(\w+)\]", huge)),
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    )

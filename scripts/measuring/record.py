@@ -6,13 +6,14 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from records import calm
-from records.runs import plain, record_of
+from records.runs import Record, Settings, Toolchain, Unfinished, plain
 from toolchains import ledger
 
 from .engine import LAUNCH, RESULTS
@@ -30,33 +31,28 @@ def new_record(
     toolchain: ledger.Toolchain,
     python: str | None,
     rounds: int,
-) -> dict[str, Any]:
-    """A run record as it is kept while it runs: plain data, filled in round by round, with the fields of runs.Record.
-
-    ``python`` has the toolchain; None where nothing has, because it could not be installed.
-    """
-    return {
-        "profile": profile,
-        "only": only,
-        "planned": rounds,
-        "command": " ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
-        "machine": machine,
-        "toolchain": {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy},
-        "settings": settings(python) if python else {},
-        "conditions": conditions(),
-        "asv": metadata.version("asv"),
-        "asv_runner": metadata.version("asv_runner"),
-        "launch": LAUNCH,
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rounds": 0,
-        "seconds": 0.0,
-        "patience": 0.0,
-        "waited": 0.0,
-    }
+) -> Unfinished:
+    """The record of a run that begins. ``python`` has the toolchain; None where nothing has, because it could not be
+    installed."""
+    return Unfinished(
+        toolchain=Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy),
+        skipped={},
+        profile=profile,
+        only=only or "",
+        planned=rounds,
+        command=" ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        machine=machine,
+        settings=settings(python) if python else Settings(),
+        conditions=conditions(),
+        asv=metadata.version("asv"),
+        asv_runner=metadata.version("asv_runner"),
+        launch=LAUNCH,
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
 
 
-def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the sampling log says of a run, as fields of its record: how calm it was, what was skipped and why."""
+def summed_up(record: Unfinished, lines: Sequence[Mapping[str, Any]]) -> Unfinished:
+    """The record with what the sampling log says of the run: how calm it was, what was skipped and why."""
     timed = calm.timed(lines)
     absent: dict[str, dict[str, list[str]]] = {"skipped": {}, "failed": {}}
     for line in lines:
@@ -70,21 +66,24 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         kept = sum(len(process.samples) for process in calm.select(rounds).values() if not process.calm)
         if kept:
             cells[cell] = kept
-    return {
-        "calm": round(share, 4) if share == share else None,
-        "floors": {kind: round(floor, 1) for kind, floor in floors.items()},
-        "samples": sum(line["wanted"] for line in timed),
-        "retaken": sum(max(0, len(line["seconds"]) - line["wanted"]) for line in timed),
-        "disturbed": sum(cells.values()),
-        "disturbed_cells": cells,
-        "skipped": absent["skipped"],
-        "failures": absent["failed"],
-        **device_pulse(timed),
-    }
+    pulse, changed = device_pulse(timed)
+    return replace(
+        record,
+        calm=round(share, 4) if share == share else None,
+        floors={kind: round(floor, 1) for kind, floor in floors.items()},
+        samples=sum(line["wanted"] for line in timed),
+        retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in timed),
+        disturbed=sum(cells.values()),
+        disturbed_cells=cells,
+        skipped={why: tuple(names) for why, names in absent["skipped"].items()},
+        failures={why: tuple(names) for why, names in absent["failed"].items()},
+        device_pulse=pulse,
+        device_changed=changed,
+    )
 
 
-def device_pulse(timed: Iterable[calm.Line]) -> dict[str, Any]:
-    """How the device ran around the samples, by its driver, as fields of a run's record."""
+def device_pulse(timed: Iterable[calm.Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+    """How the device ran around the samples, by its driver: device_pulse and device_changed of a run's record."""
     told: dict[str, list[tuple[float, str]]] = {}
     changed: dict[str, dict[str, None]] = {}
     for line in timed:
@@ -98,15 +97,15 @@ def device_pulse(timed: Iterable[calm.Line]) -> dict[str, Any]:
             if value < STEADY * max(each)[0]:
                 changed.setdefault(quantity, {})[cell] = None
     spans = {quantity: (min(each)[0], max(each)[0]) for quantity, each in told.items()}
-    return {"device_pulse": spans, "device_changed": {what: list(cells) for what, cells in changed.items()}}
+    return spans, {what: tuple(cells) for what, cells in changed.items()}
 
 
-def how_calm(record: Mapping[str, Any]) -> str:
+def how_calm(record: Record) -> str:
     """What a run record says of the machine, in words."""
-    if record.get("calm") is None:
+    if record.calm is None:
         return "nothing was timed"
-    words = f"the machine ran at full speed {record['calm']:.0%} of the time"
-    never = len(record["disturbed_cells"])
+    words = f"the machine ran at full speed {record.calm:.0%} of the time"
+    never = len(record.disturbed_cells)
     return words + (f"; {never} cells never were calm, and are marked" if never else "")
 
 
@@ -116,16 +115,16 @@ def record_file(machine: str, commit: str) -> Path:
     return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
 
 
-def file_record(record: dict[str, Any], commit: str, state: State, append: bool = False) -> Path:
+def file_record(record: Record, commit: str, state: State, append: bool = False) -> Path:
     """File what the run measured: asv's results, beside them its samples and pulses and its record; the record's path.
 
     append  the samples stay beside those of earlier runs of the same cells, instead of replacing them. That is also so
             for cells that more processes have measured before: a quick look adds to what is known, and replaces nothing
     """
-    path = record_file(record["machine"], commit)
+    path = record_file(record.machine, commit)
     state.begin()
     fresh = state.results / path.relative_to(RESULTS)
-    timed = [{"run": record["started"], **line} for line in calm.timed(state.lines())]
+    timed = [{"run": record.started, **line} for line in calm.timed(state.lines())]
     if timed:
         new = {calm.name_of(line) for line in timed}
         earlier = calm.read(path.with_suffix(calm.SUFFIX))
@@ -137,9 +136,9 @@ def file_record(record: dict[str, Any], commit: str, state: State, append: bool 
     if fresh.with_suffix(".json").is_file():
         silent = without_reason(fresh.with_suffix(".json"), record)
         if silent:
-            record["failures"] = {**record.get("failures", {}), SILENT: silent}
+            record = replace(record, failures={**record.failures, SILENT: tuple(silent)})
     records = path.read_text(encoding="utf-8") if path.is_file() else ""
-    fresh.write_text(records + json.dumps(plain(record_of(record)), sort_keys=True) + "\n", encoding="utf-8")
+    fresh.write_text(records + json.dumps(plain(record), sort_keys=True) + "\n", encoding="utf-8")
     state.complete()
     state.publish(RESULTS)
     return path
@@ -161,13 +160,12 @@ def better_known(before: Path, after: Path, earlier: Iterable[calm.Line], timed:
     return {cell for cell, count in counts[1].items() if counts[0][cell] > count and cell.partition("(")[0] in same}
 
 
-def without_reason(path: Path, record: Mapping[str, Any]) -> list[str]:
+def without_reason(path: Path, record: Record) -> list[str]:
     """The cells that failed since the run began, and of which no process said why."""
     from asv.results import Results
 
-    reasons = [*record["skipped"].values(), *record.get("failures", {}).values()]
-    told = {cell for cells in reasons for cell in cells}
-    results, began = Results.load(str(path)), datetime.fromisoformat(record["started"]).timestamp()
+    told = {cell for cells in (*record.skipped.values(), *record.failures.values()) for cell in cells}
+    results, began = Results.load(str(path)), datetime.fromisoformat(record.started).timestamp()
     found = []
     for name in results.get_all_result_keys():
         if (results.started_at.get(name) or 0) / 1000 >= began - 1:  # asv rounds

@@ -4,18 +4,19 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from cli import UserError, matcher
 from records import calm
+from records.runs import Unfinished
 
 from .awake import awake
 from .engine import round_of
 from .profiles import Profile, cells, exactly, select
 from .progress import Show
-from .record import summary
+from .record import summed_up
 from .state import State
 
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
@@ -108,19 +109,20 @@ def budget(processes: int) -> float:
 
 
 def take_rounds(
-    record: dict[str, Any],
+    record: Unfinished,
     state: State,
     cells: Cells,
     rounds: int,
     show: Show,
     commit: str = "",
     append: bool = False,
-) -> None:
+) -> Unfinished:
     """Take the rounds that ``record`` still lacks, each a step; ``show`` is told how far it is, as of ``progress``.
+    The record then.
 
     ``append`` keeps the samples that were there before the first round, too.
     """
-    for number in range(record["rounds"], rounds):
+    for number in range(record.rounds, rounds):
         selected = cells.again if number else cells.timed if append else cells.patterns
         if not selected:
             break  # asv takes no pattern for every benchmark there is
@@ -130,19 +132,19 @@ def take_rounds(
         def told(done: int, more: float = 0.0, ahead: int = cells.processes - processes) -> None:
             show(done + ahead, more)  # the first round has more processes than the others
 
-        take_round(record, state, number, patterns, processes, told, commit, append or number > 0)
-    sum_up(record, state, cells)
+        record = take_round(record, state, number, patterns, processes, told, commit, append or number > 0)
+    return sum_up(record, state, cells)
 
 
-def sum_up(record: dict[str, Any], state: State, cells: Cells) -> None:
-    """Have the record say what the log says of the run, and what was left out of it."""
-    record.update(summary(state.lines()))
-    for why, names in cells.unavailable.items():
-        record["skipped"][why] = list(names)
+def sum_up(record: Unfinished, state: State, cells: Cells) -> Unfinished:
+    """The record with what the log says of the run, and what was left out of it."""
+    record = summed_up(record, state.lines())
+    left_out = {why: tuple(names) for why, names in cells.unavailable.items()}
+    return replace(record, skipped={**record.skipped, **left_out})
 
 
 def take_round(
-    record: dict[str, Any],
+    record: Unfinished,
     state: State,
     number: int,
     patterns: Sequence[str],
@@ -151,8 +153,9 @@ def take_round(
     commit: str,
     append: bool,
     again: bool = True,
-) -> None:
-    """Take a round of so many processes, then new ones of cells that were not calm, as long as the budget allows.
+) -> Unfinished:
+    """Take a round of so many processes, then new ones of cells that were not calm, as long as the budget allows; the
+    record then.
 
     What rounds before this one did not use of their part of the budget is this one's, too.
 
@@ -160,9 +163,8 @@ def take_round(
     """
     state.begin()
     before = len(state.lines())
-    patience = record["patience"] + budget(processes)
-    started, left = time.monotonic(), patience - record["waited"]
-    machine = record["machine"]
+    patience = record.patience + budget(processes)
+    started, left = time.monotonic(), patience - record.waited
 
     def logged() -> int:
         return sum(1 for _ in state.log.open(encoding="utf-8")) - before
@@ -173,9 +175,9 @@ def take_round(
     def advance_again(earlier: int, seconds: Sequence[float]) -> None:
         show((number + 1) * processes, sum(seconds[logged() - earlier :]))
 
-    asv = partial(round_of, machine=machine, state=state, commit=commit)
+    asv = partial(round_of, machine=record.machine, state=state, commit=commit)
     own = (WITHIN * left if again else left, processes)
-    _round(record, patterns, partial(asv, advance=advance, append=append, patience=own))
+    record = _round(record, patterns, partial(asv, advance=advance, append=append, patience=own))
     state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
     for _ in range(PASSES if again else 0):
@@ -187,31 +189,38 @@ def take_round(
             break
         begun = time.monotonic()
         told = partial(advance_again, logged(), [took[cell] for cell in retaken])
-        _round(record, exactly(retaken), partial(asv, advance=told, append=True, patience=(left, len(retaken))))
+        taking = partial(asv, advance=told, append=True, patience=(left, len(retaken)))
+        record = _round(record, exactly(retaken), taking)
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun
-    record["patience"], record["waited"] = round(patience, 1), round(patience - left, 1)
-    record["rounds"] = number + 1
-    record["seconds"] = round(record["seconds"] + time.monotonic() - started, 1)
+    record = replace(
+        record,
+        patience=round(patience, 1),
+        waited=round(patience - left, 1),
+        rounds=number + 1,
+        seconds=round(record.seconds + time.monotonic() - started, 1),
+    )
     state.save(record)
+    return record
 
 
-def _round(record: dict[str, Any], patterns: Sequence[str], asv: Callable[..., None]) -> None:
-    """A run of asv; where a device takes part (``asleep`` is in the record), on the record's cores and with the device
-    kept awake, but for the benchmarks that time how it wakes, which ``asleep`` names.
+def _round(record: Unfinished, patterns: Sequence[str], asv: Callable[..., None]) -> Unfinished:
+    """A run of asv; where a device takes part, on the record's cores and with the device kept awake, but for the
+    benchmarks that time how it wakes. The record says whether it was.
     """
-    if "asleep" not in record:
+    if not record.on_device:
         asv(patterns)
-        return
-    names = tuple(f"^{re.escape(name)}" for name in record["asleep"])
+        return record
+    names = tuple(f"^{re.escape(name)}" for name in record.asleep)
     alone = [pattern for pattern in patterns if pattern.startswith(names)]
     others = [pattern for pattern in patterns if pattern not in alone]
     if alone:
-        asv(alone, cores=record["cores"])
+        asv(alone, cores=record.cores)
     if others:
         with awake() as why_not:
-            record.update(awake=not why_not, not_awake=why_not)
-            asv(others, cores=record["cores"])
+            record = replace(record, awake=not why_not, not_awake=why_not)
+            asv(others, cores=record.cores)
+    return record
 
 
 def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cli import UserError, line
+from records.runs import Record
 from toolchains import installed
 from toolchains.ledger import Toolchain
 
@@ -31,12 +33,12 @@ def check_ready() -> Toolchain:
     return toolchain
 
 
-def check_resumed(record: Mapping[str, Any], toolchain: Toolchain, asked: Mapping[str, Any]) -> None:
+def check_resumed(record: Record, toolchain: Toolchain, asked: Mapping[str, Any]) -> None:
     """UserError where another run is asked for than the interrupted one; see ``measure``."""
-    if record["toolchain"]["tag"] != toolchain.tag:
-        raise UserError(f"the interrupted run was on {record['toolchain']['tag']}: --resume there, or run anew")
-    known = {"profile": "profile", "only": "only", "rounds": "planned"}
-    check_same({f"--{name}": (asked[name], record[key]) for name, key in known.items()})
+    if record.toolchain.tag != toolchain.tag:
+        raise UserError(f"the interrupted run was on {record.toolchain.tag}: --resume there, or run anew")
+    then = {"profile": record.profile, "only": record.only, "rounds": record.planned}
+    check_same({f"--{name}": (asked[name], before) for name, before in then.items()})
 
 
 def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume: bool) -> Path:
@@ -64,13 +66,13 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         rounds = asked["rounds"] or PROFILES[name].rounds
         record = new_record(name, asked["only"], machine, toolchain, sys.executable, rounds)
         state.start(record, [filed.with_suffix(".json")])
-    rounds, profile = record["planned"], record["profile"]
-    cells = cells_of(PROFILES[profile], benchmarks, record["only"], profile, record["settings"]["no_device"])
+    rounds, profile = record.planned, record.profile
+    cells = cells_of(PROFILES[profile], benchmarks, record.only, profile, record.settings.no_device)
     if cells.on_device:
         # memory of the far node is another population
-        record.update(asleep=cells.asleep, cores=record["settings"].get("near_cores", []))
-    load = record["conditions"]["load_average"]
-    if load is not None and load > 0.5 * record["conditions"]["cores_allowed"]:
+        record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
+    load, cores = record.conditions.load_average, record.conditions.cores_allowed
+    if load is not None and cores is not None and load > 0.5 * cores:
         print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
     for said in cells.left_out():
         print(line(f"skipped: {said}"))
@@ -84,11 +86,10 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
     if minutes:
         print(f"then up to {duration(60 * minutes)} of cells between sizes, around crossovers and breaks")
     with progress(total, "measuring") as show:
-        take_rounds(record, state, cells, rounds, show)
+        record = take_rounds(record, state, cells, rounds, show)
     if minutes:
-        refine(record, state, benchmarks, minutes)
-        sum_up(record, state, cells)
+        record = sum_up(refine(record, state, benchmarks, minutes), state, cells)
     path = file_record(record, toolchain.commit, state)
-    waited = f"{record['waited']:.0f} of them waiting for calm"
-    print(f"{record['samples']} samples in {record['seconds']:.0f} s, {waited}; {how_calm(record)}")
+    waited = f"{record.waited:.0f} of them waiting for calm"
+    print(f"{record.samples} samples in {record.seconds:.0f} s, {waited}; {how_calm(record)}")
     return path

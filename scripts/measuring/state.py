@@ -15,11 +15,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cli import UserError, put
 from records import calm
+from records.kinds import made_of
+from records.runs import Unfinished
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
@@ -34,6 +37,7 @@ class State:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.work = directory / WORK
+        self.taking = False  # a step; what lies there before may be what an interrupted one left
 
     @property
     def log(self) -> Path:
@@ -50,9 +54,10 @@ class State:
         steps = [path for path in self.directory.glob("*") if path.name.isdecimal()]
         return max(steps, key=lambda path: int(path.name), default=None)
 
-    def start(self, record: Mapping[str, Any], results: Iterable[Path] = ()) -> None:
+    def start(self, record: Unfinished, results: Iterable[Path] = ()) -> None:
         """Begin a run anew. ``results`` of earlier runs, in reports/results/MACHINE, are what asv adds its own to."""
         self.finish()
+        self.taking = True
         self.results.mkdir(parents=True)
         self.log.touch()
         for path in results:
@@ -68,28 +73,30 @@ class State:
             raise UserError(f"what was measured so far is gone from {self.directory}")
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(last, self.work)
+        self.taking = True
 
-    def save(self, record: Mapping[str, Any]) -> None:
+    def save(self, record: Unfinished) -> None:
         """The step is whole, and this is the run's record now."""
         last = self._last()
-        (self.work / RUN).write_text(json.dumps(record), encoding="utf-8")
+        (self.work / RUN).write_text(json.dumps(asdict(record)), encoding="utf-8")
         self.work.rename(self.directory / str(int(last.name) + 1 if last else 0))
+        self.taking = False
         if last:
             shutil.rmtree(last, ignore_errors=True)
 
-    def load(self) -> dict[str, Any] | None:
+    def load(self) -> Unfinished | None:
         """The run's record after its last whole step; None where there is none. UserError where it cannot be read."""
         last = self._last()
         if last is None:
             return None
         try:
-            return dict(json.loads((last / RUN).read_text(encoding="utf-8")))
+            return made_of(Unfinished, json.loads((last / RUN).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             raise UserError(f"{last / RUN} cannot be read: remove {self.directory}, and begin anew") from None
 
     def lines(self) -> list[dict[str, Any]]:
         """What the processes of the run logged, those of the step that is being taken included."""
-        place = self.work if self.work.is_dir() else self._last()
+        place = self.work if self.taking else self._last()
         if place is None:
             return []
         return [json.loads(line) for line in (place / LOG).read_text(encoding="utf-8").splitlines()]
@@ -113,6 +120,7 @@ class State:
 
     def complete(self) -> None:
         """The step that is being taken is the last: its results are what is to be filed."""
+        self.taking = False
         self.results.rename(self.directory / WHOLE)
         shutil.rmtree(self.work, ignore_errors=True)
 

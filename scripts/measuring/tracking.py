@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,22 +199,21 @@ class Tracker:
         record = state.load()
         if record is None:
             record = new_record(plan.profile, plan.only, self.machine, found, str(python), plan.rounds)
-            record["toolchain"]["tag"] = tag
-            record.update(self.about)
+            record = replace(record, toolchain=replace(record.toolchain, tag=tag), **self.about)
             state.start(record, [self.result_file(toolchain)])
-        cells = self.cells(record["settings"]["no_device"])
+        cells = self.cells(record.settings.no_device)
 
         def show(done: int, more: float = 0.0) -> None:
             self.show(before + done, more)
 
-        take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
+        record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
         if again:
             first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))
             second = [{"run": "", **line} for line in state.lines()]
-            record["drift"] = drift(figures(first), figures(second))
-            print(f"{tag} again: {told(record['drift'])}", flush=True)
+            record = replace(record, drift=drift(figures(first), figures(second)))
+            print(f"{tag} again: {told(record.drift)}", flush=True)
         file_record(record, toolchain.commit, state, append=again)
-        print(f"{tag}: {record['samples']} samples in {record['seconds']:.0f} s; {how_calm(record)}", flush=True)
+        print(f"{tag}: {record.samples} samples in {record.seconds:.0f} s; {how_calm(record)}", flush=True)
 
     def cells(self, no_device: str = "not looked for yet") -> Cells:
         plan = self.plan
@@ -230,7 +229,7 @@ class Tracker:
         plan, cells = self.plan, self.cells()
         patterns = [pattern for found in cells.patterns.values() for pattern in found]
         record = new_record(plan.profile, plan.only, self.machine, toolchain, None, plan.rounds)
-        record.update(self.about)
+        record = replace(record, **self.about, failed=reason)
         state = plan.state("failed")
         state.start(record)
         state.begin()
@@ -240,9 +239,8 @@ class Tracker:
         whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
         state.save(record)
         if whole:
-            lost = [cell for name, found in cells.patterns.items() for cell in cells_in(found, self.benchmarks[name])]
-            none = {"samples": 0, "retaken": 0, "disturbed": 0, "disturbed_cells": {}}
-            file_record({**record, **none, "failed": reason, "skipped": {reason: lost}}, toolchain.commit, state)
+            lost = (cell for name, found in cells.patterns.items() for cell in cells_in(found, self.benchmarks[name]))
+            file_record(replace(record, skipped={reason: tuple(lost)}), toolchain.commit, state)
         state.finish()
 
 
@@ -254,7 +252,7 @@ def figures(lines: Iterable[calm.Line]) -> dict[str, float]:
     }
 
 
-def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """How the cells of a toolchain, in seconds, moved between two visits: later over sooner."""
     ratios = sorted(after[cell] / seconds for cell, seconds in before.items() if cell in after)
     if not ratios:
@@ -263,7 +261,7 @@ def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, 
     return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
 
 
-def told(drift: Mapping[str, Any]) -> str:
+def told(drift: Mapping[str, float]) -> str:
     """A drift in words."""
     if not drift["cells"]:
         return "nothing to compare with"

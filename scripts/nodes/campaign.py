@@ -187,7 +187,7 @@ class Campaign:
                 except UserError:
                     continue  # it is being replaced
                 if record:
-                    rounds[record["toolchain"]["tag"]] = record["rounds"]
+                    rounds[record.toolchain.tag] = record.rounds
             whole = [one for one in visits if not one.failed]
             now = ", ".join(f"{tag} round {done + 1} of {self.rounds}" for tag, done in rounds.items())
             told[node] = f"{len(whole)} visits filed" + (f"; {now}" if now else "")

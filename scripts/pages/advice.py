@@ -102,7 +102,7 @@ def setting(found: Advised) -> Box:
     notes += ["Not decided here: the machine was busy."] if found.busy else []
     size = show.size(found.gains[0].cell.nbytes)
     takes = (Take("", found.setting, "; ".join([*map(_gain, found.gains), *price])),)
-    titles = {gain.cell.declared.get("title", "") for gain in found.gains}
+    titles = {gain.cell.declared.title for gain in found.gains}
     about = capital(titles.pop()) if len(titles) == 1 else "Fresh memory"
     return Box(f"{about}, {size}: a setting to start with", takes, notes=tuple(notes))
 
@@ -116,7 +116,7 @@ def neighbours(found: Sequence[Slowed]) -> Box:
         notes=(
             "This processor moves bytes so slowly where the target begins 1 to 31 bytes further on in its page than "
             "the source. Benchmarks lay all other arrays apart. "
-            f"{show.codes(found[0].cell.declared['settings'])} before the command avoids it, with glibc; routes by "
+            f"{show.codes(found[0].cell.declared.settings)} before the command avoids it, with glibc; routes by "
             "which torch copies do not have it.",
         ),
     )

@@ -5,7 +5,8 @@ from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.counts import Count
-from analysis.results import Results, listed, parameters_of
+from analysis.declared import Declared
+from analysis.results import Results, parameters_of
 from analysis.roles import (
     BEHIND,
     BETWEEN,
@@ -53,9 +54,9 @@ def sections(
         timed.setdefault(cell.benchmark, []).append(cell)
     for name in dict.fromkeys([*timed, *results.values["benchmark"]]):
         declared = results.benchmarks[name]
-        if declared.get("role", "") in OWN and bool(declared.get("needs_device")) == on_device:
-            title = declared.get("section") or capital(name.partition(".")[0])
-            named.setdefault((declared.get("place", 99), title), []).append(name)
+        if declared.role in OWN and declared.needs_device == on_device:
+            title = declared.section or capital(declared.family)
+            named.setdefault((declared.place, title), []).append(name)
     return [
         _section(title, [results.benchmarks[name] for name in names], results, timed, missing, told or {})
         for (_, title), names in sorted(named.items(), key=lambda item: item[0][0])
@@ -64,7 +65,7 @@ def sections(
 
 def _section(
     title: str,
-    own: Sequence[Mapping[str, Any]],
+    own: Sequence[Declared],
     results: Results,
     timed: Mapping[str, list[Cell]],
     missing: Missing,
@@ -73,19 +74,19 @@ def _section(
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
     for declared in own:
-        cells = timed.get(declared["name"], [])
-        panels = _panels(cells, missing) if cells and declared.get("drawn", True) else []
+        cells = timed.get(declared.name, [])
+        panels = _panels(cells, missing) if cells and declared.drawn else []
         drawn += panels
         if cells and not panels:
             made += _timed(declared, cells, timed, missing)
-    for group in dict.fromkeys(declared["name"].rpartition(".")[0] for declared in own):
-        counted = [each for each in own if each["name"].rpartition(".")[0] == group and each["name"] not in timed]
+    for group in dict.fromkeys(declared.group for declared in own):
+        counted = [each for each in own if each.group == group and each.name not in timed]
         made += _counted(counted, results, missing) if counted else []
-    words = " ".join(filter(None, (own[0].get("question", ""), own[0].get("about", ""))))
-    every = [cell for declared in own for cell in timed.get(declared["name"], [])]
+    words = " ".join(filter(None, (own[0].question, own[0].about)))
+    every = [cell for declared in own for cell in timed.get(declared.name, [])]
     if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
         words += f" Figures are of {usual_dtype(drawn[0][0].cells)}; results.csv holds the other dtypes."
-    intro = (*([words] if words else []), *told.get(own[0]["name"].partition(".")[0], ()))
+    intro = (*([words] if words else []), *told.get(own[0].family, ()))
     return Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
 
@@ -104,17 +105,15 @@ def _about(cell: Cell) -> str:
     return _titled(cell.declared) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
 
 
-def _titled(declared: Mapping[str, Any]) -> str:
+def _titled(declared: Declared) -> str:
     """Direction and title; the name of the class where it declares neither."""
-    words = ": ".join(filter(None, (declared.get("direction", ""), declared.get("title", ""))))
-    return words or str(declared["name"]).split(".")[-2:][0]
+    words = ": ".join(filter(None, (declared.direction, declared.title)))
+    return words or declared.name.split(".")[-2:][0]
 
 
-def _timed(
-    declared: Mapping[str, Any], cells: Sequence[Cell], timed: Mapping[str, list[Cell]], missing: Missing
-) -> list[Table]:
+def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[Cell]], missing: Missing) -> list[Table]:
     """Seconds, and how they compare with those of the cell that the family wants beside them."""
-    beside = dict(declared.get("beside", {}))
+    beside = dict(declared.beside)
     called, role = beside.pop("called", ""), beside.pop("role", "")
     if role:
         there = [cell for own in timed.values() for cell in own if cell.role == role]
@@ -132,7 +131,7 @@ def _timed(
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
-    if declared.get("role") == CONVERSION and len({each.parameters.get("dtype") for each in shown}) < 2:
+    if declared.role == CONVERSION and len({each.parameters.get("dtype") for each in shown}) < 2:
         return []  # "Time against size" has them
     return _tables(declared, _about(cells[0]), shown, missing)
 
@@ -153,16 +152,16 @@ def _as_long(cell: Cell, other: Cell) -> str:
     return f"{show.ratio(longer)} as long" if longer >= 1 else f"{show.ratio(1 / longer)} as fast"
 
 
-def _counted(own: Sequence[Mapping[str, Any]], results: Results, missing: Missing) -> list[Table]:
+def _counted(own: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:
     """What was counted, a line a benchmark of the class."""
     marks: dict[tuple[Any, ...], Mark] = {}
     for declared in own:
-        rows = results.values[results.values["benchmark"] == declared["name"]]
-        routes = listed(declared, "route")
+        rows = results.values[results.values["benchmark"] == declared.name]
+        routes = declared.listed("route")
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
             mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
             mark = marks.setdefault(tuple(parameters.values()), mark)
-            mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.get("multiple_of", ""))))
+            mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
             mark.lines.extend(tables.count_range(Count(row["value"], row["low"], row["high"])))
     return _tables(own[0], _titled(own[0]), list(marks.values()), missing)
 
@@ -176,12 +175,11 @@ def _count(value: float, unit: str, of: float | None) -> str:
     return f"{show.significant(value, 2) if value < 100 else f'{value:,.0f}'} {unit}"
 
 
-def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], missing: Missing) -> list[Table]:
+def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> list[Table]:
     """One parameter across; sizes as usual where another is across; a table for each combination of the others."""
-    names = declared["param_names"]
+    names = declared.param_names
     values = {name: {mark.parameters[name] for mark in marks} for name in names}
-    wanted = declared.get("across", "nbytes")
-    rows = declared.get("down", "")
+    wanted, rows = declared.across, declared.down
     free = [name for name in names if name != (rows or "route")]
     several = [name for name in (wanted, "nbytes", *free) if len(values.get(name, ())) > 1]
     across = next(iter(several), wanted if wanted in free else next(iter(free), ""))
@@ -191,7 +189,7 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
     groups: dict[tuple[Any, ...], list[Mark]] = {}
     for mark in marks:
         groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
-    columns = listed(declared, across)
+    columns = declared.listed(across)
     made = []
     for combination, own in groups.items():
         nbytes = usual_size(own, across, tables.IN_CACHE) if sized else 0
@@ -207,7 +205,7 @@ def _tables(declared: Mapping[str, Any], about: str, marks: Sequence[Mark], miss
             named = show.size(value) if across == "nbytes" else str(value)
             return named if not sized or sizes[value] == usual else f"{named} ({show.size(sizes[value])})"
 
-        made.append(tables.laid(", ".join(words), declared["name"], shown, across, missing, head, down))
+        made.append(tables.laid(", ".join(words), declared.name, shown, across, missing, head, down))
     return made
 
 

@@ -101,7 +101,7 @@ def of_runs(results: Results) -> list[str]:
 def outdated(results: Results) -> str:
     """Whether benchmarks have changed since the figures were taken; "" where none has."""
     timed = results.processes[["benchmark", "version"]].drop_duplicates()
-    now = [results.benchmarks[name].get("version") for name in timed["benchmark"]]
+    now = [results.benchmarks[name].version for name in timed["benchmark"]]
     changed = sum(version != known for version, known in zip(timed["version"], now))
     if not changed:
         return ""

@@ -8,7 +8,7 @@ import io
 from pathlib import Path
 
 import pandas as pd
-from analysis.contracts import memory_of_cells
+from analysis.declared import memory_of_cells
 from analysis.results import PARAMETERS, Results, summarize
 from cli import put
 from toolchains import ledger

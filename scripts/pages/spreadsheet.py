@@ -6,7 +6,7 @@ What holds for every row, or for every row of a benchmark, is said once, in rows
 import io
 
 import pandas as pd
-from analysis.contracts import memory_of_cells
+from analysis.declared import memory_of_cells
 from analysis.results import NAMES, PARAMETERS, Results
 
 from . import show
@@ -95,7 +95,7 @@ def _about(results: Results) -> list[dict[str, str]]:
     ]
     versions = dict(zip(every["benchmark"], every["version"]))
     for name, version in versions.items():
-        contracts = results.benchmarks[name].get("contracts", {}).values()
+        contracts = results.benchmarks[name].contracts.values()
         directions = " and ".join(dict.fromkeys(contract.direction for contract in contracts))
         note = f"{directions}; version {version}" if directions else f"version {version}"
         rows.append({"kind": "benchmark", "benchmark": name, "note": note})

@@ -11,7 +11,7 @@ from analysis.cells import DIRECTIONS, Cell, Limit
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
 from analysis.counts import Count
-from analysis.results import Results, listed, parameters_of
+from analysis.results import Results, parameters_of
 from analysis.roles import HARNESS
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
 from records.runs import Record, Settings
@@ -305,10 +305,10 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
     """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
     keys: dict[tuple[str, str], None] = {}
     families = results.benchmarks.values()
-    for benchmark in sorted(families, key=lambda each: (each.get("place", 99), -len(each["contracts"]))):
-        promises = benchmark["contracts"]
+    for benchmark in sorted(families, key=lambda each: (each.place, -len(each.contracts))):
+        promises = benchmark.contracts
         by_spelling = {repr(route): route for route in promises}
-        for route in (by_spelling[spelling] for spelling in listed(benchmark, "route") if spelling in by_spelling):
+        for route in (by_spelling[spelling] for spelling in benchmark.listed("route") if spelling in by_spelling):
             keys[promises[route].direction, route] = None
     directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in keys)]
     return sorted(keys, key=lambda key: directions.index(key[0]))

@@ -5,7 +5,7 @@ what is in it. Fields that a record of another version lacks have their defaults
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .kinds import made_of
@@ -138,6 +138,21 @@ class Record:
 UNKNOWN = Record(Toolchain(""), {})  # where asv was run by hand
 
 
+@dataclass(frozen=True)
+class Unfinished(Record):
+    """A run that goes on: its record so far, and what only going on needs, which is not filed.
+
+    on_device  an accelerator takes part; asleep: the benchmarks that time how it wakes
+    worked     seconds of work after which cells between sizes began; None before
+    between    the cells of each step of these
+    """
+
+    on_device: bool = False
+    asleep: tuple[str, ...] = ()
+    worked: float | None = None
+    between: tuple[tuple[str, ...], ...] = ()
+
+
 def record_of(found: Any, file: str = "") -> Record:
     """The record that a line of JSON holds; TypeError or ValueError where it holds something else."""
     record = made_of(Record, {**found, "file": file})
@@ -148,9 +163,8 @@ def record_of(found: Any, file: str = "") -> Record:
 
 def plain(record: Record) -> dict[str, Any]:
     """What a line of JSON holds of a record."""
-    found = {name: value for name, value in asdict(record).items() if value or name not in SOMETIMES}
-    del found["file"]
-    return found
+    found, names = asdict(record), (each.name for each in fields(Record) if each.name != "file")
+    return {name: found[name] for name in names if found[name] or name not in SOMETIMES}
 
 
 def visits_of(records: Sequence[Record]) -> Sequence[Record]:

@@ -50,7 +50,7 @@ def head(history: History) -> Iterator[str]:
 
 def by_release(history: History) -> list[list[Found]]:
     """Steps of the same release together: first those that changed the most in sum."""
-    stepped = [pair for pair in _findings(history) if pair[1].step]
+    stepped = [pair for pair in findings_in(history) if pair[1].step]
     grouped = _grouped(stepped, lambda pair: pair[1].at.version)
     return sorted(grouped, key=lambda own: -sum(pair[1].size for pair in own))
 
@@ -70,10 +70,13 @@ def curves(groups: Mapping[str, Sequence[Counted]], history: History) -> Table:
     return along(f"{unit(history).capitalize()} of a call", rows, history)
 
 
-def remark(history: History, one: Change) -> list[str]:
-    """What the counts say of a change of times, as a line to go below it; none where its cells are not counted."""
+def remark(findings: Sequence[Found], one: Change) -> list[str]:
+    """What the counts say of a change of times, as a line to go below it; none where its cells are not counted.
+
+    findings: those of the history
+    """
     times = {id(broken) for _, broken in one.breaks}
-    own = [pair for pair in _findings(history) if id(pair[1].time) in times]
+    own = [pair for pair in findings if id(pair[1].time) in times]
     chosen = [pair for pair in own if pair[1].disagree] or [pair for pair in own if pair[1].step]
     if not chosen:
         return []
@@ -102,14 +105,14 @@ def section(history: History) -> Section:
     )
 
 
-def _findings(history: History) -> list[Found]:
+def findings_in(history: History) -> list[Found]:
     """Every step, and every confirmed break of the time of a counted call, the largest first."""
     every = [(counted, found) for counted in history.counted for found in counted.findings]
     return sorted(every, key=lambda pair: -pair[1].size)
 
 
 def _disagreeing(history: History) -> list[Found]:
-    return [pair for pair in _findings(history) if pair[1].disagree]
+    return [pair for pair in findings_in(history) if pair[1].disagree]
 
 
 def _grouped(items: Sequence[T], by: Callable[[T], Hashable]) -> list[list[T]]:
@@ -122,7 +125,7 @@ def _grouped(items: Sequence[T], by: Callable[[T], Hashable]) -> list[list[T]]:
 
 def _steps(history: History) -> Table:
     """A row a release and route, the largest step first."""
-    every = [(step, *pair) for pair in _findings(history) if (step := pair[1].step)]
+    every = [(step, *pair) for pair in findings_in(history) if (step := pair[1].step)]
     every.sort(key=lambda item: -abs(math.log(item[0].ratio)))
     grouped = _grouped(every, lambda item: (item[0].at.version, item[1].key, item[0].verdict))
     rows: list[tuple[Entry, ...]] = []
@@ -192,7 +195,7 @@ def _factor(counted: Counted, step: Step) -> str:
 
 
 def direction(counted: Counted) -> str:
-    return str(counted.names["declared"].get("direction", ""))
+    return str(counted.names["declared"].direction)
 
 
 def _since(step: Step) -> list[str]:

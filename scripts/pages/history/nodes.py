@@ -15,7 +15,7 @@ from . import words
 AT_MOST = 20  # rows of changes on some nodes
 
 
-def remark(history: History, one: words.Change) -> list[str]:
+def remark(one: words.Change) -> list[str]:
     """Where a change is, as a line to go below it; none where one machine measured it."""
     said = words.on_nodes(one.largest[1])
     return [said] if said else []

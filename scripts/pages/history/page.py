@@ -214,7 +214,11 @@ def _changes(history: History, found: Sequence[Change]) -> Section:
     """What releases did to time."""
     package = history.package
     undecided = sum(1 for series in history.series for one in series.breaks if one.verdict == INCONCLUSIVE)
-    settings = history.settings
+    settings, counted = history.settings, counts.findings_in(history)
+
+    def remark(one: Change) -> list[str]:
+        return [*counts.remark(counted, one), *nodes.remark(one)]
+
     return Section(
         f"{package}-changes",
         f"{package}: what changed",
@@ -228,12 +232,8 @@ def _changes(history: History, found: Sequence[Change]) -> Section:
             f"A release stands for all patches since the release before it in the table; which patch it was, "
             f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
-        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, _remarks)))),
+        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, remark)))),
     )
-
-
-def _remarks(history: History, one: Change) -> list[str]:
-    return [*counts.remark(history, one), *nodes.remark(history, one)]
 
 
 def _own_check(history: History) -> Iterator[str]:
@@ -254,7 +254,7 @@ def _groups(results: Results, history: History) -> list[Group]:
     counted: dict[tuple[str, str], list[Counted]] = {}
 
     def routes_of(direction: str, one: Series | Counted) -> dict[str, list[Series]]:
-        declared = str(one.names["declared"].get("direction", ""))
+        declared = one.names["declared"].direction
         contract = results.contracts.get((declared, one.names["route"]), NONE)
         return grouped.setdefault((direction, contract.memory_for(one.names["dtype"] or "")), {})
 

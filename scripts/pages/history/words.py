@@ -64,7 +64,7 @@ def changes(history: History) -> list[Change]:
 def direction(series: Series) -> str:
     """What a series is about beside its route."""
     declared = series.names["declared"]
-    way, role = declared.get("direction", ""), declared.get("role", "")
+    way, role = declared.direction, declared.role
     what = "" if role == CONVERSION else role or series.names["family"]
     return ", ".join(filter(None, (way, what)))
 
@@ -113,7 +113,7 @@ def on_nodes(one: Break) -> str:
     return said + (f", not on {show.join(lacking)}" if lacking else "")
 
 
-def largest(history: History, found: Sequence[Change], remark: Callable[[History, Change], list[str]]) -> Table:
+def largest(history: History, found: Sequence[Change], remark: Callable[[Change], list[str]]) -> Table:
     """remark: what there is to add to a change, as lines."""
     rows: list[tuple[Entry, ...]] = []
     for one in found[:AT_MOST]:
@@ -124,7 +124,7 @@ def largest(history: History, found: Sequence[Change], remark: Callable[[History
             (
                 [one.at.name, one.at.date, *_or(history, one)],
                 [route_of(series), direction(series)],
-                [effect, evidence, *remark(history, one)],
+                [effect, evidence, *remark(one)],
                 [place_of(series), f"{old} → {new}"],
                 also(one) or "",
             )

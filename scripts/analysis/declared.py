@@ -1,0 +1,114 @@
+"""What benchmarks.json says of a benchmark: asv's description, and what its family declares (benchmarks/families.py).
+
+The one place that reads it. ``Declared`` has what reports use, with the defaults of a benchmark that does not say it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cli import UserError
+from records.kinds import made_of
+
+from .contracts import NONE, Contract
+
+if TYPE_CHECKING:  # advise.py answers in less time than pandas takes to import
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A benchmark. name, type, unit, param_names, params, version, sample_time [s]: asv's, values in its spelling.
+
+    samples_per_process  how many a process takes of each cell; none where nobody says
+    contracts            route -> what it promises
+    question             the first paragraph of its file's docstring
+    The others are those of families.DECLARED, and explained there.
+    """
+
+    name: str
+    type: str
+    unit: str
+    param_names: tuple[str, ...]
+    params: tuple[tuple[str, ...], ...]
+    version: str = ""
+    sample_time: float = 0.0
+    samples_per_process: tuple[int, ...] = ()
+    contracts: Mapping[str, Contract] = field(default_factory=dict)
+    question: str = ""
+    needs_device: bool = False
+    control: bool = False
+    noise: str = ""
+    direction: str = ""
+    role: str = ""
+    section: str = ""
+    place: int = 99
+    about: str = ""
+    title: str = ""
+    across: str = "nbytes"
+    down: str = ""
+    drawn: bool = True
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    stands_for: tuple[str, ...] = ()
+    repeated: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    speaks_for: str = ""
+    multiple_of: str = ""
+    arrays: int = 0
+
+    @property
+    def family(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def group(self) -> str:
+        """Its module and class."""
+        return self.name.rpartition(".")[0]
+
+    def listed(self, parameter: str) -> Sequence[str]:
+        """The values of a parameter, in asv's spelling; none where it has no such parameter."""
+        return dict(zip(self.param_names, self.params)).get(parameter, ())
+
+
+Benchmarks = Mapping[str, Declared]  # name -> what it says
+
+
+def declared_in(found: Any) -> dict[str, Declared]:
+    """The benchmarks of a benchmarks.json; UserError where it holds something else."""
+    if not isinstance(found, dict):
+        raise UserError("benchmarks.json is not asv's: remove it or restore it from git")
+    return {name: _declared(name, each) for name, each in found.items() if isinstance(each, dict)}
+
+
+def _declared(name: str, found: Mapping[str, Any]) -> Declared:
+    params, names = found.get("params", []), found.get("param_names", [])
+    listed_both = isinstance(params, list) and isinstance(names, list) and len(params) == len(names)
+    if not listed_both or not all(isinstance(parameter, str) for parameter in names):
+        raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
+    try:
+        declared = made_of(Declared, found)
+        if declared.name != name:
+            raise ValueError(f"its name is {declared.name}")
+        if min(declared.samples_per_process, default=1) < 1:
+            raise ValueError(f"samples_per_process holds {min(declared.samples_per_process)}")
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"benchmarks.json says of {name} what this cannot read ({error}): remove it or restore it from git"
+        ) from None
+    return declared
+
+
+def contract_of(benchmarks: Benchmarks, benchmark: str, route: Any) -> Contract:
+    """The contract of a benchmark's route; NONE of one without routes, or of a route that it does not know."""
+    return benchmarks[benchmark].contracts.get(route, NONE)
+
+
+def memory_of_cells(cells: "pd.DataFrame", benchmarks: Benchmarks) -> list[str]:
+    """alias, copy, into or "" of each row; ``cells`` has the columns benchmark, route, dtype and layout."""
+
+    def each() -> Iterator[str]:
+        for name, route, dtype, layout in zip(cells["benchmark"], cells["route"], cells["dtype"], cells["layout"]):
+            words = (word if isinstance(word, str) else "" for word in (dtype, layout))
+            yield contract_of(benchmarks, name, route).memory_for(*words)
+
+    return list(each())
