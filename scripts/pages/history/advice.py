@@ -114,7 +114,8 @@ def asked(told: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
 def differing(told: Mapping[str, Advice]) -> list[Differing]:
     """Where machines prefer different routes, the largest loss first.
 
-    Two differ where each decides that the other's route is slower. Else one of the routes is as good as any on both.
+    Two differ where each decides that the other's route is slower. Else, as far as is known, one of the routes does for
+    both.
     """
     found = []
     for own in asked(told):
@@ -170,8 +171,8 @@ def sections(told: Mapping[str, Advice]) -> list[Section]:
     where = show.join([f"{one.release} on {' '.join(filter(None, (name, one.node)))}" for name, one in told.items()])
     about = (
         f"By the newest release that each machine measured: {where}. Two machines differ where each decides that the "
-        "other's route is slower, by the test that chooses the routes of a machine's page. Where that is not decided, "
-        "one of the two routes is as good as any on both, and nothing is said.",
+        "other's route is slower, by the test that chooses the routes of a machine's page. Where one of them decides "
+        "no such thing nothing is said: as far as is known, one of the routes does for both.",
     )
     table = Table("Different routes", ("question", "what to take"), tuple(rows), numeric=False)
     return [Section("advice", "Where machines prefer different routes", about, tables=(table,))]
