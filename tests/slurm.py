@@ -41,9 +41,10 @@ SlurmdTimeout=10
 KillWait=10
 ReturnToService=2
 NodeName=n1 NodeHostname=n1 NodeAddr={host} Port={ports[1]} CPUs={cores} RealMemory=2000
-NodeName=n2 NodeHostname=n2 NodeAddr={host} Port={ports[2]} CPUs={cores} RealMemory=2000
+NodeName=n2 NodeHostname=n2 NodeAddr={host} Port={ports[2]} CPUs={cores} RealMemory=2000 Feature=quick
 PartitionName=both Nodes=n1,n2 Default=YES MaxTime=60 PriorityTier=1 GraceTime=0
 PartitionName=first Nodes=n1,n2 MaxTime=60 PriorityTier=2
+PartitionName=plain Nodes=n1 MaxTime=60 PriorityTier=1
 """
 
 
@@ -81,7 +82,10 @@ def alone() -> Iterator[None]:
 
 
 class Cluster:
-    """Two nodes, n1 and n2; ``environment`` is what a client of it needs."""
+    """Two nodes, n1 and n2; ``environment`` is what a client of it needs.
+
+    They are two kinds as well: n1 alone is in the partition plain, and n2 alone has the feature quick.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root

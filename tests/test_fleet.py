@@ -296,6 +296,21 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypat
     assert campaign.Campaign.load("cpu") is None
 
 
+@pytest.mark.parametrize("build", [True, False])
+def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch, capsys, build):
+    monkeypatch.setattr(campaign, "FLEET", tmp_path)
+    options = ["--history", "torch", "--releases", "2.1.2,2.3.1", "--partition", "cpu", "--nodes", "2"]
+    made = fleet.plan_of(fleet.arguments(options), "cpu", {})
+    made.directory = tmp_path / "cpu"
+    made.save()
+    built = []
+    monkeypatch.setattr(fleet.report, "after_run", built.append)
+    assert fleet.ended(made, build) == 2 and not built, "nothing was measured"
+    monkeypatch.setattr(made, "had", lambda: {"torch-2.1.2": {"node-a", "node-b"}, "torch-2.3.1": {"node-a", "node-b"}})
+    assert fleet.ended(made, build) == 0 and built == (["cpu"] if build else [])
+    assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
+
+
 def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
     mine = block.environments_on(tmp_path)
     monkeypatch.setattr(sys, "base_prefix", "/another")

@@ -1,18 +1,23 @@
 """scripts/fleet.py on a real Slurm of two nodes: what may happen to nodes, jobs and fleet.py itself loses nothing."""
 
 import contextlib
+import csv
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import planted
 import pytest
+import report
 import slurm
 from analysis.history import history_of
 from analysis.results import load
+from pages.history import words
 from tiny import SLOWER_FROM, Project
 
 pytest.importorskip("asv")
@@ -34,20 +39,44 @@ def cluster(tmp_path):
 
 @pytest.fixture
 def project(tmp_path, cluster):
-    project = Project(tmp_path)
-    verb = project.root / "scripts" / "fleet.py"
-    verb.write_text(verb.read_text().replace("POLL = 10.0", "POLL = 1.0"))
-    project.variables = {**cluster.environment, "PYTHONDONTWRITEBYTECODE": "1"}
+    project = prepared(Project(tmp_path), cluster)
     project.options = ("--partition", "both", "--rounds", "2", "--time", "15", "--no-report")
     project.options += ("--scratch", str(tmp_path / "scratch"))
     return project
 
 
-def start(project, *arguments):
+def prepared(project, cluster):
+    """A project that is a client of the cluster, and looks every second."""
+    verb = project.root / "scripts" / "fleet.py"
+    verb.write_text(verb.read_text().replace("POLL = 10.0", "POLL = 1.0"))
+    project.variables = {**cluster.environment, "PYTHONDONTWRITEBYTECODE": "1"}
+    return project
+
+
+def start(project, *arguments, host=""):
+    """fleet.py, its words in fleet.log; host: what the machine is called that it runs on, if not as ever."""
     log = (project.root / "fleet.log").open("a")
     command = [sys.executable, "scripts/fleet.py", *arguments]
+    command = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh", *command] if host else command
     environment = {**project.environment, **project.variables}
     return subprocess.Popen(command, cwd=project.root, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def finish(project, ours, seconds=900):
+    """Wait for fleet.py, which is to measure all it was asked for."""
+    try:
+        ours.wait(seconds)
+    except subprocess.TimeoutExpired:
+        ours.kill()
+        pytest.fail(said(project))
+    assert ours.returncode == 0, said(project)
+
+
+def report_of(project):
+    """The pages of what was gathered; the project itself has no numpy to build them with."""
+    output = project.root / "out"
+    assert report.main(["--results", str(project.root / "reports" / "results"), "--output", str(output)]) == 0
+    return output
 
 
 def said(project):
@@ -114,7 +143,7 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     cluster.ask("sbatch", "-p", "first", "-w", "n1", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
     time.sleep(15)  # until Slurm has given n2 up
     cluster.start("n2")
-    ours = start(project, "--resume", "--no-report")
+    ours = start(project, "--resume", "--no-report", host="login2")
     try:
         ours.wait(420)
     except subprocess.TimeoutExpired:
@@ -172,3 +201,121 @@ def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
             json.loads(whole)
     assert ours.wait(420) == 0, said(project)  # what is missing was asked for again
     check_complete(project)
+
+
+# --- planted changes -------------------------------------------------------------------------------------------------
+
+EVERYWHERE, ON_ONE, NOWHERE = planted.ROUTES
+KINDS = ("plain", "quick")
+SERIES = ("1.13.1", "2.0.1", "2.1.0", "2.3.0", "2.4.0", "2.5.0", "2.6.0", "2.7.0")
+SLOWER_EVERYWHERE, SLOWER_ON_ONE = "2.3.0", "2.5.0"
+
+
+@pytest.fixture
+def decided(tmp_path, cluster):
+    """A project in which one route takes 10 % longer from a release on, and another one from a later one on on n2."""
+    changes = [
+        planted.Planted(EVERYWHERE, SLOWER_EVERYWHERE, 1.1),
+        planted.Planted(ON_ONE, SLOWER_ON_ONE, 1.1, host="n2"),
+    ]
+    return prepared(Project(tmp_path, planted.releases(SERIES), planted.families(changes)), cluster)
+
+
+def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(decided):
+    """Real: Slurm with its two nodes, jobs, processes, samples, files, and all that is made of them.
+
+    Made up: what a call takes, see planted.py, for the two nodes are one busy machine on which a tenth of a real call
+    would be noise. So a call spins until a clock says that its time is over, and the host's name decides where.
+    """
+    plan = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "4", "--time", "30")
+    options = ("--partition", "both", "--no-report", "--scratch", str(decided.root.parent / "scratch"))
+    finish(decided, start(decided, *plan, *options))
+    told = (decided.root / "fleet.log").read_text()
+    assert re.search(r"^both node-[ab]: \d visits filed; torch-\S+ round \d of 4$", told, re.MULTILINE)
+    assert "both jobs: 2 RUNNING" in told and "(n1)" not in told and "(n2)" not in told
+    names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
+    assert set(names.values()) == {"node-a", "node-b"}
+
+    made = history_of(load(decided.root / "reports" / "results", "both"), "torch")
+    assert [release.version for release in made.releases] == list(SERIES)
+    assert len(made.series) == 6 and all(one.whole for one in made.series)
+    everywhere = [
+        (one.names["route"], found) for one, found in made.breaks if words.on_nodes(found) == "on 2 of 2 nodes"
+    ]
+    assert [(route, found.at.version, found.verdict) for route, found in everywhere] == [
+        (EVERYWHERE, SLOWER_EVERYWHERE, "slower")
+    ] * 2, "at both sizes"
+    for _, found in everywhere:
+        assert found.low <= 1.1 <= found.high and found.ratio == pytest.approx(1.1, rel=0.02)
+        assert [on.ratio for on in found.nodes] == pytest.approx([1.1, 1.1], rel=0.02)
+    others = [
+        (one, found)
+        for one, found in [*made.breaks, *made.nodes.local]
+        if found.nodes != () and one.names["route"] != EVERYWHERE
+    ]
+    placed = {
+        (one.names["route"], one.nbytes, found.at.version, found.verdict, words.on_nodes(found))
+        for one, found in others
+    }
+    on_n2 = f"only on {names['n2']}"
+    assert placed == {(ON_ONE, nbytes, SLOWER_ON_ONE, "slower", on_n2) for nbytes in (4096, 1048576)}
+    for _, found in others:
+        ratios = {on.node: on.ratio for on in found.nodes}
+        assert ratios == pytest.approx({names["n1"]: 1.0, names["n2"]: 1.1}, rel=0.02)
+
+    # counts have no noise: of each release one node's stand for both, and the page names those that are not the same
+    steps = {(one.names["route"], step.at.version, step.verdict) for one in made.counted for step in one.steps}
+    own = {(ON_ONE, SLOWER_ON_ONE, "more")} if names["n2"] == "node-a" else set()
+    assert steps == {(EVERYWHERE, SLOWER_EVERYWHERE, "more"), *own}
+    differing = {one.release.version: one for one in made.nodes.differing}
+    assert list(differing) == [*SERIES[SERIES.index(SLOWER_ON_ONE) :]]
+    for one in differing.values():
+        assert one.names["route"] == ON_ONE
+        assert one.counts == pytest.approx({names["n1"]: planted.COUNT + 1, names["n2"]: 1.1 * planted.COUNT + 1})
+
+    page = (report_of(decided) / "history" / "both" / "README.md").read_text(encoding="utf-8")
+    for expected in ("on 2 of 2 nodes", on_n2, "3 counts of instructions are not the same on node-a and node-b"):
+        assert expected in page
+    check_anonymous(decided)
+
+
+def test_a_history_of_each_kind_of_node(tmp_path, cluster):
+    """Kinds of one node each, a partition and a constraint; what calls take there is made up, see above."""
+    changes = [
+        planted.Planted(EVERYWHERE, "2.3.0", 1.25),
+        planted.Planted(ON_ONE, "2.3.0", 1.5, host="n2"),
+        planted.Planted(NOWHERE, "1.13.1", 1.2, host="n1"),
+    ]
+    project = prepared(Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes)), cluster)
+    plan = ("--history", "torch", "--kinds", "plain quick", "--nodes", "1", "--copies", "1", "--rounds", "4")
+    options = ("--time", "30", "--no-report", "--show-hosts", "--scratch", str(tmp_path / "scratch"))
+    ours = start(project, *plan, *options)
+    until(lambda: visits(project, "reports/results/plain") or ours.poll() is not None)
+    assert ours.poll() is None, "results are gathered as they come: " + said(project)
+    finish(project, ours)
+    told = (project.root / "fleet.log").read_text()
+    assert "plain node-a (n1): " in told and "quick node-a (n2): " in told, "asked for"
+    hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in KINDS}
+    assert hosts == {"plain": "n1", "quick": "n2"}
+    for kind in KINDS:
+        found = visits(project, f"reports/results/{kind}")
+        assert {tag: len(records) for tag, records in found.pop("node-a").items()} == {
+            f"torch-{version}": 2 if version == SERIES[5] else 1 for version in SERIES[:6]
+        }
+        assert not found
+
+    output = report_of(project)
+    rows = list(csv.DictReader((output / "history" / "changes.csv").open(encoding="utf-8")))
+    timed = {
+        (row["cell"], row["release"], row["on"], row["everywhere"]) for row in rows if "timeit" in row["benchmark"]
+    }
+    sizes = ("4096", "1048576")
+    assert timed == {
+        *((f"{EVERYWHERE}, float32, {nbytes}", "2.3.0", kind, "True") for nbytes in sizes for kind in KINDS),
+        *((f"{ON_ONE}, float32, {nbytes}", "2.3.0", "quick", "False") for nbytes in sizes),
+    }
+    page = (output / "history" / "README.md").read_text(encoding="utf-8")
+    assert "Of 2 questions that several machines answer, 2 are decided differently" in page
+    question, routes = "NumPy array to tensor, as a copy of its own", f"`{ON_ONE}` on plain and `{NOWHERE}` on quick."
+    assert all(f"{question}, float32 {size}: {routes}" in page for size in ("4 KiB", "1 MiB"))
+    check_anonymous(project)

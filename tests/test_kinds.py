@@ -1,23 +1,25 @@
-"""Histories of several machines side by side: what changed everywhere, and what on one only."""
+"""Histories of several machines side by side: what changed everywhere, what on one only, and how advice differs."""
 
 import csv
+import json
 import math
+import re
 
 import pytest
 import report
 from cli import UserError
-from pages.history import kinds
-from test_history import ROUTES, SERIES, logs_of, write
+from pages.history import advice, kinds
+from test_history import KIB, ROUTES, SERIES, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds the pages of several histories
 
 
-def history(tmp_path, name, seed, **changed):
+def history(tmp_path, name, seed, series=SERIES, **changed):
     """The page of a history in tmp_path/history/NAME, in which routes are slower from a release on, by place."""
-    logs = logs_of(seed, len(SERIES))
+    logs = logs_of(seed, len(series))
     for route, (place, ratio) in changed.items():
         logs[place:, int(route[1:])] += math.log(ratio)
-    write(tmp_path / f"results-{name}", logs)
+    write(tmp_path / f"results-{name}", logs, series)
     assert report.main(["--results", str(tmp_path / f"results-{name}"), "--output", str(tmp_path / name)]) == 0
     (tmp_path / "history").mkdir(exist_ok=True)
     (tmp_path / name / "history" / "box").rename(tmp_path / "history" / name)
@@ -53,4 +55,72 @@ def test_a_broken_csv_is_said(tmp_path):
     output = history(tmp_path, "one", 1)
     (output / "one" / "results.csv").write_text("what\nelse\n")
     with pytest.raises(UserError, match="holds no history"):
+        kinds.write(output)
+
+
+QUESTION = "NumPy array to tensor, as a copy of its own"
+FIRST, SECOND = {"r0": (0, 0.7)}, {"r1": (0, 0.7)}  # the route that takes least, from the first release on
+
+
+def told_in(output):
+    return {path.parent.name: advice.read(path) for path in sorted(output.glob(f"*/{advice.ADVICE}"))}
+
+
+def test_what_to_take_is_that_of_the_newest_release(tmp_path):
+    """A route that was the fastest until the last release is none to take."""
+    output = history(tmp_path, "one", 1, r0=(0, 0.7), r1=(11, 0.5))
+    (one,) = told_in(output).values()
+    assert one.release == "torch " + SERIES[-1].version + " with numpy " + SERIES[-1].numpy and one.node == ""
+    (preferred,) = one.preferred
+    assert (preferred.question, preferred.dtype, preferred.nbytes) == (QUESTION, "float32", 4 * KIB)
+    assert preferred.route == ROUTES[1] and preferred.seconds == pytest.approx(5e-7, rel=0.05)
+    assert set(preferred.slower) == {*ROUTES} - {ROUTES[1]}
+    assert preferred.slower[ROUTES[0]] == pytest.approx(7e-7, rel=0.05)
+
+
+def test_machines_that_prefer_different_routes(tmp_path):
+    history(tmp_path, "one", 1, **FIRST)
+    output = history(tmp_path, "other", 2, **SECOND)
+    (found,) = advice.differing(told_in(output))
+    assert {name: one.route for name, one in found.own.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
+    assert found.loss == pytest.approx(1 / 0.7, rel=0.05)
+    kinds.write(output)
+    page = (output / "README.md").read_text(encoding="utf-8")
+    assert "Of 1 questions that several machines answer, 1 are decided differently" in page
+    assert f"{QUESTION}, float32 4 KiB: `{ROUTES[0]}` on one and `{ROUTES[1]}` on other." in page
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {QUESTION}"))
+    assert re.search(
+        r"one: `route0\(a\)`, [67]\d\d ns; `route1\(a\)` (9\d\d ns|1\.0\d µs)<br>other: `route1\(a\)`, ", row
+    )
+    assert "may be the releases" not in page
+
+
+def test_a_tie_is_no_difference(tmp_path):
+    """On one machine two routes tie, and the catalogue's first is taken; on the other it is the slower one."""
+    history(tmp_path, "one", 1, r0=(0, 0.7), r1=(0, 0.7))
+    output = history(tmp_path, "other", 2, **SECOND)
+    told = told_in(output)
+    assert {name: one.preferred[0].route for name, one in told.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
+    assert len(advice.asked(told)) == 1 and not advice.differing(told)
+    kinds.write(output)
+    page = (output / "README.md").read_text(encoding="utf-8")
+    assert "Of 1 questions that several machines answer, 0 are decided differently" in page
+    assert "Where machines prefer different routes" not in page
+
+
+def test_other_releases_are_said(tmp_path):
+    history(tmp_path, "one", 1, series=SERIES[:8], **FIRST)
+    output = history(tmp_path, "other", 2, **SECOND)
+    kinds.write(output)
+    page = (output / "README.md").read_text(encoding="utf-8")
+    assert f"torch {SERIES[7].version} with numpy {SERIES[7].numpy} on one and torch {SERIES[11].version}" in page
+    assert "What differs there may be the releases'" in page
+
+
+@pytest.mark.parametrize("broken", ["", "[]", "{", json.dumps({"release": 1}), json.dumps({"release": "", "node": ""})])
+def test_broken_advice_is_said(tmp_path, broken):
+    history(tmp_path, "one", 1)
+    output = history(tmp_path, "other", 2)
+    (output / "one" / advice.ADVICE).write_text(broken)
+    with pytest.raises(UserError, match="holds no advice"):
         kinds.write(output)

@@ -1,5 +1,6 @@
 """A history on several nodes: what is on all of them, what is on one only, and one node as if there were no others."""
 
+import json
 import math
 
 import noise
@@ -121,7 +122,7 @@ def test_the_page_says_it(tmp_path):
 
 
 def test_one_node_gives_what_one_machine_gives(tmp_path):
-    """The same files, as those of a machine and as those of its only node: the same numbers."""
+    """The same files, as those of a machine and as those of its only node: the same bytes."""
     as_node = write(tmp_path / "a", all_on(1), on_everyone)
     as_machine = tmp_path / "b"
     (as_machine / "box").mkdir(parents=True)
@@ -131,23 +132,43 @@ def test_one_node_gives_what_one_machine_gives(tmp_path):
     pages = []
     for root in (as_node, as_machine):
         assert report.main(["--results", str(root), "--output", str(root / "out")]) == 0
-        pages.append((root / "out" / "history" / "box" / "results.csv").read_text(encoding="utf-8"))
-    assert pages[0] == pages[1]
+        files = (root / "out" / "history" / "box").iterdir()
+        pages.append({path.name: path.read_text(encoding="utf-8") for path in files})
+    assert {"README.md", "index.html", "results.csv"} <= set(pages[0])
+    told = {name: json.loads(pages[place].pop("advice.json"))["node"] for place, name in enumerate(("node", "machine"))}
+    assert pages[0] == pages[1] and told == {"node": "node-a", "machine": ""}
+
+
+def counts(count):
+    """A function as ``write`` takes one: repeats of a count, the first of which is ``count(node, place)``."""
+    declared = {"repeated": True, "direction": "numpy→torch", "unit": "instructions"}
+    params = {"route": ROUTES, "dtype": ["float32"], "nbytes": [4 * KIB]}
+    about = [contract(route, "copy") for route in ROUTES]
+    name = "instructions.Conversion.track_counted"
+
+    def benches(node, place):
+        cells = {(ROUTES[0], "float32", 4 * KIB): [count(node, place) + more for more in (0.0, 1.0, 2.0)]}
+        return [resultfiles.Bench(name, params, cells, about, "instructions", declared)]
+
+    return benches
 
 
 def test_counts_that_nodes_do_not_agree_in_are_said(tmp_path):
-    declared = {"repeated": True, "direction": "numpy→torch", "unit": "instructions"}
-
-    def benches(node, place):
-        count = [1000.0, 1001.0, 1002.0] if node == 0 or place != 4 else [1100.0, 1101.0, 1102.0]
-        cells = {(ROUTES[0], "float32", 4 * KIB): count}
-        params = {"route": ROUTES, "dtype": ["float32"], "nbytes": [4 * KIB]}
-        name = "instructions.Conversion.track_counted"
-        return [resultfiles.Bench(name, params, cells, [contract(r, "copy") for r in ROUTES], "instructions", declared)]
-
+    benches = counts(lambda node, place: 1000.0 if node == 0 or place != 4 else 1100.0)
     made = history.history_of(load(write(tmp_path, all_on(2), lambda *_: 0.0, benches=benches)), "torch")
     (one,) = made.nodes.differing
     assert one.release.version == SERIES[4].version and one.counts == {"node-a": 1001.0, "node-b": 1101.0}
+
+
+@pytest.mark.parametrize("nodes, on_all", [((0, 1), True), ((0,), False)])
+def test_a_step_of_counts_that_one_node_has_is_said_to_be_no_other_s(tmp_path, nodes, on_all):
+    benches = counts(lambda node, place: 1100.0 if place >= 6 and node in nodes else 1000.0)
+    root = write(tmp_path / "results", all_on(2), lambda *_: 0.0, benches=benches)
+    assert report.main(["--results", str(root), "--output", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "history" / "box" / "README.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if "by any two repeats" in line and line.startswith("|"))
+    assert SERIES[6].version in row and "1.10× the instructions" in row
+    assert ("not the same on all nodes" in row) is not on_all
 
 
 def simulated(nodes, copies, cells=200, releases=26, interaction=0.0, node_sd=NODE_SD):

@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,6 +67,7 @@ class Figures:
     def track_repeated(self):
         return {{"samples": [100 * COST, 101 * COST, 109 * COST], "number": 1}}
 """
+FAMILIES = {"conversion": BENCHMARKS.format(slower=tuple(map(int, SLOWER_FROM.split("."))))}
 
 
 def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
@@ -111,9 +114,14 @@ def asv_runner_wheel(folder: Path) -> Path:
 
 
 class Project:
-    """A suite in ``folder``: made once, then driven by ``asv`` and ``verb``."""
+    """A suite in ``folder``: made once, then driven by ``asv`` and ``verb``.
 
-    def __init__(self, folder: Path) -> None:
+    families: file of ``benchmarks`` -> its code
+    """
+
+    def __init__(
+        self, folder: Path, releases: Mapping[str, Any] = RELEASES, families: Mapping[str, str] = FAMILIES
+    ) -> None:
         self.root = folder / "suite"
         self.wheels = folder / "wheels"
         self.home = folder / "home"
@@ -123,19 +131,19 @@ class Project:
         for file in ("asv.conf.json", "requirements.txt"):
             shutil.copy(ROOT / file, self.root)
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-        (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(RELEASES))
+        (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(releases))
         for file in ("__init__", "families", "nvml", "pulses", "said", "statement", "timing", "version"):
             shutil.copy(ROOT / "benchmarks" / f"{file}.py", self.root / "benchmarks")
         (self.root / "benchmarks" / "sources.py").write_text("")
         none = {"device": None, "device_name": None, "no_device": "none"}
         (self.root / "benchmarks" / "devices.py").write_text(f"def answer():\n    return {none}\n")
-        slower = tuple(map(int, SLOWER_FROM.split(".")))
-        (self.root / "benchmarks" / "conversion.py").write_text(BENCHMARKS.format(slower=slower))
-        for release in RELEASES["torch"]:
+        for name, code in families.items():
+            (self.root / "benchmarks" / f"{name}.py").write_text(code)
+        for release in releases["torch"]:
             if release != WITHOUT_WHEEL:
                 torch_wheel(self.wheels, release)
         torch_wheel(self.wheels, "2.3.0", "cpu")  # nearer than the index's build, to be left alone
-        for release in RELEASES["numpy"]:
+        for release in releases["numpy"]:
             numpy_wheel(self.wheels, release)
         asv_runner_wheel(self.wheels)
         self.install(torch_wheel(self.wheels, "2.9.0", "cpu"), self.wheels / "numpy-2.0.0-py3-none-any.whl")

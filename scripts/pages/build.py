@@ -11,8 +11,9 @@ from analysis.results import Results, load
 from cli import line, put
 from records.runs import recent
 
-from pages.history import kinds
+from pages.history import advice, kinds
 from pages.history import page as history_page
+from pages.history.advice import ADVICE
 
 from . import show
 from .feed import CHANGES, changes_of
@@ -40,7 +41,9 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     if histories:
         csv = history_page.csv_of(histories)
         own = history_page.page_of(everything, histories, csv)
-        yield own, write(output / HISTORY / machine, own, {CHANGES: changes_of(results, histories)})
+        newest = of_file(everything, histories[0].releases[-1].file)
+        also = {CHANGES: changes_of(results, histories), ADVICE: advice.text_of(histories[0], newest)}
+        yield own, write(output / HISTORY / machine, own, also)
 
 
 def name_histories(output: Path) -> None:

@@ -135,7 +135,11 @@ def _steps(history: History) -> Table:
             (
                 [step.at.name, step.at.date, *_since(step)],
                 [route_of(counted), direction(counted)],
-                [_factor(counted, step), f"{number(step.low)}–{number(step.high)} by any two repeats"],
+                [
+                    _factor(counted, step),
+                    f"{number(step.low)}–{number(step.high)} by any two repeats",
+                    *_on_some(history, counted, step),
+                ],
                 [place_of(counted), f"{step.old:,.0f} → {step.new:,.0f}"],
                 cells_by_size([(other, smaller.ratio) for smaller, other, _ in own[1:]]) or "",
                 _times([found for _, _, found in own]),
@@ -200,6 +204,14 @@ def direction(counted: Counted) -> str:
 
 def _since(step: Step) -> list[str]:
     return [f"added up since {step.since.version}"] if step.crept else []
+
+
+def _on_some(history: History, counted: Counted, step: Step) -> list[str]:
+    """Whether nodes count otherwise at an end of a step: of each release one node's counts stand for all."""
+    ends = {step.since.version, step.at.version}
+    differing = history.nodes.differing if history.nodes else ()
+    apart = any(one.names["cell"] == counted.names["cell"] and one.release.version in ends for one in differing)
+    return ["not the same on all nodes"] if apart else []
 
 
 def _times(own: Sequence[Finding]) -> list[str]:

@@ -1,10 +1,10 @@
-"""Histories of several machines side by side: which changes are everywhere, which on some only.
+"""Histories of several machines side by side: which changes are everywhere, which on some only, how advice differs.
 
-Made of their results.csv, as the page over all machines is made of their answers.
+Made of their results.csv and advice.json, as the page over all machines is made of their answers.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -22,6 +22,7 @@ from pages.page import Page, Section, rendered
 from pages.show import code
 from pages.tables import Entry, Table
 
+from . import advice
 from .page import COLUMNS as HISTORY
 from .page import COUNTS, NODES
 
@@ -62,7 +63,8 @@ def write(output: Path) -> Path | None:
     cells = [cell for table in tables.values() for cell in {*zip(table["benchmark"], table["cell"])}]
     if len(cells) == len({*cells}):
         return None
-    page = page_of(tables)
+    told = {path.parent.name: advice.read(path) for path in sorted(output.glob(f"*/{advice.ADVICE}"))}
+    page = page_of(tables, told)
     for name, content in rendered(page).items():
         put(output / name, content)
     return output / "index.html"
@@ -123,8 +125,8 @@ def _spans(table: pd.DataFrame, change: dict) -> bool:  # type: ignore[type-arg]
     return min(versions) < ledger.parts(change["earliest"]) and max(versions) >= ledger.parts(change["latest"])
 
 
-def page_of(tables: dict[str, pd.DataFrame]) -> Page:
-    """Everything the page over all histories says."""
+def page_of(tables: dict[str, pd.DataFrame], told: Mapping[str, advice.Advice]) -> Page:
+    """Everything the page over all histories says; told: what to take at the newest release of each."""
     found = changes(tables)
     everywhere, here = ([one for one in found if bool(one.without) is some] for some in (False, True))
     common = set.intersection(*({*zip(table["benchmark"], table["cell"])} for table in tables.values()))
@@ -145,16 +147,17 @@ def page_of(tables: dict[str, pd.DataFrame]) -> Page:
         title="What releases of torch and numpy changed, by machine",
         machine="",
         facts=(f"{len(tables)} machines",),
-        warnings=(),
-        boxes=(Box("Everywhere, or only here", lines=tuple(lines)),),
+        warnings=tuple(advice.warnings(told)),
+        boxes=(Box("Everywhere, or only here", lines=tuple(lines)), *advice.boxes(told)),
         legend=(),
         sections=[
             Section("everywhere", "Changes on every machine", about, tables=(_table("Everywhere", everywhere),)),
             Section("here", "Changes on some machines", tables=(_table("On some", here),)),
+            *advice.sections(told),
         ],
         links=(
             *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in tables),
-            ("How advice differs between machines", "../"),
+            ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
         csv=_csv(found),

@@ -1,0 +1,186 @@
+"""What to take at the newest release of a history, and where machines decidedly prefer different routes.
+
+A history's page leaves what to take in ADVICE beside it, and the page over several machines is made of those. Which
+route is chosen, and which are decided to be slower, is analysis/answers.py's word, as on the page of one machine.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from analysis.answers import Choice, Need, answers, choices_of
+from analysis.cells import cells_of
+from analysis.history import History
+from analysis.results import Results, node_of
+from analysis.transfers import credible, recommendations, transfers_of
+from cli import UserError
+from records.kinds import made_of
+
+from pages import show
+from pages.advice import Box, capital, title
+from pages.page import Section
+from pages.show import code
+from pages.tables import Entry, Table
+from pages.transfers.advice import result_of, way_of
+
+ADVICE = "advice.json"
+IN_BOX = 3  # differences
+
+
+@dataclass(frozen=True)
+class Preferred:
+    """What to take for a question, asked as on a machine's page, from a source of this dtype and size.
+
+    seconds  that the route takes
+    slower   the safe routes that are decided to be slower there -> their seconds
+    """
+
+    question: str
+    dtype: str
+    nbytes: int
+    route: str
+    seconds: float
+    slower: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a machine prefers at a release, such as "torch 2.15.0 with numpy 1.26.4"; node: that measured it, or ""."""
+
+    release: str
+    node: str
+    preferred: tuple[Preferred, ...]
+
+
+@dataclass(frozen=True)
+class Differing:
+    """A question that two machines at least decide differently; own: machine -> what it prefers, of all that were
+    asked. loss: the largest factor by which a machine is slower with the route of another that it differs from."""
+
+    own: Mapping[str, Preferred]
+    loss: float
+
+
+def text_of(history: History, newest: Results) -> str:
+    """What to take by ``newest``, the results of the newest release of a history, as JSON."""
+    release = history.releases[-1]
+    told = Advice(f"{release.name} with {history.held}", node_of(release.file), tuple(_preferred(newest)))
+    return json.dumps(asdict(told), indent=1, ensure_ascii=False) + "\n"
+
+
+def _preferred(results: Results) -> Iterator[Preferred]:
+    timed = cells_of(results)
+    for answer in answers([*filter(credible, timed)]):
+        each = answer.each or {"": answer.segments}
+        for dtype, segments in each.items():
+            need = replace(answer.need, dtypes=(dtype,)) if dtype else answer.need
+            yield from (_of(title(need), choice) for choice in choices_of(segments))
+    for by_need in recommendations(transfers_of(results, timed)):
+        yield from (_of(_moved(need), choice) for need, choice in by_need.items())
+
+
+def _moved(need: Need) -> str:
+    return f"{capital(way_of(need))}, {result_of(need)}"
+
+
+def _of(question: str, choice: Choice) -> Preferred:
+    cell = choice.cell
+    slower = {other.route: _short(other.seconds) for other in choice.others}
+    return Preferred(question, cell.dtype or "", choice.nbytes, cell.route, _short(cell.seconds), slower)
+
+
+def _short(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
+
+
+def read(path: Path) -> Advice:
+    """UserError where a file holds no advice."""
+    try:
+        return made_of(Advice, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise UserError(f"{path} holds no advice ({type(error).__name__}): scripts/report.py writes it anew") from None
+
+
+def asked(told: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
+    """Machine -> what it prefers, of each question, dtype and size that several machines answer; told: by machine."""
+    found: dict[tuple[str, str, int], dict[str, Preferred]] = {}
+    for machine, advice in told.items():
+        for one in advice.preferred:
+            found.setdefault((one.question, one.dtype, one.nbytes), {})[machine] = one
+    return [own for own in found.values() if len(own) > 1]
+
+
+def differing(told: Mapping[str, Advice]) -> list[Differing]:
+    """Where machines prefer different routes, the largest loss first.
+
+    Two differ where each decides that the other's route is slower. Else, as far as is known, one of the routes does for
+    both.
+    """
+    found = []
+    for own in asked(told):
+        losses = [
+            here.slower[there.route] / here.seconds
+            for here in own.values()
+            for there in own.values()
+            if there.route in here.slower and here.route in there.slower
+        ]
+        if losses:
+            found.append(Differing(own, max(losses)))
+    return sorted(found, key=lambda one: -one.loss)
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+
+def warnings(told: Mapping[str, Advice]) -> Iterator[str]:
+    """What makes machines differ beside themselves."""
+    if len({one.release for one in told.values()}) > 1 and asked(told):
+        each = show.join([f"{one.release} on {machine}" for machine, one in told.items()])
+        yield f"What to take is told of each machine's newest release: {each}. What differs there may be the releases'."
+
+
+def boxes(told: Mapping[str, Advice]) -> list[Box]:
+    """How many questions machines decide differently, and the largest of these; nothing where none is asked of two."""
+    every, found = asked(told), differing(told)
+    if not every:
+        return []
+    lines = [f"Of {len(every)} questions that several machines answer, {len(found)} are decided differently."]
+    for one in found[:IN_BOX]:
+        first = next(iter(one.own.values()))
+        routes = show.join([f"{code(each.route)} on {machine}" for machine, each in one.own.items()])
+        lines.append(f"{first.question}, {_source(first)}: {routes}.")
+    if len(found) > IN_BOX:
+        lines.append(f"{len(found) - IN_BOX} more are in the table.")
+    return [Box("What to take, by machine", lines=tuple(lines))]
+
+
+def _source(one: Preferred) -> str:
+    return " ".join(filter(None, (one.dtype, show.size(one.nbytes))))
+
+
+def sections(told: Mapping[str, Advice]) -> list[Section]:
+    """What the machines prefer where two of them differ."""
+    found = differing(told)
+    if not found:
+        return []
+    rows: list[tuple[Entry, ...]] = []
+    for one in found:
+        first = next(iter(one.own.values()))
+        rows.append(([first.question, _source(first)], [_told(machine, one) for machine in one.own]))
+    where = show.join([f"{one.release} on {' '.join(filter(None, (name, one.node)))}" for name, one in told.items()])
+    about = (
+        f"By the newest release that each machine measured: {where}. Two machines differ where each decides that the "
+        "other's route is slower, by the test that chooses the routes of a machine's page. Where one of them decides "
+        "no such thing nothing is said: as far as is known, one of the routes does for both.",
+    )
+    table = Table("Different routes", ("question", "what to take"), tuple(rows), numeric=False)
+    return [Section("advice", "Where machines prefer different routes", about, tables=(table,))]
+
+
+def _told(machine: str, one: Differing) -> str:
+    """What a machine prefers, and what the others' routes take there."""
+    here = one.own[machine]
+    others = dict.fromkeys(other.route for other in one.own.values() if other.route in here.slower)
+    beside = [f"{code(route)} {show.seconds(here.slower[route])}" for route in others]
+    return f"{machine}: {code(here.route)}, {show.seconds(here.seconds)}" + (f"; {show.join(beside)}" if beside else "")
