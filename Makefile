@@ -1,7 +1,7 @@
 # make bench            measure torch and numpy of requirements.txt on this machine, build the page, print the answers
 # make bench-here       the same for the torch and numpy you already have: make bench-here PYTHON=python3
 # make test             lint and all tests
-# make test-fast        the tests that start no asv, make no environment, build no whole pages and take no seconds: a minute
+# make test-fast        the tests that start no asv, make no environment, build no whole pages and take no seconds
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
 # make test-newest      the same with the newest there are; both take some minutes, and a PYTHON=...
 # make report           build the pages of all machines, and of their histories, from reports/results
