@@ -349,7 +349,7 @@ def test_a_new_route_is_one_entry(checkout):
     )
     cells = [rf"^conversion\.NumpyToTorch.*view_as.*'float32', {nbytes}\)" for nbytes in (4096, 2**20)]
     ran = checkout.bench(*cells, r"^conversion\.NumpyToTorch.*'torch.tensor\(a\)', 'float32', (4096|1048576)\)")
-    output, _ = contracts.communicate(timeout=60)
+    output, _ = contracts.communicate(timeout=240)  # a machine that does other work, too
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert contracts.returncode == 0, output
     passed = re.search(r"(\d+) passed", output)
