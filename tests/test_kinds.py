@@ -46,6 +46,32 @@ def test_everywhere_or_only_here(tmp_path):
     assert (output / "index.html").read_bytes() == before
 
 
+def test_a_release_that_one_machine_did_not_measure_parts_no_change(tmp_path):
+    """It shows there at the next that was measured, and is the same change."""
+    history(tmp_path, "one", 1, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.3))
+    output = history(tmp_path, "other", 2, r2=(5, 1.3))
+    kinds.write(output)
+    rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
+    told = {(row["cell"].split(",")[0], row["release"], row["on"], row["everywhere"]) for row in rows}
+    assert told == {(ROUTES[2], SERIES[5].version, name, "True") for name in ("one", "other")}
+
+
+def test_a_small_change_takes_no_large_one_s_place(tmp_path):
+    """One machine sees two changes apart, another both at once: that is the large one; of the small nothing is said."""
+    logs = logs_of(1, len(SERIES))
+    logs[5:, 2] += math.log(1.2)
+    logs[6:, 2] += math.log(1.5)
+    write(tmp_path / "results-one", logs, SERIES)
+    assert report.main(["--results", str(tmp_path / "results-one"), "--output", str(tmp_path / "one")]) == 0
+    (tmp_path / "history").mkdir()
+    (tmp_path / "one" / "history" / "box").rename(tmp_path / "history" / "one")
+    output = history(tmp_path, "other", 2, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.8))
+    kinds.write(output)
+    rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
+    told = {(row["release"], row["on"], row["everywhere"]) for row in rows}
+    assert told == {(SERIES[6].version, name, "True") for name in ("one", "other")}
+
+
 def test_one_machine_has_nothing_beside_it(tmp_path):
     output = history(tmp_path, "one", 1)
     assert kinds.write(output) is None and not (output / "README.md").exists()

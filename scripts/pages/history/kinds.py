@@ -85,7 +85,8 @@ def read(path: Path) -> pd.DataFrame:
 def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
     """Every confirmed change of a cell that several machines measured, the largest first.
 
-    Of two machines it is one change where the releases at which it may have been have one in common.
+    Of two machines it is one change where both may have it by the same release: a change that one machine sees at a
+    release may have come with any that it did not measure since the one before. Of several it is the one most alike.
     """
     found = []
     groups = {
@@ -94,29 +95,47 @@ def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
     }
     for key in dict.fromkeys(key for own in groups.values() for key in own):
         own = {machine: theirs[key] for machine, theirs in groups.items() if key in theirs}
-        told = [
-            (machine, row)
+        told = {
+            machine: [
+                {**row, "since": _before(table, row)} for row in table.to_dict("records") if row["verdict"] in CHANGES
+            ]
             for machine, table in own.items()
-            for row in table.to_dict("records")
-            if row["verdict"] in CHANGES
-        ]
-        while told and len(own) > 1:
-            (machine, first), *told = told
-            same = [(other, row) for other, row in told if other != machine and _overlap(first, row)]
-            told = [pair for pair in told if all(pair[1] is not row for _, row in same)]
-            ratios = {other: float(row["ratio"]) for other, row in [(machine, first), *same]}
-            without = tuple(name for name, table in own.items() if name not in ratios and _spans(table, first))
+        }
+        left = sorted(((machine, row) for machine in told for row in told[machine]), key=lambda pair: -_size(pair[1]))
+        while left and len(own) > 1:
+            machine, first = left[0]
+            alike = {machine: first}
+            for other in told.keys() - {machine}:
+                free = [row for name, row in left if name == other and _overlap(first, row)]
+                if free:
+                    alike[other] = min(free, key=lambda row: abs(math.log(row["ratio"] / first["ratio"])))
+            left = [(name, row) for name, row in left if alike.get(name) is not row]
+            ratios = {name: float(alike[name]["ratio"]) for name in own if name in alike}
+            release = min((row["release"] for row in alike.values()), key=ledger.parts)
+            # where a machine has one that may be this one and is another's, nobody knows
+            silent = [name for name in own if not any(_overlap(first, row) for row in told[name])]
+            without = tuple(name for name in silent if _spans(own[name], first))
             if len(ratios) + len(without) > 1:
                 package, benchmark, cell = key
-                found.append(Shared(package, first["release"], benchmark, cell, first["verdict"], ratios, without))
+                found.append(Shared(package, release, benchmark, cell, first["verdict"], ratios, without))
     return sorted(found, key=lambda one: -one.size)
 
 
+def _size(change: dict) -> float:  # type: ignore[type-arg]
+    return abs(math.log(change["ratio"]))
+
+
+def _before(table: pd.DataFrame, change: dict) -> str:  # type: ignore[type-arg]
+    """The last release of a cell's that was measured before a change may have been."""
+    first = ledger.parts(change["earliest"])
+    return max((release for release in table["release"] if ledger.parts(release) < first), key=ledger.parts)
+
+
 def _overlap(one: dict, other: dict) -> bool:  # type: ignore[type-arg]
-    first, last, others_first, others_last = (
-        ledger.parts(row[name]) for row in (one, other) for name in ("earliest", "latest")
+    since, last, others_since, others_last = (
+        ledger.parts(row[name]) for row in (one, other) for name in ("since", "latest")
     )
-    return one["verdict"] == other["verdict"] and others_first <= last and first <= others_last
+    return one["verdict"] == other["verdict"] and others_since < last and since < others_last
 
 
 def _spans(table: pd.DataFrame, change: dict) -> bool:  # type: ignore[type-arg]
@@ -141,7 +160,8 @@ def page_of(tables: dict[str, pd.DataFrame], told: Mapping[str, advice.Advice]) 
         lines.append(f"Confirmed only on {where}: {one.package} {one.release}, {code(one.cell)}: {_ratios(one)}")
     about = (
         "A change is one of a level, confirmed on its own machine. It is the same change on two machines where it may "
-        "have been at the same release. That a machine shows none is no proof that it has none: it may see less.",
+        "have come with the same release, which one of them perhaps did not measure. That a machine shows none is no "
+        "proof that it has none: it may see less.",
     )
     return Page(
         title="What releases of torch and numpy changed, by machine",
