@@ -13,8 +13,8 @@ PROFILE ?= quick
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
-# Tests on all cores. A process that is done takes half of what another has left: files as they stand are too unequal
-PARALLEL := -n auto --dist worksteal
+# Tests on all cores. Those of a file stay together and in order: some share a project that the ones before have filled
+PARALLEL := -n auto --dist loadfile
 ARGS ?=
 
 .PHONY: bench bench-here test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases

@@ -109,7 +109,8 @@ def _of_files(machine: Path) -> Iterator[Finding]:
     for path in sorted(machine.rglob("*")):
         if path.is_file():
             name = path.relative_to(machine.parent).as_posix()
-            if path.suffix not in SUFFIXES or path.parent != machine:
+            of_node = path.parent.parent == machine and path.parent.name.startswith(asked.NODE)
+            if path.suffix not in SUFFIXES or not (path.parent == machine or of_node):
                 yield Finding(name, STRANGE)
             text = path.read_text(encoding="utf-8", errors="replace")
             for what, pattern in ((PATH, PATHS), (HOST, _names_here())):
