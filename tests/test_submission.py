@@ -166,6 +166,18 @@ def test_a_foreign_version(tmp_path, capsys):
     )
 
 
+def test_what_a_node_measured_is_judged_as_well(tmp_path, capsys):
+    directory = submitted(tmp_path, fast=100)
+    node = directory / "node-a"
+    node.mkdir()
+    for name in (RECORD, RESULT, SAMPLES):
+        (directory / name).rename(node / name)
+    assert [line.partition(":")[0] for line in told(tmp_path / directory.name, capsys)] == [
+        "amd-epyc-2-cores/node-a/c0ffee00-toolchain-py3.11.json",
+        "amd-epyc-2-cores",
+    ]
+
+
 def test_too_few_processes_and_an_interrupted_run(tmp_path, capsys):
     directory = submitted(tmp_path)
     planted(RECORD, '"rounds": 4', '"rounds": 2')(directory)

@@ -138,9 +138,14 @@ def result_files(results: Path, machine: str | None = None, suffix: str = ".json
     """The result files of a machine, or what lies beside them by another suffix: its own, then those of its nodes."""
     found = []
     for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
-        for place in (directory, *sorted(directory.glob(f"{NODE}*/"))):
+        for place in places_of(directory):
             found += [path for path in sorted(place.glob(f"*{suffix}")) if path.name != "machine.json"]
     return found
+
+
+def places_of(directory: Path) -> list[Path]:
+    """Where the result files of a machine may lie: in its directory, and in those of its nodes."""
+    return [directory, *sorted(directory.glob(f"{NODE}*/"))]
 
 
 def file_of(path: Path) -> str:

@@ -19,7 +19,7 @@ from toolchains import asked
 
 from .cells import Cell, cells_of, limit_of
 from .contracts import COPY, INTO
-from .results import BROKEN, Results, load_files, read_json, read_runs
+from .results import BROKEN, Results, load_files, places_of, read_json, read_runs, result_files
 from .roles import CONVERSION
 from .statistics import MIN_PROCESSES
 from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
@@ -77,28 +77,32 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
         found += _of_files(machine)
         if not (machine / "machine.json").is_file():
             found.append(Finding(machine.name, NO_MACHINE))
-        for path in sorted(machine.glob("*.json")):
-            if path.name not in asked.NOT_RESULTS:
-                found += _of_results(path, suite.parent, described)
-        for path in sorted(machine.glob("*.jsonl")):
+        for path in _results_of(machine):
+            found += _of_results(path, machine, suite.parent, described)
+        for path in result_files(machine.parent, machine.name, ".jsonl"):
             if not path.with_suffix(".json").is_file():
-                found.append(Finding(_name(path), FAILED))
+                found.append(Finding(_name(path, machine), FAILED))
     return found
 
 
 def _machines(directory: Path) -> list[Path]:
     """The directories of machines in a directory, or itself if it is one."""
-    own = [path for path in directory.glob("*.json") if path.name not in asked.NOT_RESULTS]
-    if own:
-        return [directory.absolute()]
-    found = sorted({path.parent for path in directory.glob("*/*.json") if path.name not in asked.NOT_RESULTS})
+    here = directory.absolute()
+    if _results_of(here):
+        return [here]
+    found = [path for path in sorted(directory.glob("*/")) if _results_of(path)]
     if not found:
         raise UserError(f"{directory} holds no results: name reports/results/MACHINE, which run.py fills")
     return found
 
 
-def _name(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+def _results_of(machine: Path) -> list[Path]:
+    """The result files of a machine and its nodes; a benchmarks.json that lies beside them is none."""
+    return [path for path in result_files(machine.parent, machine.name) if path.name not in asked.NOT_RESULTS]
+
+
+def _name(path: Path, machine: Path) -> str:
+    return path.relative_to(machine.parent).as_posix()
 
 
 # --- what is written in them -----------------------------------------------------------------------------------------
@@ -106,11 +110,11 @@ def _name(path: Path) -> str:
 
 def _of_files(machine: Path) -> Iterator[Finding]:
     """Names and paths in any text of any file; files and fields that nothing of ours writes."""
+    places = places_of(machine)
     for path in sorted(machine.rglob("*")):
         if path.is_file():
-            name = path.relative_to(machine.parent).as_posix()
-            of_node = path.parent.parent == machine and path.parent.name.startswith(asked.NODE)
-            if path.suffix not in SUFFIXES or not (path.parent == machine or of_node):
+            name = _name(path, machine)
+            if path.suffix not in SUFFIXES or path.parent not in places:
                 yield Finding(name, STRANGE)
             text = path.read_text(encoding="utf-8", errors="replace")
             for what, pattern in ((PATH, PATHS), (HOST, _names_here())):
@@ -163,9 +167,9 @@ def _known(kind: type) -> set[str]:
 # --- what was measured -----------------------------------------------------------------------------------------------
 
 
-def _of_results(path: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_results(path: Path, machine: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
     """What is wrong with a result file and those beside it. results: the directory of this suite's benchmarks.json."""
-    name = _name(path)
+    name = _name(path, machine)
     try:
         loaded, runs = load_files(results, [path]), read_runs(path.with_suffix(".jsonl"))
     except UserError as error:
@@ -176,8 +180,8 @@ def _of_results(path: Path, results: Path, described: Mapping[str, Any]) -> Iter
         yield Finding(name, NO_RECORD)
         return
     for run in runs:
-        if path.parent.name != run.machine:
-            yield Finding(name, FOREIGN, run.machine, (path.parent.name,))
+        if machine.name != run.machine:
+            yield Finding(name, FOREIGN, run.machine, (machine.name,))
         if run.asv_runner and run.asv_runner != _runner():
             yield Finding(name, RUNNER, run.asv_runner, (_runner(),))
     yield from _evidence(path, name, loaded, runs)
