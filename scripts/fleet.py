@@ -118,8 +118,6 @@ def plan_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -
     """What the command line asks a kind of machine for."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    profile = PROFILES[chosen.profile]
-    rounds = chosen.rounds or profile.rounds
     now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
     debug = chosen.engine == DEBUG
     scratch = ROOT / ".asv" if debug and not chosen.scratch else (chosen.scratch or Path("/tmp"))
@@ -133,7 +131,7 @@ def plan_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -
         copies=chosen.copies,
         profile=chosen.profile,
         only=chosen.only,
-        rounds=rounds,
+        rounds=chosen.rounds or PROFILES[chosen.profile].rounds,
         keep=chosen.keep or environments.keep(plugin.configured("keep_environments")),
         engine=chosen.engine,
         command=command_of(chosen),
@@ -142,7 +140,7 @@ def plan_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -
         minutes=0,
         options={**options, **({} if chosen.shared or debug else {"exclusive": True})},
     )
-    minutes = design.cost(campaign.blocks(), profile.minutes * rounds / profile.rounds, campaign.keep).minutes
+    minutes = design.cost(campaign.blocks(), campaign.visit_minutes, campaign.keep).minutes
     campaign.minutes = chosen.time or round(design.SPARE * minutes) + 10
     return campaign
 
@@ -218,15 +216,12 @@ def measure(campaigns: Sequence[Campaign], show_hosts: bool, build: bool) -> int
                 coming = campaign.step(engine[campaign.machine])
                 if coming is None:
                     working.remove(campaign)
-                hosts = {
-                    node: f" ({campaign.host(node)})"
-                    for node in campaign.visits()
-                    if show_hosts and campaign.engine == SLURM
-                }
-                told = {f"{node}{hosts.get(node, '')}": what for node, what in campaign.doing().items()}
+                hosts = show_hosts and campaign.engine == SLURM
+                doing = campaign.doing()
+                lines = {f"{node} ({campaign.host(node)})" if hosts else node: what for node, what in doing.items()}
                 if coming:
-                    told["jobs"] = ", ".join(f"{coming.count(one)} {one}" for one in sorted(set(coming)))
-                for who, what in told.items():
+                    lines["jobs"] = ", ".join(f"{coming.count(one)} {one}" for one in sorted(set(coming)))
+                for who, what in lines.items():
                     if shown.get((campaign.machine, who)) != what:
                         shown[campaign.machine, who] = what
                         print(cli.line(f"{campaign.machine} {who}: {what}"), flush=True)

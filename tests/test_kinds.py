@@ -15,10 +15,14 @@ pytestmark = pytest.mark.slow  # builds the pages of several histories
 
 
 def history(tmp_path, name, seed, series=SERIES, **changed):
-    """The page of a history in tmp_path/history/NAME, in which routes are slower from a release on, by place."""
+    """The page of a history in tmp_path/history/NAME, in which routes are slower from releases on, by place.
+
+    changed  route -> place and ratio, one pair after the other
+    """
     logs = logs_of(seed, len(series))
-    for route, (place, ratio) in changed.items():
-        logs[place:, int(route[1:])] += math.log(ratio)
+    for route, pairs in changed.items():
+        for place, ratio in zip(pairs[::2], pairs[1::2]):
+            logs[place:, int(route[1:])] += math.log(ratio)
     write(tmp_path / f"results-{name}", logs, series)
     assert report.main(["--results", str(tmp_path / f"results-{name}"), "--output", str(tmp_path / name)]) == 0
     (tmp_path / "history").mkdir(exist_ok=True)
@@ -58,13 +62,7 @@ def test_a_release_that_one_machine_did_not_measure_parts_no_change(tmp_path):
 
 def test_a_small_change_takes_no_large_one_s_place(tmp_path):
     """One machine sees two changes apart, another both at once: that is the large one; of the small nothing is said."""
-    logs = logs_of(1, len(SERIES))
-    logs[5:, 2] += math.log(1.2)
-    logs[6:, 2] += math.log(1.5)
-    write(tmp_path / "results-one", logs, SERIES)
-    assert report.main(["--results", str(tmp_path / "results-one"), "--output", str(tmp_path / "one")]) == 0
-    (tmp_path / "history").mkdir()
-    (tmp_path / "one" / "history" / "box").rename(tmp_path / "history" / "one")
+    history(tmp_path, "one", 1, r2=(5, 1.2, 6, 1.5))
     output = history(tmp_path, "other", 2, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.8))
     kinds.write(output)
     rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))

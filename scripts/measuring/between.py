@@ -19,7 +19,7 @@ from records import calm
 from records.runs import Record, Unfinished
 
 from .profiles import exactly
-from .progress import Show, progress
+from .progress import after, progress
 from .rounds import START, take_round
 from .state import State
 
@@ -84,7 +84,7 @@ def refine(record: Unfinished, state: State, benchmarks: Mapping[str, Any], minu
         first, cells = planned * len(record.between), record.between[-1]
         with progress(len(cells) * planned, "between sizes") as show:
             for number in range(record.rounds, first + planned):
-                told = _later(show, first * len(cells))
+                told = after(show, -first * len(cells))  # a round tells of all before it, too
                 record = take_round(record, state, number, exactly(cells), len(cells), told, "", number > first)
     return replace(record, rounds=min(record.rounds, planned))  # of each cell, those of the steps included
 
@@ -92,11 +92,6 @@ def refine(record: Unfinished, state: State, benchmarks: Mapping[str, Any], minu
 def _worked(record: Record) -> float:
     """Seconds of a run without those that it waited."""
     return record.seconds - record.waited
-
-
-def _later(show: Show, before: int) -> Show:
-    """Progress of what comes after so many processes."""
-    return lambda done, more=0.0: show(done - before, more)
 
 
 def _affordable(found: Iterable[Middle], seconds: float) -> list[Middle]:

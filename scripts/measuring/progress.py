@@ -21,6 +21,11 @@ class Show(Protocol):
     def __call__(self, done: int, more: float = 0.0) -> None: ...
 
 
+def after(show: Show, before: int) -> Show:
+    """Tells ``show`` of work that comes after so many processes which are done."""
+    return lambda done, more=0.0: show(before + done, more)
+
+
 @contextlib.contextmanager
 def progress(total: int, title: str) -> Iterator[Show]:
     """A callable that takes the number of processes done: a bar with time left, or a line now and then.

@@ -15,7 +15,7 @@ from records.runs import Unfinished
 from .awake import awake
 from .engine import round_of
 from .profiles import Profile, cells, exactly, select
-from .progress import Show
+from .progress import Show, after
 from .record import summed_up
 from .state import State
 
@@ -128,10 +128,7 @@ def take_rounds(
             break  # asv takes no pattern for every benchmark there is
         patterns = [pattern for found in selected.values() for pattern in found]
         processes = cells.repeated if number else cells.processes
-
-        def told(done: int, more: float = 0.0, ahead: int = cells.processes - processes) -> None:
-            show(done + ahead, more)  # the first round has more processes than the others
-
+        told = after(show, cells.processes - processes)  # the first round has more processes than the others
         record = take_round(record, state, number, patterns, processes, told, commit, append or number > 0)
     return sum_up(record, state, cells)
 

@@ -19,7 +19,7 @@ from toolchains.ledger import Toolchain
 from .engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
 from .profiles import PROFILES
 from .profiles import cells as cells_in
-from .progress import Show, progress
+from .progress import Show, after, progress
 from .record import file_record, how_calm, new_record, record_file
 from .rounds import Cells, cells_of, take_rounds
 from .session import apart
@@ -68,8 +68,10 @@ class Plan:
 
     @classmethod
     def load(cls, directory: Path) -> "Plan | None":
+        """The plan that is kept there, with what failed to be tried again: perhaps it was the network."""
         try:
-            return cls(directory, **json.loads((directory / "plan.json").read_text(encoding="utf-8")))
+            found = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
+            return cls(directory, **{**found, "failed": {}})
         except (OSError, ValueError, TypeError):
             return None
 
@@ -94,7 +96,6 @@ class Plan:
         then: dict[str, tuple[Any, Any]] = {option: (self.tags, found.tags) for option in RELEASES}
         then |= {option: (getattr(self, option), getattr(found, option)) for option in HOW}
         check_same({f"--{option}": both for option, both in then.items() if option in said})
-        found.failed = {}  # perhaps it was the network
         return found
 
     @property
@@ -202,10 +203,7 @@ class Tracker:
             record = replace(record, toolchain=replace(record.toolchain, tag=tag), **self.about)
             state.start(record, [self.result_file(toolchain)])
         cells = self.cells(record.settings.no_device)
-
-        def show(done: int, more: float = 0.0) -> None:
-            self.show(before + done, more)
-
+        show = after(self.show, before)
         record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
         if again:
             first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))

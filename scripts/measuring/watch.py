@@ -18,7 +18,6 @@ def plan_of(directory: Path, machine: str, added: Collection[Toolchain], profile
     """
     interrupted = Plan.load(directory)
     if interrupted:
-        interrupted.failed = {}  # perhaps it was the network
         return interrupted
     tags: dict[str, bool] = {}  # whether it is new
     for package in ledger.PACKAGES:

@@ -145,7 +145,6 @@ def take(job: Mapping[str, Any]) -> int:
         if plan is None:
             plan = Plan(directory, [reference], job["profile"], job["only"], job["rounds"], named=reference)
         plan.tags += [tag for tag in job["tags"] if tag not in plan.tags]
-        plan.failed = {}  # perhaps it was the network
         plan.save()
         visits = visits_in(RESULTS / machine, job["id"])
         if set(plan.tags) <= set(plan.finished) and is_closed(visits, reference):

@@ -95,6 +95,16 @@ class Campaign:
     def blocks(self) -> list[list[str]]:
         return design.deal(self.tags, self.nodes, self.copies)
 
+    @property
+    def visit_minutes(self) -> float:
+        """What a visit takes, by its profile's estimate."""
+        profile = PROFILES[self.profile]
+        return profile.minutes * self.rounds / profile.rounds
+
+    def results_of(self, node: str) -> Path:
+        """Where the suite of a node files what it measures."""
+        return self.place / node / SUITE / RESULTS.relative_to(ROOT) / self.machine
+
     def job(self, tags: Sequence[str], node: str | None) -> Job:
         """What a node is told; ``node``: which it is to be, None where it finds that out."""
         told = ("machine", "id", "reference", "profile", "only", "rounds", "keep", "engine", "command", "scratch")
@@ -110,16 +120,13 @@ class Campaign:
 
     def visits(self) -> dict[str, list[Record]]:
         """Node -> what it has measured."""
-        found = {}
-        for suite in sorted(self.place.glob(f"*/{SUITE}")):
-            results = suite / RESULTS.relative_to(ROOT) / self.machine
-            found[suite.parent.name] = visits_in(results, self.id)
-        return found
+        nodes = [suite.parent.name for suite in sorted(self.place.glob(f"*/{SUITE}"))]
+        return {node: visits_in(self.results_of(node), self.id) for node in nodes}
 
     def gather(self) -> None:
         """File what the nodes have filed, each in a directory of its own, with what describes it."""
         for node in self.visits():
-            results = self.place / node / SUITE / RESULTS.relative_to(ROOT) / self.machine
+            results = self.results_of(node)
             put_all(results, RESULTS / self.machine / node)
             described = results.parent / DESCRIBED
             if described.is_file():
@@ -238,8 +245,7 @@ def wheels(directory: Path, tags: Collection[str]) -> dict[str, str]:
 
 def told(campaign: Campaign) -> list[str]:
     """The plan in lines: who measures what, what it takes."""
-    blocks, minutes = campaign.blocks(), PROFILES[campaign.profile].minutes * campaign.rounds
-    minutes /= PROFILES[campaign.profile].rounds
+    blocks, minutes = campaign.blocks(), campaign.visit_minutes
     cost = design.cost(blocks, minutes, campaign.keep)
     lines = [
         f"{campaign.machine}: {len(campaign.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes, "

@@ -20,6 +20,7 @@ from records.kinds import made_of
 
 from . import news, show
 from .history import counts, words
+from .page import reading
 
 CHANGES = "changes.json"
 FEED = "feed.xml"
@@ -89,10 +90,8 @@ def _entry(history: History, release: Release, said: Sequence[str], lines: Seque
 
 def read(path: Path) -> list[Told]:
     """UserError where a file holds no changes."""
-    try:
+    with reading(path, "changes"):
         return [made_of(Told, found) for found in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise UserError(f"{path} holds no changes ({type(error).__name__}): scripts/report.py writes it anew") from None
 
 
 def write(output: Path) -> Path | None:

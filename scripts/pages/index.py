@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from cli import UserError, put
+from cli import put
 from records.kinds import made_of
 
 from . import show
 from .advice import Box, Take
-from .page import Page, Section, rendered
+from .page import Page, Section, reading, rendered
 from .tables import Entry, Table
 
 TITLE = "What it costs to move data between NumPy and PyTorch"
@@ -49,11 +49,8 @@ def summary_of(page: Page) -> str:
 
 def read(path: Path) -> Summary:
     """UserError where a file holds none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return made_of(Summary, found)
-    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise UserError(f"{path} holds no answers ({type(error).__name__}): scripts/report.py writes it anew") from None
+    with reading(path, "answers"):
+        return made_of(Summary, json.loads(path.read_text(encoding="utf-8")))
 
 
 def write(output: Path) -> Path | None:

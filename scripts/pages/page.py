@@ -1,17 +1,19 @@
 """How a page is laid out and written."""
 
+import contextlib
 import functools
 import hashlib
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import jinja2.ext
+from analysis.results import BROKEN
 from cli import UserError
 from markupsafe import Markup
 
@@ -24,6 +26,15 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 OPTIONS: dict[str, Any] = {"loader": jinja2.FileSystemLoader(TEMPLATES), "trim_blocks": True, "lstrip_blocks": True}
 OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
+
+
+@contextlib.contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """UserError, which says ``what`` a file beside a page does not hold, where it cannot be read inside."""
+    try:
+        yield
+    except (OSError, *BROKEN) as error:
+        raise UserError(f"{path} holds no {what} ({type(error).__name__}): scripts/report.py writes it anew") from None
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from analysis.cells import cells_of
 from analysis.history import History
 from analysis.results import Results, node_of
 from analysis.transfers import credible, recommendations, transfers_of
-from cli import UserError
 from records.kinds import made_of
 
 from pages import show
 from pages.advice import Box, capital, title
-from pages.page import Section
+from pages.page import Section, reading
 from pages.show import code
 from pages.tables import Entry, Table
 from pages.transfers.advice import result_of, way_of
@@ -96,10 +95,8 @@ def _short(seconds: float) -> float:
 
 def read(path: Path) -> Advice:
     """UserError where a file holds no advice."""
-    try:
+    with reading(path, "advice"):
         return made_of(Advice, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise UserError(f"{path} holds no advice ({type(error).__name__}): scripts/report.py writes it anew") from None
 
 
 def asked(told: Mapping[str, Advice]) -> list[dict[str, Preferred]]:

@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis.verdicts import SAME_WAY
-from cli import UserError, put
+from cli import put
 from toolchains import ledger
 
 from pages import show
 from pages.advice import Box
 from pages.comparison.words import number
-from pages.page import Page, Section, rendered
+from pages.page import Page, Section, reading, rendered
 from pages.show import code
 from pages.tables import Entry, Table
 
@@ -72,14 +72,12 @@ def write(output: Path) -> Path | None:
 
 def read(path: Path) -> pd.DataFrame:
     """The CSV of a history, with one name a cell; UserError where the file holds something else."""
-    try:
+    with reading(path, "history"):
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
         names = [name for name in table if name not in NOT_A_CELL]
         table["cell"] = table[names].agg(lambda row: ", ".join(filter(None, row)), axis=1) if names else ""
         table["ratio"] = pd.to_numeric(table["ratio"])
         return table[["history", "release", "benchmark", "cell", "verdict", "ratio", "earliest", "latest"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} holds no history ({type(error).__name__}): scripts/report.py writes it anew") from None
 
 
 def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
