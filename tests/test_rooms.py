@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
 VERBS = {path.stem for path in SCRIPTS.glob("*.py")} - {"cli"}
 ROOMS = {path.parent.name for path in SCRIPTS.glob("*/__init__.py")}
 
@@ -60,3 +61,23 @@ def test_only_pages_draw(room):
 
 def test_cli_imports_no_room_and_no_verb():
     assert not imported(SCRIPTS / "cli.py") & (ROOMS | VERBS)
+
+
+def own_words(path):
+    """The first line of a file's docstring."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).splitlines()[0]
+
+
+def test_the_map_has_every_file_in_its_own_words():
+    """A map that is kept by hand is wrong after the third change."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = [path for room in ROOMS for path in (SCRIPTS / room).rglob("*.py")]
+    files = [*(ROOT / "benchmarks").glob("*.py"), *(SCRIPTS / f"{verb}.py" for verb in VERBS), *rooms]
+    wanted = set()
+    for path in files:
+        parts = path.relative_to(ROOT).parts
+        below = parts[1:] if parts[0] == "benchmarks" or len(parts) == 2 else parts[2:]
+        if path.name != "__init__.py":
+            wanted.add(f"| `{'/'.join(below)}` | {own_words(path)} |")
+    rows = {row for row in text.splitlines() if row.startswith("| `") and ".py` |" in row and row.count("|") == 3}
+    assert rows == wanted

@@ -373,11 +373,11 @@ def _cells(results: Results, releases: Sequence[Release], table: pd.DataFrame) -
 
 def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator[_Visit]:
     """The visits of one release, the oldest first: a run that was appended to the one before is a visit of its own."""
-    rows = results.processes[results.processes["file"] == release.file]
+    rows = results.processes_of(release.file)
     # what never was calm is the machine's doing, no release's
     rows = rows[rows["cell"].isin(table.index) & rows["calm"].ne(False)]
     rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
-    records = visits_of([record for record in results.runs if record.file == release.file])
+    records = visits_of(results.runs_of.get(release.file, []))
     sizes = [record.rounds for record in records]
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
     logs = np.full((len(table), width), np.nan)
@@ -749,6 +749,6 @@ def _semantics(results: Results, releases: Sequence[Release]) -> Iterator[Semant
 
 def _looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
     """How many facts about what routes mean the releases have: the fewest and the most."""
-    rows = facts(results)
-    counts = [int((rows["file"] == release.file).sum()) for release in releases]
+    each = facts(results)["file"].value_counts()
+    counts = [int(each.get(release.file, 0)) for release in releases]
     return min(counts), max(counts)

@@ -139,21 +139,24 @@ def is_covered(one: "Break", found: "Sequence[Break]", versions: Sequence[str]) 
 
 def differing(results: Results, copies: "Mapping[str, Sequence[Release]]") -> list[Differing]:
     """Counts of a release that nodes do not agree in: no repeat of one is within the repeats of another."""
+    releases = [own[0] for own in copies.values()]
+    place_of = {release.file: place for place, own in enumerate(copies.values()) for release in own}
     rows = repeated(results)
+    rows = rows[rows["file"].isin(place_of)]
+    place = rows["file"].map(place_of)
+    order = place.argsort(kind="stable")
     found = []
-    for own in copies.values():
-        by_file = {release.file: release for release in own}
-        for _, table in rows[rows["file"].isin(by_file)].groupby(["cell", "version"], sort=False):
-            if table["low"].max() > table["high"].min():
-                counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
-                names = {str(name): value for name, value in table.iloc[0].items()}
-                found.append(Differing(own[0], names, counts))
+    for (at, _, _), table in rows.take(order).groupby([place.take(order), "cell", "version"], sort=False):
+        if table["low"].max() > table["high"].min():
+            counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
+            names = {str(name): value for name, value in table.iloc[0].items()}
+            found.append(Differing(releases[int(at)], names, counts))
     return found
 
 
 def unlike(results: Results, files: Sequence[str]) -> list[str]:
     """What of the machine, by name, is not the same on all nodes of a kind."""
-    records = [record.conditions for record in results.runs if record.file in set(files)]
+    records = [record.conditions for file in files for record in results.runs_of.get(file, [])]
     facts = {
         "processor": [one.cpu for one in records],
         "cores": [str(one.cores) for one in records],
@@ -166,4 +169,4 @@ def unlike(results: Results, files: Sequence[str]) -> list[str]:
 
 def is_pretended(results: Results, files: Sequence[str]) -> bool:
     """Whether one machine stood for the nodes."""
-    return any(record.fleet.get("engine") == "debug" for record in results.runs if record.file in set(files))
+    return any(record.fleet.get("engine") == "debug" for file in files for record in results.runs_of.get(file, []))

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,22 @@ class Results:
     def _declaring(self, table: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
         own = [benchmark for benchmark, declared in self.benchmarks.items() if getattr(declared, name) == value]
         return table[table["benchmark"].isin(own)]
+
+    @cached_property
+    def runs_of(self) -> Mapping[str, list[Record]]:
+        """Result file -> its run records, oldest first; no file without one."""
+        found: dict[str, list[Record]] = {}
+        for record in self.runs:
+            found.setdefault(record.file, []).append(record)
+        return found
+
+    @cached_property
+    def _places(self) -> Mapping[str, Any]:
+        return self.processes.groupby("file", sort=False).indices
+
+    def processes_of(self, file: str) -> pd.DataFrame:
+        """The rows of ``processes`` that are of a result file; a history asks file by file, and looks at all rows once."""
+        return self.processes.take(self._places.get(file, []))
 
     @property
     def last(self) -> Record:

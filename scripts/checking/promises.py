@@ -10,6 +10,7 @@ from typing import Any
 
 from cli import UserError
 from measuring.profiles import KIB, MIB
+from records.runs import Record, record_of
 
 from .noise import BEFORE, CALM, CONDITIONS, NEW, PAIRS, PLANTED, ROUNDS, ROUTE, SLOWDOWN, Step, Workplace, steps
 
@@ -56,12 +57,9 @@ def spread(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[s
     }
 
 
-def disturbed(record: Mapping[str, Any]) -> float:
+def disturbed(record: Record) -> float:
     """Share of samples that the run itself says the machine disturbed."""
-    calm = record.get("calm")
-    if isinstance(calm, (int, float)):
-        return 1.0 - calm
-    return (record["retaken"] + record["disturbed"]) / max(1, record["samples"] + record["retaken"])
+    return record.share_disturbed if record.calm is None else 1.0 - record.calm
 
 
 def of_code(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def of_code(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "spread": spread(runs[0], runs[1]),
         "seconds": statistics.mean(result["seconds"] for result in runs),
         "cells": statistics.mean(len(result["cells"]) for result in runs),
-        "disturbed": statistics.mean(disturbed(result["record"]) for result in runs),
+        "disturbed": statistics.mean(disturbed(record_of(result["record"])) for result in runs),
     }
 
 
@@ -292,11 +290,11 @@ def exit_code(table: Sequence[Row]) -> int:
 def describe(place: Workplace, plan: Mapping[str, Any]) -> dict[str, Any]:
     """Machine, toolchain, day and codes, by the run record of the first run that is done."""
     done = (place.result(Step(condition, NEW, 1)) for condition in CONDITIONS)
-    record = next(result for result in done if result)["record"]
+    record = record_of(next(result for result in done if result)["record"])
     return {
-        **{name: record["conditions"].get(name) for name in ("cpu", "cores", "cores_allowed", "system")},
-        **{name: record["settings"].get(name) for name in ("torch", "numpy", "python")},
-        "day": record["started"][:10],
+        **{name: getattr(record.conditions, name) for name in ("cpu", "cores", "cores_allowed", "system")},
+        **{name: getattr(record.settings, name) for name in ("torch", "numpy", "python")},
+        "day": record.started[:10],
         **{name: plan[name] for name in (NEW, BEFORE, "command")},
     }
 

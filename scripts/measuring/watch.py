@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
+from records.runs import record_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
@@ -65,6 +66,6 @@ def _records(machine: str, toolchain: Toolchain) -> list[str]:
 def _failed(record: str) -> bool:
     """Whether a run record says that the release could not be measured; of one that says nothing that is so, too."""
     try:
-        return bool(json.loads(record).get("failed"))
-    except (ValueError, AttributeError):
+        return bool(record_of(json.loads(record)).failed)
+    except (ValueError, TypeError):
         return True
