@@ -31,8 +31,9 @@ bench-here: .venv-report/installed
 test: lint
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
+# One thread each: there is a process a core already
 test-fast: $(VENV)/installed-dev
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 test-oldest: PYTHON = python3.10
 test-newest: PYTHON = python3.13

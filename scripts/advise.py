@@ -51,8 +51,8 @@ MEMORIES = {"any": "", "own": COPY, "share": ALIAS, "into": INTO}
 
 def size(text: str) -> int:
     """Bytes of "3MiB", "3 MB" or "4096"; UserError where that is no whole number of them."""
-    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
-    nbytes = Fraction(found[1]) * UNITS[found[2].lower()] if found else Fraction(1, 2)
+    matched = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
+    nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
     if nbytes.denominator != 1:
         raise UserError(f"--nbytes {text!r}: write bytes such as 4096, 3MiB or 3MB")
     return int(nbytes)
@@ -118,9 +118,9 @@ def known_for(chosen: argparse.Namespace, case: Case) -> tuple[Known, tuple[str,
 
     asked.check_machine(chosen.machine)
     known = known_in(chosen.results, KEPT)
-    named = [one for one in known if chosen.machine in (None, one.machine)]
+    named = [results for results in known if chosen.machine in (None, results.machine)]
     if not named:
-        there = ", ".join(one.machine for one in known)
+        there = ", ".join(results.machine for results in known)
         raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {there}")
     here = Conditions(cpu=installed.cpu_model(), cores=os.cpu_count(), caches=machine.caches())
     return cases.closest(named, here, case.device)

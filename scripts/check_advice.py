@@ -49,29 +49,31 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def summary(found: advice.Verdict) -> list[str]:
+def summary(verdict: advice.Verdict) -> list[str]:
     """The figures, and the worst of each kind."""
-    lines = [f"at full speed {show.percent(found.calm)} of the time; {len(found.regret)} of {found.asked} cases judged"]
-    for name, ranked in (("regret", found.regret), ("regret beyond noise", found.beyond)):
+    lines = [
+        f"at full speed {show.percent(verdict.calm)} of the time; {len(verdict.regret)} of {verdict.asked} cases judged"
+    ]
+    for name, ranked in (("regret", verdict.regret), ("regret beyond noise", verdict.beyond)):
         if ranked:
             mean = statistics.fmean(value for value, _ in ranked)
             lines.append(f"{name}: {show.percent(mean, 1)} in the mean, {show.percent(ranked[0][0], 1)} at worst")
-    if found.errors:
-        middle = statistics.median(error for error, _ in found.errors)
+    if verdict.errors:
+        middle = statistics.median(error for error, _ in verdict.errors)
         lines.append(
-            f"predictions: {show.percent(found.within)} of {len(found.errors)} within {show.percent(advice.ERROR)}, "
-            f"half of them within {show.percent(middle, 1)}"
+            f"predictions: {show.percent(verdict.within)} of {len(verdict.errors)} within "
+            f"{show.percent(advice.ERROR)}, half of them within {show.percent(middle, 1)}"
         )
-    for value, asked in found.beyond[:WORST]:
+    for value, asked in verdict.beyond[:WORST]:
         if value > 0 and asked.best:
             took, least = (show.seconds(math.exp(cell.log)) for cell in (asked.cells[0], asked.best))
             lines.append(
                 f"  {show.percent(value, 1)}: {words.title(asked.case)}: {asked.cells[0].route} took {took}, "
                 f"{asked.best.route} {least}"
             )
-    for _, cell in found.errors[:WORST]:
-        told, took = show.seconds(cell.predicted), show.seconds(math.exp(cell.log))
-        lines.append(f"  {cell.route}, {cell.dtype}, {show.size(cell.nbytes)}: told {told}, took {took}")
+    for _, cell in verdict.errors[:WORST]:
+        predicted, took = show.seconds(cell.predicted), show.seconds(math.exp(cell.log))
+        lines.append(f"  {cell.route}, {cell.dtype}, {show.size(cell.nbytes)}: told {predicted}, took {took}")
     return lines
 
 
@@ -82,15 +84,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
     from analysis.known import every
 
-    known = [one for one in every(RESULTS) if chosen.machine in (None, one.machine)]
+    known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
     if len(known) != 1:
-        raise UserError("--machine: whose results? there are " + (", ".join(one.machine for one in known) or "none"))
+        raise UserError(
+            "--machine: whose results? there are " + (", ".join(results.machine for results in known) or "none")
+        )
     asked = advice.questions(known[0], chosen.sizes, chosen.dtypes.split(","))
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
     advice.measure(asked, chosen.processes)
-    found = advice.judge(asked)
-    print("\n".join(summary(found)))
-    return found.code
+    verdict = advice.judge(asked)
+    print("\n".join(summary(verdict)))
+    return verdict.code
 
 
 if __name__ == "__main__":

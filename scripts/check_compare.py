@@ -42,8 +42,8 @@ def write(root: Path, seed: int, slower: float) -> None:
         "samples_per_process": [SAMPLES] * cells,
         "contracts": {f"route{k}(a)": {**contract, "expression": f"route{k}(a)"} for k in range(ROUTES)},
     }
-    own = rng.normal(0, 0.02, (cells, PROCESSES, 1)) + rng.normal(0, 0.03, (cells, PROCESSES, SAMPLES))
-    seconds = 1e-6 * np.exp(own) * np.where(np.arange(cells) % 10, 1.0, slower)[:, None, None]
+    noise = rng.normal(0, 0.02, (cells, PROCESSES, 1)) + rng.normal(0, 0.03, (cells, PROCESSES, SAMPLES))
+    seconds = 1e-6 * np.exp(noise) * np.where(np.arange(cells) % 10, 1.0, slower)[:, None, None]
     samples = seconds.reshape(cells, -1)
     row = [np.median(samples, axis=1).tolist(), params, "1", samples.tolist()]
     file = {

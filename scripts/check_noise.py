@@ -88,12 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, UserError):
         print(f"--resume {os.path.relpath(place.directory)} goes on with it", file=sys.stderr)
         raise
-    found, about = promises.figures(place, plan), promises.describe(place, plan)
-    table = promises.rows(found)
+    by_condition, about = promises.figures(place, plan), promises.describe(place, plan)
+    table = promises.rows(by_condition)
     print(f"\n{promises.markdown(table)}\n\n{promises.sentence(about)}")
     if chosen.json:
         kept = {row.label: dict(row.kept) for row in table if row.kept}
-        text = json.dumps({"about": about, "figures": found, "kept": kept}, indent=1, ensure_ascii=False)
+        text = json.dumps({"about": about, "figures": by_condition, "kept": kept}, indent=1, ensure_ascii=False)
         put(chosen.json, text + "\n")
     return promises.exit_code(table)
 

@@ -3,9 +3,10 @@
 
     python scripts/check_report.py                      20 and 200 files
     python scripts/check_report.py --files 200 2000     is the cost of ten times as many ten times as large?
+    python scripts/check_report.py --like reports/results/MACHINE/FILE.json
 
-The files are copies of the largest one in reports/results, one machine's, under as many names. Seconds are those of the
-processor, which a busy machine does not lengthen as much as those of the clock beside them.
+The files are copies of one in reports/results, the largest unless said, one machine's, under as many names. Seconds are
+those of the processor, which a busy machine does not lengthen as much as those of the clock beside them.
 """
 
 import json
@@ -25,10 +26,10 @@ from measuring.engine import RESULTS, ROOT
 
 def largest() -> Path:
     """The largest result file, whose run record lies beside it."""
-    found = [path for path in RESULTS.glob("*/*.json") if path.with_suffix(".jsonl").is_file()]
-    if not found:
+    files = [path for path in RESULTS.glob("*/*.json") if path.with_suffix(".jsonl").is_file()]
+    if not files:
         raise UserError(f"{RESULTS} holds no results; python scripts/run.py makes some")
-    return max(found, key=lambda path: path.stat().st_size)
+    return max(files, key=lambda path: path.stat().st_size)
 
 
 def copies(source: Path, count: int, results: Path) -> int:
@@ -53,10 +54,13 @@ def copies(source: Path, count: int, results: Path) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[20, 200], help="result files (default: 20 200)")
+    parser.add_argument("--like", type=Path, metavar="FILE", help="the result file to copy (default: the largest)")
     chosen = parser.parse_args(argv)
     if min(chosen.files) < 1 or not hasattr(os, "wait4"):
         raise UserError("--files takes whole numbers from 1, on a system that says what a process used")
-    source = largest()
+    source = chosen.like or largest()
+    if not source.with_suffix(".jsonl").is_file():
+        raise UserError(f"--like {source}: no result file with a run record beside it")
     print(f"copies of {source.name}, {source.stat().st_size / 1e6:.2f} MB")
     print(f"{'files':>6} {'MB':>7} {'processor':>10} {'clock':>8} {'memory':>8}")
     for count in chosen.files:

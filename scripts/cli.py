@@ -130,10 +130,10 @@ def harmless(value: Any) -> Any:
     if isinstance(value, list):
         return [item if type(item) is float else harmless(item) for item in value]  # samples, by the million
     if isinstance(value, dict):
-        found = {line(name): harmless(item) for name, item in value.items()}
-        if len(found) < len(value):
+        members = {line(name): harmless(item) for name, item in value.items()}
+        if len(members) < len(value):
             raise ValueError("names in it are alike but for what cannot be shown")
-        return found
+        return members
     return value
 
 

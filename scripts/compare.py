@@ -97,20 +97,20 @@ def compare_files(base: str, new: str, machine: str | None, settings: "Settings"
     from analysis.history import sessions_in
     from measuring.interleave import second_stage
 
-    (one, first), (other, second) = load_side(base, machine), load_side(new, machine)
-    if one.resolve() == other.resolve():
-        raise UserError(f"BASE and NEW are the same file, {one}: its A/A needs a second run of that toolchain")
-    places = [asked.results_of(file) for file in (one, other)]
+    (base_file, first), (new_file, second) = load_side(base, machine), load_side(new, machine)
+    if base_file.resolve() == new_file.resolve():
+        raise UserError(f"BASE and NEW are the same file, {base_file}: its A/A needs a second run of that toolchain")
+    places = [asked.results_of(file) for file in (base_file, new_file)]
     fresh = None
     again = second_stage(*(results.parent.parent for results in places))
     if again:
         stage = [load_side(str(checkout), None)[1] for checkout in again]
         fresh = (stage[0], stage[1]) if belong_together(first, second, *stage) else None
     sessions = None
-    if one.absolute().parent == other.absolute().parent:
+    if base_file.absolute().parent == new_file.absolute().parent:
         # files of neither side: one that is broken is no obstacle, and report.py names it
         with contextlib.suppress(UserError):
-            sessions = sessions_in(places[0], one.absolute().parent.name)
+            sessions = sessions_in(places[0], base_file.absolute().parent.name)
     return compare(first, second, settings, fresh, sessions)
 
 
@@ -123,8 +123,8 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     check_chosen(chosen.profile, chosen.machine, chosen.only)
 
     def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
-        found = compare_files(str(base.root), str(new.root), None, settings)
-        return to_measure_again(found), int(found.cells["close"].sum())
+        comparison = compare_files(str(base.root), str(new.root), None, settings)
+        return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [asked.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)

@@ -30,7 +30,7 @@ from measuring.engine import RESULTS, ROOT, check_asv
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
 from nodes import design, engines
-from nodes.campaign import FLEET, PLAN, Campaign, told, wheels
+from nodes.campaign import FLEET, PLAN, Campaign, plan_lines, wheels
 from nodes.engines import DEBUG, SLURM, Debug, Engine, Slurm
 from toolchains import asked, environments, installed, ledger
 
@@ -86,10 +86,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
     chosen.toolchains = asked.releases(chosen.releases, packages, chosen.since)
     if chosen.reference:
-        found = asked.release(chosen.reference, packages)
-        if found is None:
+        reference = asked.release(chosen.reference, packages)
+        if reference is None:
             raise UserError(f"--reference {chosen.reference}: no release of {' or '.join(packages)}")
-        chosen.reference = found.tag
+        chosen.reference = reference.tag
     else:
         first = [toolchain for toolchain in chosen.toolchains if toolchain.history == chosen.toolchains[0].history]
         chosen.reference = first[-1].tag
@@ -107,11 +107,11 @@ def kinds_of(chosen: argparse.Namespace) -> dict[str, dict[str, str]]:
         asked.check_machine(machine)
         return {machine: {**common, **named}}
     known = engines.partitions()
-    found = {}
+    by_kind = {}
     for kind in chosen.kinds.replace(",", " ").split():
         asked.check_machine(kind)
-        found[kind] = {**common, "partition" if kind in known else "constraint": kind}
-    return found
+        by_kind[kind] = {**common, "partition" if kind in known else "constraint": kind}
+    return by_kind
 
 
 def plan_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -> Campaign:
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if not chosen.dry_run:
                     give_up(machine)
                 campaign = plan_of(chosen, machine, options)
-            print("\n".join(told(campaign)), flush=True)
+            print("\n".join(plan_lines(campaign)), flush=True)
             campaigns.append(campaign)
         return 0 if chosen.dry_run else measure(campaigns, chosen.show_hosts, not chosen.no_report)
 
@@ -220,7 +220,7 @@ def measure(campaigns: Sequence[Campaign], show_hosts: bool, build: bool) -> int
                 doing = campaign.doing()
                 lines = {f"{node} ({campaign.host(node)})" if hosts else node: what for node, what in doing.items()}
                 if coming:
-                    lines["jobs"] = ", ".join(f"{coming.count(one)} {one}" for one in sorted(set(coming)))
+                    lines["jobs"] = ", ".join(f"{coming.count(word)} {word}" for word in sorted(set(coming)))
                 for who, what in lines.items():
                     if shown.get((campaign.machine, who)) != what:
                         shown[campaign.machine, who] = what

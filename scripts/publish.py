@@ -52,13 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.url:
         site.preview(chosen.output)
         site.address(chosen.output, chosen.url)
-    found = list(site.broken(chosen.output))
-    for one in found:
-        print(line(one))
+    faults = list(site.broken(chosen.output))
+    for fault in faults:
+        print(line(fault))
     if opendata.PARQUET not in made:
         print(f"no {opendata.PARQUET}: needs pyarrow")
     print(line(os.path.relpath(chosen.output / "index.html")))
-    return int(bool(found))
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

@@ -51,14 +51,14 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     from analysis.submission import findings
     from pages import submission
 
-    found = findings(directory, suite)
-    for one in found:
-        print(line(submission.sentence(one)))
+    wrong = findings(directory, suite)
+    for finding in wrong:
+        print(line(submission.sentence(finding)))
     name = directory.absolute().name
-    print(f"{name}: {len(found)} finding{'s' if len(found) > 1 else ''}" if found else f"{name} may be published")
+    print(f"{name}: {len(wrong)} finding{'s' if len(wrong) > 1 else ''}" if wrong else f"{name} may be published")
     if markdown:
-        put(markdown, submission.markdown(name, found))
-    return int(bool(found))
+        put(markdown, submission.markdown(name, wrong))
+    return int(bool(wrong))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pages import feed, index
         from pages.build import build, name_histories, tell
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
-        told = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
-        raise Lacking(told) from None
+        message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
+        raise Lacking(message) from None
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
         for page, path in build(chosen.results, machine, chosen.output):
             tell(page, Path(os.path.relpath(path)))

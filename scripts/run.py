@@ -44,10 +44,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if chosen.rounds is not None and chosen.rounds < 1:
         raise UserError("--rounds takes a whole number from 1")
     if chosen.report_with is not None:
-        found = asked.python(chosen.report_with)
-        if found is None:
+        interpreter = asked.python(chosen.report_with)
+        if interpreter is None:
             raise UserError(f"--report-with {chosen.report_with}: there is no such program")
-        chosen.report_with = found
+        chosen.report_with = interpreter
     return chosen
 
 

@@ -84,9 +84,9 @@ def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
     )
     if chosen.resume:
         said = [option for option in (*RELEASES, *HOW) if getattr(chosen, option) is not None]
-        found = plan.resumed(said)
-        if found:
-            return found
+        interrupted = plan.resumed(said)
+        if interrupted:
+            return interrupted
         print("nothing to resume: a new run")
     plan.begin()
     return plan
@@ -118,9 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if not plan.path.exists():
             plan.begin()
-        found = watch.new_in(plan)
+        releases = watch.new_in(plan)
         code = track(chosen, machine, plan)
-    return worst([code, judge(RESULTS, machine, found, chosen.verdicts)])
+    return worst([code, judge(RESULTS, machine, releases, chosen.verdicts)])
 
 
 def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:
@@ -184,7 +184,7 @@ def worst(codes: Sequence[int]) -> int:
     return 1 if 1 in codes else max(codes, default=0)
 
 
-def judge(results: Path, machine: str, found: Sequence[ledger.Toolchain], into: Path | None) -> int:
+def judge(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> int:
     """Say what each release changed against the one before it, and write it where that is asked; the exit code."""
     try:
         from analysis.news import news_of
@@ -192,19 +192,19 @@ def judge(results: Path, machine: str, found: Sequence[ledger.Toolchain], into: 
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     codes = []
-    for toolchain in found:
+    for toolchain in releases:
         try:
-            told = news_of(results, machine, toolchain)
+            changes = news_of(results, machine, toolchain)
         except UserError as why:
             print(cli.line(f"{toolchain.tag} cannot be judged: {why}"))
             codes.append(2)
             continue
-        print(show.to_plain(news.paragraph(told)))
-        codes.append(told.comparison.exit_code)
+        print(show.to_plain(news.paragraph(changes)))
+        codes.append(changes.comparison.exit_code)
         if into:
             into.mkdir(parents=True, exist_ok=True)
-            put(into / f"{toolchain.tag}.md", news.markdown(told))
-            put(into / f"{toolchain.tag}.json", news.as_json(told))
+            put(into / f"{toolchain.tag}.md", news.markdown(changes))
+            put(into / f"{toolchain.tag}.json", news.as_json(changes))
     return worst(codes)
 
 

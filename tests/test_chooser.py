@@ -24,7 +24,7 @@ ASK = """
 const advise = require(process.argv[1]);
 const { known, cases } = JSON.parse(require("fs").readFileSync(0));
 advise.know(known);
-console.log(JSON.stringify(cases.map((given) => advise.told(given))));
+console.log(JSON.stringify(cases.map((given) => advise.asJson(given))));
 """
 MEMORIES = {"": "any", "copy": "own", "alias": "share", "into": "into-buffer"}
 

@@ -153,7 +153,7 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
     monkeypatch.delenv("PIP_CONFIG_FILE", raising=False)
     (tmp_path / ".config" / "pip").mkdir(parents=True)
     (tmp_path / ".config" / "pip" / "pip.conf").touch()
-    variables = block.own({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
+    variables = block.variables_of({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
     assert variables["HOME"] == str(tmp_path / "node-a" / block.HOME)
     assert variables["PIP_CONFIG_FILE"] == str(tmp_path / ".config" / "pip" / "pip.conf")
     assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")

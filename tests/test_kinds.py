@@ -106,7 +106,7 @@ def test_machines_that_prefer_different_routes(tmp_path):
     history(tmp_path, "one", 1, **FIRST)
     output = history(tmp_path, "other", 2, **SECOND)
     (found,) = advice.differing(told_in(output))
-    assert {name: one.route for name, one in found.own.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
+    assert {name: one.route for name, one in found.by_machine.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
     assert found.loss == pytest.approx(1 / 0.7, rel=0.05)
     kinds.write(output)
     page = (output / "README.md").read_text(encoding="utf-8")

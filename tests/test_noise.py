@@ -259,6 +259,8 @@ def test_a_revision_is_exported_as_it_was(tmp_path):
 # Made-up figures ------------------------------------------------------------------------------------------------------
 
 RECORD = {
+    "toolchain": {"tag": "torch-2.13.0"},
+    "skipped": {},
     "started": "2026-01-02T03:04:05+00:00",
     "samples": 80,
     "retaken": 15,

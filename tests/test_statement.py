@@ -175,7 +175,7 @@ def test_planted_cost_is_read():
 # Disturbance --------------------------------------------------------------------------------------------------------
 
 
-FAST = time.perf_counter  # as CPU clock: the process always had its processor
+FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
 
 
 def test_quiet_machine(monkeypatch, log):

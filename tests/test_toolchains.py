@@ -109,6 +109,7 @@ def test_ledger_leaves_a_surrounding_repository_alone(tmp_path, monkeypatch):
     assert hashes == made(tmp_path / "plain")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(LINE) + 1))
 def test_insertion_keeps_the_other_hashes(tmp_path, place):
     before = made(tmp_path / "ledger")
@@ -177,6 +178,7 @@ def test_ledger_takes_no_time(tmp_path):
     assert time.perf_counter() - start < 5  # a tenth of a second here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toolchain", [*LINE, *ODD, *ledger.history("numpy")[:2]], ids=str)
 def test_commit_is_known_without_git(toolchain, tmp_path):
     made(tmp_path / "ledger", [*LINE, *ODD])
@@ -214,6 +216,7 @@ def test_history_is_the_releases_of_one_package(package, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ledger.PACKAGES)
 @pytest.mark.parametrize("first", [0, 3, 8, -2])
 def test_ranges_are_of_releases(package, first, tmp_path):
@@ -412,6 +415,7 @@ def other(root, seconds=0.0):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_nobody_removes_what_another_process_installs_or_uses(tmp_path):
     environment = environments.directory(tmp_path, LINE[1])
     first = other(tmp_path, seconds=1.0)

@@ -218,4 +218,4 @@ def test_drift_is_later_over_sooner():
     before = {"a": 1.0, "b": 2.0, "gone": 2.0}
     after = {"a": 2.0, "b": 2.0, "new": 1.0}
     assert tracking.drift(before, after) == {"cells": 2, "median": 1.5, "quarter": 0.75, "three_quarters": 2.25}
-    assert tracking.told(tracking.drift({}, {})) == "nothing to compare with"
+    assert tracking.drift_words(tracking.drift({}, {})) == "nothing to compare with"

@@ -89,9 +89,9 @@ class Segment:
     def conditional(self) -> Cell | None:
         """The route that is faster on a condition at all sizes, or else at the largest; its cell there."""
         each = [{cell.route for cell in choice.hazardous} for choice in self.choices]
-        found = self.choices[-1].conditional
-        common = [cell for cell in found if all(cell.route in routes for routes in each)]
-        return next(iter(common or found), None)
+        faster = self.choices[-1].conditional
+        common = [cell for cell in faster if all(cell.route in routes for routes in each)]
+        return next(iter(common or faster), None)
 
 
 @dataclass(frozen=True)
@@ -221,26 +221,26 @@ def crossovers(segments: Sequence[Segment], finer: Sequence[Cell] = ()) -> list[
 
     finer: cells at sizes between those of the segments
     """
-    found = []
+    narrowed = []
     for before, after in zip(segments, segments[1:]):
         low = [choice.nbytes for choice in before.choices if _slower_here(after.route, choice)]
         high = [choice.nbytes for choice in after.choices if _slower_here(before.route, choice)]
         if low and high:
             between = [nbytes for nbytes in (*before.sizes, *after.sizes) if low[-1] < nbytes < high[0]]
             crossover = Crossover(low[-1], high[0], tuple(between))
-            found.append(_narrowed(crossover, before.route, after.route, finer))
-    return found
+            narrowed.append(_narrowed(crossover, before.route, after.route, finer))
+    return narrowed
 
 
 def _narrowed(crossover: Crossover, before: str, after: str, finer: Iterable[Cell]) -> Crossover:
     """The crossover of two routes, by what was measured of both between its sizes, too."""
-    own: dict[int, dict[str, Cell]] = {}
+    by_size: dict[int, dict[str, Cell]] = {}
     for cell in finer:
         if crossover.low < cell.nbytes < crossover.high and cell.route in (before, after):
-            own.setdefault(cell.nbytes, {})[cell.route] = cell
-    both = {nbytes: ([cells[before]], [cells[after]]) for nbytes, cells in own.items() if len(cells) == 2}
-    high = min((n for n, (one, other) in both.items() if slower(one, other).any()), default=crossover.high)
-    lost = (n for n, (one, other) in both.items() if n < high and slower(other, one).any())
+            by_size.setdefault(cell.nbytes, {})[cell.route] = cell
+    both = {nbytes: ([cells[before]], [cells[after]]) for nbytes, cells in by_size.items() if len(cells) == 2}
+    high = min((n for n, (earlier, later) in both.items() if slower(earlier, later).any()), default=crossover.high)
+    lost = (n for n, (earlier, later) in both.items() if n < high and slower(later, earlier).any())
     low = max(lost, default=crossover.low)
     return Crossover(low, high, tuple(n for n in sorted({*crossover.undecided, *both}) if low < n < high))
 
@@ -263,8 +263,8 @@ def ties(segment: Segment) -> Ties:
     for choice in segment.choices:
         for cell in choice.ties:
             sizes.setdefault(cell.route, []).append(choice.nbytes)
-    always = tuple(route for route, own in sizes.items() if len(own) == len(segment.choices))
-    return Ties(always, {route: tuple(own) for route, own in sizes.items() if route not in always})
+    always = tuple(route for route, tied in sizes.items() if len(tied) == len(segment.choices))
+    return Ties(always, {route: tuple(tied) for route, tied in sizes.items() if route not in always})
 
 
 def hazardous(segments: Iterable[Segment]) -> list[tuple[Cell, float]]:
@@ -301,7 +301,7 @@ def answers(cells: Sequence[Cell]) -> list[Answer]:
 def decisions(cells: Sequence[Cell]) -> list[Answer]:
     """Alias, copy and into, in each direction."""
     plain, finer = conversions(cells), [cell for cell in cells if cell.role == BETWEEN]
-    found = []
+    answered = []
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
             same, between = (
@@ -311,17 +311,17 @@ def decisions(cells: Sequence[Cell]) -> list[Answer]:
             candidates = [cell for cell in same if cell.contract.keeps_dtype(cell.dtype)]
             if candidates:
                 need = Need(PLAIN, direction, memory)
-                found.append(Answer(need, choose(candidates), same, between=between))
-    return found
+                answered.append(Answer(need, choose(candidates), same, between=between))
+    return answered
 
 
 def _special(cells: Sequence[Cell]) -> Iterator[Answer]:
     """Needs that have a benchmark of their own."""
-    for kind, own in ((GRAD, requires_grad(cells)), (LISTS, from_lists(cells))):
-        if own:
-            segments = choose(own)
+    for kind, candidates in ((GRAD, requires_grad(cells)), (LISTS, from_lists(cells))):
+        if candidates:
+            segments = choose(candidates)
             first = segments[0].choices[0].cell
-            yield Answer(Need(kind, first.direction, first.memory), segments, tuple(own))
+            yield Answer(Need(kind, first.direction, first.memory), segments, tuple(candidates))
     casting = [cell for cell in cells if cell.role == CASTING]
     for name in dict.fromkeys(cell.benchmark for cell in casting):
         yield from _casts([cell for cell in casting if cell.benchmark == name])

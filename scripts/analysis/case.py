@@ -259,48 +259,57 @@ def rank(case: Case, known: Known) -> Answer:
     check(case)
     _check_known(case, known)
     curves = _curves(case, known)
-    every = {key: _candidate(case, known, *key, own) for key, own in curves.items()}
-    found = [candidate for candidate in every.values() if candidate]
-    good = sorted((each for each in found if each.good), key=lambda each: (each.unpriced, each.total))
+    every = {key: _candidate(case, known, *key, by_source) for key, by_source in curves.items()}
+    measured = [candidate for candidate in every.values() if candidate]
+    good = sorted((each for each in measured if each.good), key=lambda each: (each.unpriced, each.total))
     if not good:
-        raise UserError(_nothing(case, known, bool(found)))
+        raise UserError(_nothing(case, known, bool(measured)))
     # decisions are not transitive, so it may be that each is slower than some other
-    level = [one for one in good if not any(_slower(one, other) for other in good)] or good[:1]
+    level = [candidate for candidate in good if not any(_slower(candidate, other) for other in good)] or good[:1]
     # of those that tie first what is decided to be slower nowhere beside the case's size, then the catalogue's order,
     # so that the same run measured twice gives the same advice
     ties = sorted(level, key=lambda each: (any(_lost(each, other) for other in level), each.speaks[0].order))
     ranked = [replace(each, tie=len(level) > 1) for each in ties] + [each for each in good if each not in level]
-    unsafe = [each for each in found if not each.good and _slower(ranked[0], each)]
+    unsafe = [each for each in measured if not each.good and _slower(ranked[0], each)]
     unknown = dict.fromkeys(route for (route, _), candidate in every.items() if candidate is None)
-    arrays = max(point.arrays for own in curves.values() for curve in own.values() for point in curve.values())
+    arrays = max(
+        point.arrays for by_source in curves.values() for curve in by_source.values() for point in curve.values()
+    )
     return Answer(case, known, tuple(ranked), tuple(unsafe), tuple(unknown), arrays)
 
 
-def _slower(one: Candidate, other: Candidate) -> bool:
-    """Whether one is decided to be slower at the measured sizes that speak for the case: at all, or at some where the
-    ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell alone. What
-    nobody knows the price of is slower than what has none, and what takes so long at most, for the machine was never
-    calm there, than what is known to take less."""
-    if one.unpriced != other.unpriced:
-        return one.unpriced
-    if one.calm != other.calm:
-        return other.calm and one.total > other.total - other.figure.seconds + other.figure.high
-    decided = _compared(one, other)
-    apart = one.total - one.figure.seconds + one.figure.low > other.total - other.figure.seconds + other.figure.high
-    if one.paid or other.paid or not decided:
+def _slower(candidate: Candidate, other: Candidate) -> bool:
+    """Whether a candidate is decided to be slower at the measured sizes that speak for the case: at all, or at some
+    where the ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell
+    alone. What nobody knows the price of is slower than what has none, and what takes so long at most, for the machine
+    was never calm there, than what is known to take less."""
+    if candidate.unpriced != other.unpriced:
+        return candidate.unpriced
+    if candidate.calm != other.calm:
+        return other.calm and candidate.total > other.total - other.figure.seconds + other.figure.high
+    decided = _compared(candidate, other)
+    apart = (
+        candidate.total - candidate.figure.seconds + candidate.figure.low
+        > other.total - other.figure.seconds + other.figure.high
+    )
+    if candidate.paid or other.paid or not decided:
         return apart
     return all(decided) or (apart and any(decided))
 
 
-def _compared(one: Candidate, other: Candidate) -> list[bool]:
-    """Of each measured size that speaks for both, whether one is decided to be slower there."""
-    mine, others = (one.speaks, other.speaks) if one.as_usual and other.as_usual else (one.anchors, other.anchors)
+def _compared(candidate: Candidate, other: Candidate) -> list[bool]:
+    """Of each measured size that speaks for both, whether the candidate is decided to be slower there."""
+    mine, others = (
+        (candidate.speaks, other.speaks)
+        if candidate.as_usual and other.as_usual
+        else (candidate.anchors, other.anchors)
+    )
     return [b.place in a.behind for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
 
 
-def _lost(one: Candidate, other: Candidate) -> bool:
-    """Whether one is decided to be slower at some measured size, and the other at none."""
-    return any(_compared(one, other)) and not any(_compared(other, one))
+def _lost(candidate: Candidate, other: Candidate) -> bool:
+    """Whether a candidate is decided to be slower at some measured size, and the other at none."""
+    return any(_compared(candidate, other)) and not any(_compared(other, candidate))
 
 
 # A source: dtype, layout, whether it requires grad. Of each route by host memory: source -> its curve
@@ -311,7 +320,7 @@ Curves = dict[tuple[str, str], dict[Source, dict[int, Point]]]
 def _curves(case: Case, known: Known) -> Curves:
     """The routes that do what the case wants, safely or not, by host memory, with what was measured of them."""
     fits = {c.expression: c for c in known.contracts if c.direction == case.direction and _fits(case, c)}
-    found: Curves = {}
+    curves: Curves = {}
     for point in known.points:
         if point.direction != case.direction or point.route not in fits or bool(point.arrays) != bool(case.batch):
             continue
@@ -320,8 +329,8 @@ def _curves(case: Case, known: Known) -> Curves:
         # a blocking call holds its caller until the bytes have arrived
         clock = ENQUEUE if case.enqueue and fits[point.route].non_blocking else COMPLETION
         if point.clock == clock:
-            found.setdefault((point.route, point.host), {}).setdefault(point.source, {})[point.nbytes] = point
-    return found
+            curves.setdefault((point.route, point.host), {}).setdefault(point.source, {})[point.nbytes] = point
+    return curves
 
 
 def _fits(case: Case, contract: Contract) -> bool:
@@ -352,8 +361,8 @@ def _candidate(
     curve = curves[usual]
     figure, speaks = figure_at(curve, case.total, breaks, memory != ALIAS), neighbours(curve, case.total, breaks)
     carried, anchors = [], []
-    for what, instead, own in _differences(wanted, usual, curves):
-        both = [size for size in own if size in curve]
+    for what, instead, differing in _differences(wanted, usual, curves):
+        both = [size for size in differing if size in curve]
         if not both:
             # another layout may be another thing to do; bits are bits, and to detach takes no time
             if case.layout in what:
@@ -361,11 +370,11 @@ def _candidate(
             carried.append(Carried(what, instead))
             continue
         at = min(both, key=lambda size: abs(math.log(size / case.total)))
-        anchors.append(own[at])
-        calm = own[at].calm and curve[at].calm
-        if not calm or own[at].place in curve[at].behind or curve[at].place in own[at].behind:
-            carried.append(Carried(what, instead, at, own[at].seconds / curve[at].seconds, calm))
-            figure = _carry(figure, own[at], curve[at], latency(curve))
+        anchors.append(differing[at])
+        calm = differing[at].calm and curve[at].calm
+        if not calm or differing[at].place in curve[at].behind or curve[at].place in differing[at].behind:
+            carried.append(Carried(what, instead, at, differing[at].seconds / curve[at].seconds, calm))
+            figure = _carry(figure, differing[at], curve[at], latency(curve))
         else:
             carried.append(Carried(what, instead, at))
     once, paid = _once(case, known, route, host, memory)
@@ -397,10 +406,10 @@ def slowed_of(case: Case, known: Known, route: str) -> Slowed | None:
 
     A contiguous source alone is copied in one piece.
     """
-    found = [each for each in known.slowed if route in each.routes and case.layout == CONTIGUOUS]
-    if not found or not min(each.nbytes for each in found) <= case.nbytes <= max(each.nbytes for each in found):
+    slowed = [each for each in known.slowed if route in each.routes and case.layout == CONTIGUOUS]
+    if not slowed or not min(each.nbytes for each in slowed) <= case.nbytes <= max(each.nbytes for each in slowed):
         return None
-    return min(found, key=lambda each: abs(math.log(each.nbytes / case.nbytes)))
+    return min(slowed, key=lambda each: abs(math.log(each.nbytes / case.nbytes)))
 
 
 def breaks_of(known: Known, direction: str, memory: str) -> tuple[int, ...]:
@@ -419,16 +428,16 @@ class Difference(NamedTuple):
 
 def _differences(wanted: Source, usual: Source, curves: Mapping[Source, Mapping[int, Point]]) -> list[Difference]:
     """All in one where such a source was measured, else one by one."""
-    places = [place for place, (one, other) in enumerate(zip(wanted, usual)) if one != other]
-    words = [(one, other) for one, other in zip(_words(wanted), _words(usual)) if one != other]
+    places = [place for place, (part, other) in enumerate(zip(wanted, usual)) if part != other]
+    words = [(word, other) for word, other in zip(_words(wanted), _words(usual)) if word != other]
     if wanted in curves and places:
-        return [Difference(" ".join(one for one, _ in words), " ".join(other for _, other in words), curves[wanted])]
-    found = []
+        return [Difference(" ".join(word for word, _ in words), " ".join(other for _, other in words), curves[wanted])]
+    differences = []
     for place, (what, instead) in zip(places, words):
         alone = [source for source in curves if all((source[n] != usual[n]) == (n == place) for n in range(len(usual)))]
-        own = next((curves[source] for source in alone if source[place] == wanted[place]), {})
-        found.append(Difference(what, instead, own))
-    return found
+        curve = next((curves[source] for source in alone if source[place] == wanted[place]), {})
+        differences.append(Difference(what, instead, curve))
+    return differences
 
 
 def _words(source: Source) -> tuple[str, str, str]:
@@ -436,18 +445,18 @@ def _words(source: Source) -> tuple[str, str, str]:
     return dtype, layout, "requires grad" if grad else "no grad"
 
 
-def _carry(figure: Figure, own: Point, other: Point, shortest: float) -> Figure:
+def _carry(figure: Figure, point: Point, other: Point, shortest: float) -> Figure:
     """A figure with what another source costs: on top of the call where it is the bytes that take the time."""
-    call = shortest if min(own.seconds, other.seconds) >= BY_BYTES * shortest else 0.0
+    call = shortest if min(point.seconds, other.seconds) >= BY_BYTES * shortest else 0.0
 
-    def carried(seconds: float, one: float, usual: float) -> float:
-        return call + max(0.0, seconds - call) * (one - call) / (usual - call)
+    def carried(seconds: float, taken: float, usual: float) -> float:
+        return call + max(0.0, seconds - call) * (taken - call) / (usual - call)
 
     return replace(
         figure,
-        seconds=carried(figure.seconds, own.seconds, other.seconds),
-        low=min(carried(figure.low, own.low, other.seconds), carried(figure.low, own.seconds, other.high)),
-        high=max(carried(figure.high, own.high, other.seconds), carried(figure.high, own.seconds, other.low)),
+        seconds=carried(figure.seconds, point.seconds, other.seconds),
+        low=min(carried(figure.low, point.low, other.seconds), carried(figure.low, point.seconds, other.high)),
+        high=max(carried(figure.high, point.high, other.seconds), carried(figure.high, point.seconds, other.low)),
     )
 
 
@@ -569,11 +578,15 @@ def closest(known: Sequence[Known], here: Conditions, device: bool) -> tuple[Kno
     """Of one machine at least the one most like this, and in what it differs. device: it has to have measured one, if
     any has."""
 
-    def differs(one: Known) -> tuple[str, ...]:
-        return tuple(name for name in MACHINE if getattr(one.conditions, name) != getattr(here, name))
+    def differs(machine: Known) -> tuple[str, ...]:
+        return tuple(name for name in MACHINE if getattr(machine.conditions, name) != getattr(here, name))
 
-    def distance(one: Known) -> tuple[bool, int, int]:
-        return device and not one.transfers, len(differs(one)), abs((one.conditions.cores or 0) - (here.cores or 0))
+    def distance(machine: Known) -> tuple[bool, int, int]:
+        return (
+            device and not machine.transfers,
+            len(differs(machine)),
+            abs((machine.conditions.cores or 0) - (here.cores or 0)),
+        )
 
-    found = min(known, key=distance)
-    return found, differs(found)
+    nearest = min(known, key=distance)
+    return nearest, differs(nearest)

@@ -72,11 +72,11 @@ def evidence_of(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[Evidence]:
 
 def weigh(logs: statistics.Floats, names: Any, known: Bools, calm: Bools) -> list[Evidence]:
     """Of cells by the log seconds of their processes (cells, rounds), NaN where there is none; see levels."""
-    found = statistics.levels(logs, names, known)
-    guessed = (found.n < MIN_PROCESSES) & (found.df < np.maximum(found.n, 1.5))  # nothing but its own processes
-    variance = np.where(guessed, np.maximum(found.variance, FEW_SD**2), found.variance)
-    df = np.where(guessed, np.inf, found.df)
-    columns = (found.mean, found.n, variance, df, found.shared, found.shared_df, found.present, names, calm)
+    levels = statistics.levels(logs, names, known)
+    guessed = (levels.n < MIN_PROCESSES) & (levels.df < np.maximum(levels.n, 1.5))  # nothing but its own processes
+    variance = np.where(guessed, np.maximum(levels.variance, FEW_SD**2), levels.variance)
+    df = np.where(guessed, np.inf, levels.df)
+    columns = (levels.mean, levels.n, variance, df, levels.shared, levels.shared_df, levels.present, names, calm)
     return [Evidence(*values) for values in zip(*(column.tolist() for column in columns))]
 
 
@@ -84,8 +84,8 @@ def slower(cells: Sequence[Measured], others: Sequence[Measured], by: float = MA
     """Whether each of ``cells`` is decided to take more than (1 + by) times as long as each of ``others``: a table."""
     if not cells or not others:
         return np.zeros((len(cells), len(others)), dtype=bool)
-    (one, names, calm), (other, against, also) = _columns(cells), _columns(others)
-    rows = Levels(*(values[:, None] for values in vars(one).values()))
+    (levels, names, calm), (other, against, also) = _columns(cells), _columns(others)
+    rows = Levels(*(values[:, None] for values in vars(levels).values()))
     estimated = statistics.between(other, rows, names[:, None] == against)
     p = statistics.p_different(estimated, math.log1p(by))
     return (estimated.effect > 0) & (p <= PROMISE) & calm[:, None] & also
@@ -93,8 +93,10 @@ def slower(cells: Sequence[Measured], others: Sequence[Measured], by: float = MA
 
 def _columns(cells: Sequence[Measured]) -> tuple[Levels, Any, Bools]:
     """Levels, families and calm of cells."""
-    found = [cell.evidence for cell in cells]
-    columns = {name: np.array([getattr(one, name) for one in found]) for name in Evidence.__dataclass_fields__}
+    evidence = [cell.evidence for cell in cells]
+    columns = {
+        name: np.array([getattr(of_cell, name) for of_cell in evidence]) for name in Evidence.__dataclass_fields__
+    }
     names, calm = columns.pop("family"), columns.pop("calm").astype(bool)
     return Levels(**columns), names, calm
 

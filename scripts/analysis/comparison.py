@@ -113,8 +113,8 @@ class Comparison:
     @property
     def counts(self) -> dict[str, int]:
         """Cells of each verdict; they add up to all cells."""
-        found = Counter(self.cells["verdict"])
-        return {verdict: found.get(verdict, 0) for verdict in VERDICTS}
+        verdicts = Counter(self.cells["verdict"])
+        return {verdict: verdicts.get(verdict, 0) for verdict in VERDICTS}
 
     @property
     def comparable(self) -> int:
@@ -134,8 +134,8 @@ class Comparison:
     @property
     def counts_decided(self) -> dict[str, int]:
         """Counts of each verdict that is about them."""
-        found = Counter(self.counted["verdict"])
-        return {verdict: found.get(verdict, 0) for verdict in (MORE, FEWER, AS_MANY)}
+        verdicts = Counter(self.counted["verdict"])
+        return {verdict: verdicts.get(verdict, 0) for verdict in (MORE, FEWER, AS_MANY)}
 
     @property
     def possible(self) -> bool:
@@ -198,10 +198,10 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
     columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version"]
     parts = []
     for status, table in (("measured", results.processes), ("", results.missing)):
-        found = table[table["benchmark"].map(kinds.get) == "time"] if len(table) else table
+        timed = table[table["benchmark"].map(kinds.get) == "time"] if len(table) else table
         if status:
-            found = found.assign(status=status, reason="")
-        parts.append(found)
+            timed = timed.assign(status=status, reason="")
+        parts.append(timed)
     processes, missing = parts
     if only:
         matches = matcher(only)
@@ -231,7 +231,7 @@ def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     memories = memory_of_cells(cells, benchmarks)
     declared = [benchmarks[name].noise for name in cells["benchmark"]]
     return np.array(
-        [name or memory or own for name, memory, own in zip(declared, memories, cells["family"])], dtype=str
+        [name or memory or family for name, memory, family in zip(declared, memories, cells["family"])], dtype=str
     )
 
 
@@ -260,9 +260,9 @@ def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) 
 
 def is_interleaved(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether process k of one side ran next to process k of the other, by what both run records say."""
-    one, other = base["interleaved"] or {}, new["interleaved"] or {}
-    same = bool(one.get("id")) and (one.get("id"), one.get("stage")) == (other.get("id"), other.get("stage"))
-    return same and one.get("side") != other.get("side")
+    before, after = base["interleaved"] or {}, new["interleaved"] or {}
+    same = bool(before.get("id")) and (before.get("id"), before.get("stage")) == (after.get("id"), after.get("stage"))
+    return same and before.get("side") != after.get("side")
 
 
 def belong_together(base: Results, new: Results, fresh_base: Results, fresh_new: Results) -> bool:
@@ -270,8 +270,8 @@ def belong_together(base: Results, new: Results, fresh_base: Results, fresh_new:
     first = [describe(side)["interleaved"] or {} for side in (base, new)]
     second = [describe(side)["interleaved"] or {} for side in (fresh_base, fresh_new)]
     return all(
-        one.get("id") and (one.get("id"), one.get("side")) == (other.get("id"), other.get("side"))
-        for one, other in zip(first, second)
+        earlier.get("id") and (earlier.get("id"), earlier.get("side")) == (later.get("id"), later.get("side"))
+        for earlier, later in zip(first, second)
     )
 
 
@@ -362,15 +362,15 @@ def _joined(
     table = new[0].reindex(names).combine_first(base[0].reindex(names)).loc[names]
     table = table.drop(columns=[*ONE_SIDE, "version"])
     logs = []
-    for (cells, own), side in zip((base, new), ("base", "new")):
+    for (cells, log_seconds), side in zip((base, new), ("base", "new")):
         for column in (*ONE_SIDE, "version"):
             table[f"{side}_{column}"] = cells[column].reindex(names)
-        logs.append(_aligned(cells, own, names))
+        logs.append(_aligned(cells, log_seconds, names))
         table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
     verdicts, reasons = [], []
     columns = ("base_status", "new_status", "base_reason", "new_reason")
-    for one, other, why_one, why_other in table[list(columns)].itertuples(index=False):
-        verdict, reason = of_status(one, other, why_one, why_other)
+    for base_status, new_status, base_reason, new_reason in table[list(columns)].itertuples(index=False):
+        verdict, reason = of_status(base_status, new_status, base_reason, new_reason)
         verdicts.append(verdict)
         reasons.append(reason)
     table["verdict"], table["reason"] = verdicts, reasons
@@ -391,8 +391,8 @@ def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, An
         table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, general[0]]
         return
     table.loc[samples, "reason"] = [
-        Reason(DIFFERS, about="samples", values=(int(one), int(other)))
-        for one, other in table.loc[samples, ["base_samples", "new_samples"]].itertuples(index=False)
+        Reason(DIFFERS, about="samples", values=(int(base), int(new)))
+        for base, new in table.loc[samples, ["base_samples", "new_samples"]].itertuples(index=False)
     ]
     table.loc[versions, "reason"] = Reason(SUITE)
     table.loc[samples | versions, "verdict"] = NOT_COMPARABLE
@@ -403,8 +403,8 @@ def _paired(logs: tuple[Floats, Floats], interleaved: bool) -> Bools:
     if not interleaved:
         return np.zeros(len(logs[0]), dtype=bool)
     width = min(side.shape[1] for side in logs)
-    one, other = (np.isfinite(side[:, :width]) for side in logs)
-    enough: Bools = ((one & other).sum(axis=1) >= MIN_PROCESSES) | (one == other).all(axis=1)
+    in_base, in_new = (np.isfinite(side[:, :width]) for side in logs)
+    enough: Bools = ((in_base & in_new).sum(axis=1) >= MIN_PROCESSES) | (in_base == in_new).all(axis=1)
     return enough
 
 
@@ -472,9 +472,9 @@ def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, setti
 def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> None:
     """Decide nothing, in place, of cells that one side never saw calm: the machine may be what differs."""
     busy = [[value is False for value in side] for side in (base, new)]
-    for place, (one, other) in enumerate(zip(*busy)):
-        if one or other:
-            reason = Reason(NEVER_CALM, "both" if one and other else "base" if one else "new")
+    for place, (base_busy, new_busy) in enumerate(zip(*busy)):
+        if base_busy or new_busy:
+            reason = Reason(NEVER_CALM, "both" if base_busy and new_busy else "base" if base_busy else "new")
             decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [INCONCLUSIVE, reason, False]
 
 
@@ -492,7 +492,7 @@ def _decide_fresh(
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
-    logs = [_aligned(cells, own, names) for cells, own in parts]
+    logs = [_aligned(cells, log_seconds, names) for cells, log_seconds in parts]
     paired = _paired((logs[0], logs[1]), is_interleaved(*sides))
     logs = list(_in_pairs((logs[0], logs[1]), paired))
     close = decided["close"].to_numpy(dtype=bool)
@@ -516,9 +516,9 @@ def to_measure_again(comparison: Comparison) -> list[str]:
     """The cells of a first stage that take fresh processes: the close ones, and as witnesses of the noise enough others
     of their families, spread over the suite, for variances to be moderated (see statistics.estimate)."""
     again: list[str] = []
-    for _, own in comparison.cells.groupby("noise", sort=False):
-        close = own[own["close"].eq(True)]["cell"]
-        others = own[own["close"].ne(True) & own["base_processes"].gt(0) & own["new_processes"].gt(0)]["cell"]
+    for _, cells in comparison.cells.groupby("noise", sort=False):
+        close = cells[cells["close"].eq(True)]["cell"]
+        others = cells[cells["close"].ne(True) & cells["base_processes"].gt(0) & cells["new_processes"].gt(0)]["cell"]
         wanted = min(len(others), max(0, statistics.MIN_FAMILY - len(close)))
         if len(close):
             places = np.linspace(0, len(others) - 1, wanted).round().astype(int)
@@ -549,8 +549,8 @@ def self_check(base: Floats, family: Any, paired: Bools, settings: Settings) -> 
     base, family, paired = base[enough], family[enough], paired[enough]
     margin = math.log1p(settings.min_effect)
     flagged, used = 0, splits(base.shape[1] if len(base) else 0)
-    for one, other in used:
-        estimated = statistics.estimate(base[:, one], base[:, other], family, paired)
+    for half, other in used:
+        estimated = statistics.estimate(base[:, half], base[:, other], family, paired)
         p = statistics.p_different(estimated, margin)
         flagged += int(((statistics.q_values(p) <= settings.fdr) & (p <= settings.promise)).sum())
     cells = len(base) if used else 0

@@ -60,10 +60,10 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
 
     differences  of the sides, in what counts depend on (SAME): where there are some nothing is compared
     """
-    one, other = (_repeated(side, settings.only) for side in (base, new))
-    names = other.index.union(one.index, sort=False)
-    table = other.reindex(names).combine_first(one.reindex(names)).loc[names].drop(columns=[*ONE_SIDE])
-    sides = [side[list(ONE_SIDE)].reindex(names) for side in (one, other)]
+    base_cells, new_cells = (_repeated(side, settings.only) for side in (base, new))
+    names = new_cells.index.union(base_cells.index, sort=False)
+    table = new_cells.reindex(names).combine_first(base_cells.reindex(names)).loc[names].drop(columns=[*ONE_SIDE])
+    sides = [side[list(ONE_SIDE)].reindex(names) for side in (base_cells, new_cells)]
     rows = []
     for before, after in zip(*(side.to_dict("records") for side in sides)):
         there, now = (side["status"] if isinstance(side["status"], str) else "absent" for side in (before, after))
@@ -86,13 +86,13 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
             }
         )
     columns = ["verdict", "reason", "base_count", "new_count", "ratio", "low", "high"]
-    found = table.join(pd.DataFrame(rows, index=names, columns=columns))
-    return found[found["verdict"] != "skipped"].reset_index()
+    compared = table.join(pd.DataFrame(rows, index=names, columns=columns))
+    return compared[compared["verdict"] != "skipped"].reset_index()
 
 
-def _over(one: float, other: float) -> float:
+def _over(count: float, other: float) -> float:
     """A ratio of counts; NaN where one of them is none, of which nothing can be said."""
-    return one / other if one > 0 and other > 0 else math.nan
+    return count / other if count > 0 and other > 0 else math.nan
 
 
 def judge(low: float, high: float, settings: Settings) -> str:
@@ -119,11 +119,11 @@ def beside(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Benchmarks) -
         for row in timed.to_dict("records")
         if benchmarks[row["benchmark"]].role == CONVERSION and row["verdict"] in DECIDED
     }
-    found = [times.get(call(row, benchmarks), {}) for row in counted.to_dict("records")]
-    verdicts = [row.get("verdict", "") for row in found]
+    matched = [times.get(call(row, benchmarks), {}) for row in counted.to_dict("records")]
+    verdicts = [row.get("verdict", "") for row in matched]
     return counted.assign(
         time=verdicts,
-        time_ratio=[row.get("ratio", float("nan")) for row in found],
+        time_ratio=[row.get("ratio", float("nan")) for row in matched],
         contradicts=[contradict(*pair) for pair in zip(counted["verdict"], verdicts)],
     )
 

@@ -75,9 +75,9 @@ def latency(curve: Curve) -> float:
     return min(point.seconds for point in curve.values())
 
 
-def parted(breaks: Sequence[int], one: int, other: int) -> bool:
+def parted(breaks: Sequence[int], nbytes: int, other: int) -> bool:
     """Whether a break lies between two sizes; it belongs to those above."""
-    return any(min(one, other) < size <= max(one, other) for size in breaks)
+    return any(min(nbytes, other) < size <= max(nbytes, other) for size in breaks)
 
 
 def neighbours(curve: Curve, nbytes: int, breaks: Sequence[int] = ()) -> list[Point]:
@@ -109,15 +109,17 @@ def figure_at(curve: Curve, nbytes: int, breaks: Sequence[int] = (), moves: bool
     return Figure(seconds, min(lows), max(highs), BETWEEN, sizes)
 
 
-def _lines(ends: Sequence[Point], one: float, other: float, nbytes: int, call: float | None) -> tuple[float, ...]:
+def _lines(
+    ends: Sequence[Point], at_left: float, at_right: float, nbytes: int, call: float | None
+) -> tuple[float, ...]:
     """Seconds on the lines through two points: straight in time against size and, where the call's part is known and
     the bytes take most of it, in log time on top of the call against log size."""
     left, right = (point.nbytes for point in ends)
-    straight = one + (nbytes - left) / (right - left) * (other - one)
-    if call is None or min(one, other) <= call:
+    straight = at_left + (nbytes - left) / (right - left) * (at_right - at_left)
+    if call is None or min(at_left, at_right) <= call:
         return (straight,)
     power = math.log(nbytes / left) / math.log(right / left)
-    return straight, call + (one - call) * ((other - call) / (one - call)) ** power
+    return straight, call + (at_left - call) * ((at_right - call) / (at_left - call)) ** power
 
 
 def _going_on(

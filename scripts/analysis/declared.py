@@ -73,20 +73,20 @@ class Declared:
 Benchmarks = Mapping[str, Declared]  # name -> what it says
 
 
-def declared_in(found: Any) -> dict[str, Declared]:
+def declared_in(benchmarks: Any) -> dict[str, Declared]:
     """The benchmarks of a benchmarks.json; UserError where it holds something else."""
-    if not isinstance(found, dict):
+    if not isinstance(benchmarks, dict):
         raise UserError("benchmarks.json is not asv's: remove it or restore it from git")
-    return {name: _declared(name, each) for name, each in found.items() if isinstance(each, dict)}
+    return {name: _declared(name, each) for name, each in benchmarks.items() if isinstance(each, dict)}
 
 
-def _declared(name: str, found: Mapping[str, Any]) -> Declared:
-    params, names = found.get("params", []), found.get("param_names", [])
+def _declared(name: str, description: Mapping[str, Any]) -> Declared:
+    params, names = description.get("params", []), description.get("param_names", [])
     listed_both = isinstance(params, list) and isinstance(names, list) and len(params) == len(names)
     if not listed_both or not all(isinstance(parameter, str) for parameter in names):
         raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
     try:
-        declared = made_of(Declared, found)
+        declared = made_of(Declared, description)
         if declared.name != name:
             raise ValueError(f"its name is {declared.name}")
         if min(declared.samples_per_process, default=1) < 1:

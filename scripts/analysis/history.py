@@ -83,7 +83,7 @@ class Series(steps.Along):
     """One cell along a history: arrays are over the releases that measured it, in log seconds.
 
     values   mean over processes, the machine's drift taken out; raw is without that
-    own      standard deviation of each point by its processes, and by what visits differ by
+    errors   standard deviation of each point by its processes, and by what visits differ by
     noise    the same, or what neighbours differ by where that is more
     processes  (releases,) how many there were
     starts   index of the first release of each level, the first 0
@@ -93,7 +93,7 @@ class Series(steps.Along):
     releases: tuple[Release, ...]
     raw: Floats
     values: Floats
-    own: Floats
+    errors: Floats
     noise: Floats
     processes: Floats
     starts: tuple[int, ...]
@@ -192,8 +192,8 @@ class History:
     @property
     def breaks(self) -> list[tuple[Series, Break]]:
         """Every break whose verdict is faster or slower, the largest change first."""
-        found = [(series, one) for series in self.series for one in series.breaks if one.verdict in CHANGED]
-        return sorted(found, key=lambda pair: -abs(math.log(pair[1].ratio)))
+        changes = [(series, broken) for series in self.series for broken in series.breaks if broken.verdict in CHANGED]
+        return sorted(changes, key=lambda pair: -abs(math.log(pair[1].ratio)))
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     Where releases were measured on several Pythons, that of the most releases.
     """
     copies, python, notes = _releases(results, package)
-    releases = [own[0] for own in copies.values()]
-    every = [release for own in copies.values() for release in own]
+    releases = [on_nodes[0] for on_nodes in copies.values()]
+    every = [release for on_nodes in copies.values() for release in on_nodes]
     table = _cells(results, every, results.processes)
     calm = _of(results.processes, (release.file for release in every))
     # a cell that never was calm, in any release, has no history
@@ -250,12 +250,12 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         release
         for name in packages(results)
         if name != package
-        for own in _releases(results, name)[0].values()
-        for release in own
+        for on_nodes in _releases(results, name)[0].values()
+        for release in on_nodes
     ]
     pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
     controls = controls_of(table, results.benchmarks)
-    between = [_between(one, other, noise) for one, other in pairs]
+    between = [_between(sooner, later, noise) for sooner, later in pairs]
     repeats = [_repeat(*pair, estimated.effect, controls) for pair, estimated in zip(pairs, between)]
     slopes = [_drift(estimated.effect, noise) for estimated in between]
     known = _learnt(between, noise, slopes)
@@ -269,10 +269,10 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     crossed = None
     if len(every) > len(releases):
         crossed = _crossed(points, corrected, np.nan_to_num(errors) ** 2 + session[:, None], list(copies))
-        found = crossed.crossed(noise)
+        fitted = crossed.crossed(noise)
         alone = points, raw, corrected, errors
-        points = [_together(own, visits) for own in copies.values()]
-        raw, corrected, errors = found.level, found.level, found.error
+        points = [_together(on_nodes, visits) for on_nodes in copies.values()]
+        raw, corrected, errors = fitted.level, fitted.level, fitted.error
     between_points = np.zeros(len(table)) if crossed else session  # in the errors, where nodes tell it
     shared = _shared(_series(table, points, raw, corrected, errors, between_points), releases, noise)
     series = _series(table, points, raw, corrected, errors, between_points + shared)
@@ -280,8 +280,8 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     series = _judged(series, settings)
     nodes = None
     if crossed:
-        series = [_placed(place, one, crossed, releases) for place, one in enumerate(series)]
-        nodes = _nodes(results, table, alone, session + shared, crossed, found, copies, series, controls, settings)
+        series = [_placed(place, cell, crossed, releases) for place, cell in enumerate(series)]
+        nodes = _nodes(results, table, alone, session + shared, crossed, fitted, copies, series, controls, settings)
     rows, comparable = steps.repeated(results), steps.alike(results, releases)
     if len(rows) and len(comparable) < len(releases):
         others = len(releases) - len(comparable)
@@ -293,8 +293,8 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         python=python,
         held=_held(package, releases),
         releases=tuple(releases),
-        series=tuple(one for one, control in zip(series, controls) if not control),
-        controls=tuple(one for one, control in zip(series, controls) if control),
+        series=tuple(cell for cell, control in zip(series, controls) if not control),
+        controls=tuple(cell for cell, control in zip(series, controls) if control),
         repeats=tuple(repeats),
         session_sd={str(name): float(np.sqrt(session[noise == name][0])) for name in dict.fromkeys(noise[~controls])},
         appearances=tuple(_appearances(results, releases)),
@@ -414,18 +414,21 @@ def _pairs(visits: Sequence[_Visit]) -> list[tuple[_Visit, _Visit]]:
     return pairs
 
 
-def _between(one: _Visit, other: _Visit, noise: Any) -> Estimate:
+def _between(sooner: _Visit, later: _Visit, noise: Any) -> Estimate:
     """What the cells of two visits differ by, later over sooner."""
-    return statistics.estimate(one.logs, other.logs, noise, np.zeros(len(noise), dtype=bool))
+    return statistics.estimate(sooner.logs, later.logs, noise, np.zeros(len(noise), dtype=bool))
 
 
 def _learnt(between: Sequence[Estimate], noise: Any, drifts: Sequence[Floats] = ()) -> dict[str, float]:
     """Family -> variance of what two sessions differ by, the mean over the repeats; their drift taken out if given."""
-    found = []
+    variances = []
     for place, estimated in enumerate(between):
         effect = estimated.effect - drifts[place] if drifts else estimated.effect
-        found.append(statistics.repeat_variances(effect, estimated.error**2, noise))
-    return {family: float(np.mean([own[family] for own in found])) for family in (found[0] if found else ())}
+        variances.append(statistics.repeat_variances(effect, estimated.error**2, noise))
+    return {
+        family: float(np.mean([by_family[family] for by_family in variances]))
+        for family in (variances[0] if variances else ())
+    }
 
 
 def sessions_in(results: Path, machine: str) -> dict[str, float]:
@@ -448,17 +451,17 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     table = _cells(loaded, releases, loaded.processes)
     noise = families(table, loaded.benchmarks)
     pairs = _pairs([visit for release in releases for visit in _visits(loaded, release, table)])
-    return _learnt([_between(one, other, noise) for one, other in pairs], noise)
+    return _learnt([_between(sooner, later, noise) for sooner, later in pairs], noise)
 
 
-def _repeat(one: _Visit, other: _Visit, effect: Floats, controls: Any) -> Repeat:
+def _repeat(sooner: _Visit, later: _Visit, effect: Floats, controls: Any) -> Repeat:
     free = effect[~controls & np.isfinite(effect)]
     fixed = effect[controls & np.isfinite(effect)]
     quarter, middle, rest = np.exp(np.quantile(free, (0.25, 0.5, 0.75))) if len(free) else (math.nan,) * 3
     return Repeat(
-        sooner=one.release,
-        later=other.release,
-        hours=(other.middle - one.middle) / 3600,
+        sooner=sooner.release,
+        later=later.release,
+        hours=(later.middle - sooner.middle) / 3600,
         cells=len(free),
         median=float(middle),
         quarter=float(quarter),
@@ -486,9 +489,9 @@ def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequ
     Not between the histories' common toolchain and itself: that repeat shows whether the correction was right.
     """
     around = [
-        (other.middle - one.middle, place)
-        for place, (one, other) in enumerate(pairs)
-        if one.release.file == other.release.file and one.middle < visit.middle <= other.middle
+        (later.middle - sooner.middle, place)
+        for place, (sooner, later) in enumerate(pairs)
+        if sooner.release.file == later.release.file and sooner.middle < visit.middle <= later.middle
     ]
     if not around:
         return np.zeros(cells)
@@ -504,8 +507,8 @@ def _drift_at(visit: _Visit, pairs: Sequence[tuple[_Visit, _Visit]], moved: Sequ
 def _points(visits: Sequence[_Visit], noise: Any) -> tuple[Floats, Floats]:
     """Mean of each cell's processes at each visit, and its error: (cells, visits) each."""
     alone = np.ones(len(noise), dtype=bool)
-    found = [statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, alone) for visit in visits]
-    return np.stack([level.effect for level in found], axis=1), np.stack([level.error for level in found], axis=1)
+    points = [statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, alone) for visit in visits]
+    return np.stack([point.effect for point in points], axis=1), np.stack([point.error for point in points], axis=1)
 
 
 def _series(
@@ -515,19 +518,19 @@ def _series(
     series = []
     for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
         there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
-        own = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
+        point_errors = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
         values = corrected[place, there]
-        deviation, starts, levels = _fit(values, own)
+        deviation, starts, levels = _fit(values, point_errors)
         releases = tuple(visits[k].release for k in there)
         counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
-        points = (raw[place, there], values, own, deviation, counts)
+        points = (raw[place, there], values, point_errors, deviation, counts)
         series.append(Series({"cell": cell, **names}, releases, *points, starts, levels))
     return series
 
 
-def _fit(values: Floats, own: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
-    """Of points with their own deviations: what noise they have, where levels begin, and the level of each."""
-    noise = statistics.history_noise(values, own)
+def _fit(values: Floats, errors: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
+    """Of points with their errors: what noise they have, where levels begin, and the level of each."""
+    noise = statistics.history_noise(values, errors)
     starts = statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
     levels = np.empty(len(values))
     for first, last, mean, _ in _spans(values, noise, starts):
@@ -573,9 +576,9 @@ def _shuffled(series: Sequence[Series], releases: Sequence[Release], settings: S
         mixed = []
         for cell in series:
             by = np.argsort([rank[release.file] for release in cell.releases], kind="stable")
-            values, own = (cell.values - cell.levels)[by], cell.own[by]
-            deviation, starts, levels = _fit(values, own)
-            mixed.append(replace(cell, values=values, own=own, noise=deviation, starts=starts, levels=levels))
+            values, errors = (cell.values - cell.levels)[by], cell.errors[by]
+            deviation, starts, levels = _fit(values, errors)
+            mixed.append(replace(cell, values=values, errors=errors, noise=deviation, starts=starts, levels=levels))
         confirmed.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
     return tuple(confirmed)
 
@@ -630,19 +633,19 @@ def _crossed(points: Sequence[_Visit], values: Floats, variance: Floats, version
     return several.Points(names, values, variance, release, node)
 
 
-def _together(own: Sequence[Release], visits: Sequence[_Visit]) -> _Visit:
+def _together(on_nodes: Sequence[Release], visits: Sequence[_Visit]) -> _Visit:
     """All processes of a release, whichever node measured them."""
-    files = {release.file for release in own}
+    files = {release.file for release in on_nodes}
     mine = [visit for visit in visits if visit.release.file in files]
-    return _Visit(own[0], np.hstack([visit.logs for visit in mine]), mine[0].middle)
+    return _Visit(on_nodes[0], np.hstack([visit.logs for visit in mine]), mine[0].middle)
 
 
 def _placed(cell: int, series: Series, crossed: several.Points, releases: Sequence[Release]) -> Series:
     """A series with what the nodes say of each of its breaks."""
     versions = [release.version for release in releases]
     breaks = [
-        replace(one, nodes=crossed.at(cell, *several.sides(series, number, versions), math.log(one.ratio)))
-        for number, one in enumerate(series.breaks, start=1)
+        replace(broken, nodes=crossed.at(cell, *several.sides(series, number, versions), math.log(broken.ratio)))
+        for number, broken in enumerate(series.breaks, start=1)
     ]
     return replace(series, breaks=tuple(breaks))
 
@@ -653,7 +656,7 @@ def _nodes(
     alone: tuple[Sequence[_Visit], Floats, Floats, Floats],
     noise: Floats,
     crossed: several.Points,
-    found: statistics.Crossed,
+    fitted: statistics.Crossed,
     copies: Mapping[str, Sequence[Release]],
     series: Sequence[Series],
     controls: Any,
@@ -665,29 +668,31 @@ def _nodes(
     """
     points, raw, corrected, errors = alone
     versions = list(copies)
-    releases = [own[0] for own in copies.values()]
+    releases = [on_nodes[0] for on_nodes in copies.values()]
     nodes, local = [], []
     for place, name in enumerate(crossed.names):
-        own = np.flatnonzero(crossed.node == place).tolist()
-        mine = [points[k] for k in own]
+        columns = np.flatnonzero(crossed.node == place).tolist()
+        mine = [points[k] for k in columns]
         # a release's first visit stands for it, as on one machine
-        once = [own[k] for k, visit in enumerate(mine) if visit.release not in [before.release for before in mine[:k]]]
+        once = [
+            columns[k] for k, visit in enumerate(mine) if visit.release not in [before.release for before in mine[:k]]
+        ]
         theirs = [replace(points[k], release=releases[versions.index(points[k].release.version)]) for k in once]
         history = _judged(_series(table, theirs, raw[:, once], corrected[:, once], errors[:, once], noise), settings)
-        for cell, (one, all_nodes) in enumerate(zip(history, series)):
+        for cell, (node_series, all_nodes) in enumerate(zip(history, series)):
             confirmed = [each for each in all_nodes.breaks if each.verdict in CHANGED]
-            for number, each in enumerate(one.breaks, start=1):
+            for number, each in enumerate(node_series.breaks, start=1):
                 if each.verdict in CHANGED and not several.is_covered(each, confirmed, versions):
-                    said = crossed.at(cell, *several.sides(one, number, versions), math.log(each.ratio))
-                    local.append((one, replace(each, nodes=said)))
-        free = found.node[~controls, place]
+                    said = crossed.at(cell, *several.sides(node_series, number, versions), math.log(each.ratio))
+                    local.append((node_series, replace(each, nodes=said)))
+        free = fitted.node[~controls, place]
         adds = float(np.exp(np.nanmedian(free))) if np.isfinite(free).any() else math.nan
-        nodes.append(several.Node(name, len(own), len(once), adds, tuple(history)))
-    files = [release.file for own in copies.values() for release in own]
+        nodes.append(several.Node(name, len(columns), len(once), adds, tuple(history)))
+    files = [release.file for on_nodes in copies.values() for release in on_nodes]
     return several.Nodes(
         nodes=tuple(nodes),
-        node_sd=found.node_sd,
-        interaction_sd=found.interaction_sd,
+        node_sd=fitted.node_sd,
+        interaction_sd=fitted.interaction_sd,
         local=tuple(sorted(local, key=lambda pair: -abs(math.log(pair[1].ratio)))),
         differing=tuple(several.differing(results, copies)),
         unlike=tuple(several.unlike(results, files)),
@@ -713,16 +718,16 @@ def _appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appe
             else:
                 there[row["file"]].add(row["cell"])
     for before, at in zip(releases, releases[1:]):
-        for gained, one, other in ((True, at, before), (False, before, at)):
-            known = {about[cell][:2] for cell in there[other.file]}
-            found: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
-            for cell in sorted(there[one.file] - there[other.file], key=list(about).index):
-                reason = absent.get((other.file, cell))
+        for gained, having, lacking in ((True, at, before), (False, before, at)):
+            known = {about[cell][:2] for cell in there[lacking.file]}
+            dtypes_of: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
+            for cell in sorted(there[having.file] - there[lacking.file], key=list(about).index):
+                reason = absent.get((lacking.file, cell))
                 if reason is not None:  # else it was not part of that run
                     direction, route, dtype = about[cell]
-                    found.setdefault((direction, route, reason), []).append(dtype)
+                    dtypes_of.setdefault((direction, route, reason), []).append(dtype)
             alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-            for (direction, route, reason), dtypes in found.items():
+            for (direction, route, reason), dtypes in dtypes_of.items():
                 some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in known else ()
                 alike.setdefault((direction, reason, some), []).append(route)
             for (direction, reason, some), routes in alike.items():

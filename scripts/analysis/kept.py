@@ -21,15 +21,15 @@ def known_in(results: Path, kept: Path) -> list[Known]:
     """
     stamp = _stamp(results)
     with contextlib.suppress(OSError, ValueError, TypeError, LookupError, RecursionError):
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["stamp"] == stamp:
-            return [made_of(Known, one) for one in found["machines"]]
+        stored = json.loads(kept.read_text(encoding="utf-8"))
+        if stored["stamp"] == stamp:
+            return [made_of(Known, machine) for machine in stored["machines"]]
     from .known import every
 
     machines = every(results)
     with contextlib.suppress(OSError):  # a checkout that may not be written to
         kept.parent.mkdir(parents=True, exist_ok=True)
-        put(kept, json.dumps({"stamp": stamp, "machines": [asdict(one) for one in machines]}))
+        put(kept, json.dumps({"stamp": stamp, "machines": [asdict(machine) for machine in machines]}))
     return machines
 
 

@@ -23,15 +23,15 @@ TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
 
 def every(results: Path) -> list[Known]:
     """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
-    found = []
+    known = []
     for machine in machines(results):
         runs = [record for path in result_files(results, machine, ".jsonl") for record in read_runs(path)]
         runs.sort(key=lambda record: record.started)
         files = [results / machine / f"{name}.json" for name in recent(runs)]
         shown = next((path for path in files if path.is_file()), None)
         loaded = load_files(results, [shown]) if shown else load(results, machine)
-        found.append(known_of(loaded, machine, [*filter(credible, cells_of(loaded))]))
-    return found
+        known.append(known_of(loaded, machine, [*filter(credible, cells_of(loaded))]))
+    return known
 
 
 def known_of(results: Results, machine: str, cells: Sequence[Cell]) -> Known:
@@ -71,8 +71,8 @@ def _points(cells: Sequence[Cell]) -> list[Point]:
     routes = [point.place for point in points if point.route]
     for _, each in itertools.groupby(sorted(routes, key=group), group):
         places = list(each)
-        own = [pairs[place][0] for place in places]
-        for place, beaten in zip(places, slower(own, own)):
+        rivals = [pairs[place][0] for place in places]
+        for place, beaten in zip(places, slower(rivals, rivals)):
             faster = [points[other] for other, lost in zip(places, beaten) if lost]
             alike = [p for p in faster if p.source == points[place].source or p.route == points[place].route]
             behind[place] = tuple(point.place for point in alike)
@@ -117,15 +117,15 @@ def _short(seconds: float) -> float:
 
 
 def _gains(results: Results, cells: Sequence[Cell]) -> Iterator[Gain]:
-    for found in advised(results, cells):
-        for gain in found.gains:
+    for advice in advised(results, cells):
+        for gain in advice.gains:
             route, about = gain.cell.route, _spoken_for(results, gain.cell)
-            yield Gain(found.setting, route, gain.cell.nbytes, gain.factor, found.caution, about)
+            yield Gain(advice.setting, route, gain.cell.nbytes, gain.factor, advice.caution, about)
 
 
 def _slowed(results: Results, cells: Sequence[Cell]) -> Iterator[Slowed]:
-    for found in between_neighbours(cells):
-        yield Slowed(found.cell.route, found.cell.nbytes, found.factor, _spoken_for(results, found.cell))
+    for slowed in between_neighbours(cells):
+        yield Slowed(slowed.cell.route, slowed.cell.nbytes, slowed.factor, _spoken_for(results, slowed.cell))
 
 
 def _spoken_for(results: Results, cell: Cell) -> tuple[str, ...]:
@@ -136,12 +136,12 @@ def _spoken_for(results: Results, cell: Cell) -> tuple[str, ...]:
 
 
 def _dtypes(results: Results) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
+    by_direction: dict[str, dict[str, None]] = {}
     for benchmark in results.benchmarks.values():
         if benchmark.role in (CONVERSION, TRANSFER):
-            spelled = found.setdefault(benchmark.direction, {})
+            spelled = by_direction.setdefault(benchmark.direction, {})
             spelled.update(dict.fromkeys(word.strip("'") for word in benchmark.listed("dtype")))
-    return {direction: tuple(names) for direction, names in found.items()}
+    return {direction: tuple(names) for direction, names in by_direction.items()}
 
 
 def _lacking(results: Results) -> dict[str, str]:
@@ -152,5 +152,5 @@ def _lacking(results: Results) -> dict[str, str]:
     timed = {(directions.get(b), d) for b, d in zip(results.processes["benchmark"], results.processes["dtype"])}
     missing = results.missing
     rows = zip(missing["benchmark"], missing["dtype"], missing["status"], missing["reason"])
-    found = {(directions.get(name), dtype): why for name, dtype, status, why in rows if status == "skipped"}
-    return {f"{way} {dtype}": why for (way, dtype), why in found.items() if way and (way, dtype) not in timed and why}
+    skipped = {(directions.get(name), dtype): why for name, dtype, status, why in rows if status == "skipped"}
+    return {f"{way} {dtype}": why for (way, dtype), why in skipped.items() if way and (way, dtype) not in timed and why}

@@ -34,17 +34,17 @@ class News:
 
 def news_of(results: Path, machine: str, release: Toolchain, settings: Settings = DEFAULT) -> News:
     """What ``release`` changed on a machine. UserError where it, or none before it, has figures there."""
-    found = _measured(results, machine, release)
-    if found is None:
+    latest = _measured(results, machine, release)
+    if latest is None:
         raise UserError(f"{release.tag} has no figures on {machine}{_why(results, machine, release)}")
-    file, record = found
+    file, record = latest
     python = file.name.partition("-")[2]
     for before in reversed(ledger.history(release.history)):
         base = _measured(results, machine, before, python)
         if ledger.parts(before.version) < ledger.parts(release.version) and base:
             sides = load_files(results, [base[0]]), load_files(results, [file])
-            one = _same_session(sides[0], record)
-            comparison = compare(one, sides[1], settings, sessions=sessions_in(results, machine))
+            baseline = _same_session(sides[0], record)
+            comparison = compare(baseline, sides[1], settings, sessions=sessions_in(results, machine))
             return News(release, before, machine, file.stem, record.started, comparison)
     raise UserError(f"no release before {release.tag} has figures on {machine} with the same Python")
 
@@ -52,12 +52,12 @@ def news_of(results: Path, machine: str, release: Toolchain, settings: Settings 
 def _measured(results: Path, machine: str, toolchain: Toolchain, rest: str = "*.json") -> tuple[Path, Record] | None:
     """The result file of a release that was measured last, and the record of its first visit then; ``rest`` of its
     name."""
-    found = []
+    candidates = []
     for path in (results / machine).glob(f"{toolchain.commit[:8]}-{rest}"):
         visits = [record for record in read_runs(path.with_suffix(".jsonl")) if not record.failed]
         if visits:
-            found.append((visits[-1].started, path, visits[-1]))
-    return max(found, key=lambda one: one[:2])[1:] if found else None
+            candidates.append((visits[-1].started, path, visits[-1]))
+    return max(candidates, key=lambda candidate: candidate[:2])[1:] if candidates else None
 
 
 def _why(results: Path, machine: str, toolchain: Toolchain) -> str:
@@ -75,16 +75,16 @@ def _same_session(base: Results, record: Record) -> Results:
     A visit of another day differs by what the machine did since, too.
     """
     near = [other.started for other in base.runs if _hours(other, record) <= SESSION_HOURS]
-    own = base.processes[base.processes["run"].isin(near)]
-    if own.empty:
+    processes = base.processes[base.processes["run"].isin(near)]
+    if processes.empty:
         return base
-    return replace(base, processes=own.assign(process=own["process"] - own["process"].min()))
+    return replace(base, processes=processes.assign(process=processes["process"] - processes["process"].min()))
 
 
-def _hours(one: Record, other: Record) -> float:
+def _hours(first: Record, second: Record) -> float:
     """Between the beginnings of two runs; endless where one of them is not known."""
     try:
-        moments = [datetime.fromisoformat(record.started) for record in (one, other)]
+        moments = [datetime.fromisoformat(record.started) for record in (first, second)]
     except ValueError:
         return float("inf")
     return abs((moments[1] - moments[0]).total_seconds()) / 3600

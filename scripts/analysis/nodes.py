@@ -86,16 +86,18 @@ class Points:
     def at(self, cell: int, before: Bools, after: Bools, effect: float) -> tuple[OnNode, ...]:
         """What each node says of a change of one cell by ``effect`` (log) between releases; before, after: (releases,)
         that are on either side. Nodes that lack a side say nothing and are left out."""
-        found = []
+        said = []
         known = np.isfinite(self.values[cell]) & (self.variance[cell] > 0)
         for place, name in enumerate(self.names):
             mine = known & (self.node == place)
             sides = [mine & side[self.release] for side in (before, after)]
             if not all(side.any() for side in sides):
                 continue
-            (old, one), (new, other) = (_mean(self.values[cell, side], self.variance[cell, side]) for side in sides)
-            found.append(_on_node(name, new - old, float(np.sqrt(one + other)), effect))
-        return tuple(found)
+            (old, old_variance), (new, new_variance) = (
+                _mean(self.values[cell, side], self.variance[cell, side]) for side in sides
+            )
+            said.append(_on_node(name, new - old, float(np.sqrt(old_variance + new_variance)), effect))
+        return tuple(said)
 
 
 def _mean(values: Floats, variance: Floats) -> tuple[float, float]:
@@ -103,11 +105,11 @@ def _mean(values: Floats, variance: Floats) -> tuple[float, float]:
     return float(np.sum(weight * values) / np.sum(weight)), float(1.0 / np.sum(weight))
 
 
-def _on_node(name: str, own: float, error: float, effect: float) -> OnNode:
+def _on_node(name: str, node_effect: float, error: float, effect: float) -> OnNode:
     size, direction = abs(effect), np.sign(effect)
-    low, high = direction * own - HALF * error, direction * own + HALF * error
-    has = True if low > 0 and direction * own >= SHOWN * size else False if high < SHOWN * size else None
-    ratio, *ends = np.exp([own, own - HALF * error, own + HALF * error])
+    low, high = direction * node_effect - HALF * error, direction * node_effect + HALF * error
+    has = True if low > 0 and direction * node_effect >= SHOWN * size else False if high < SHOWN * size else None
+    ratio, *ends = np.exp([node_effect, node_effect - HALF * error, node_effect + HALF * error])
     return OnNode(name, float(ratio), float(ends[0]), float(ends[1]), has)
 
 
@@ -119,50 +121,50 @@ def names_of(files: Sequence[str]) -> tuple[str, ...]:
 def sides(series: "Series", number: int, versions: Sequence[str]) -> tuple[Bools, Bools]:
     """Of break ``number`` (1 is the first) the releases, among ``versions``, of the levels before and after it."""
     edges = [*series.starts, len(series.releases)]
-    found = []
+    masks = []
     for first, last in ((edges[number - 1], edges[number]), (edges[number], edges[number + 1])):
-        own = {release.version for release in series.releases[first:last]}
-        found.append(np.array([version in own for version in versions]))
-    return found[0], found[1]
+        of_level = {release.version for release in series.releases[first:last]}
+        masks.append(np.array([version in of_level for version in versions]))
+    return masks[0], masks[1]
 
 
-def is_covered(one: "Break", found: "Sequence[Break]", versions: Sequence[str]) -> bool:
+def is_covered(broken: "Break", confirmed: "Sequence[Break]", versions: Sequence[str]) -> bool:
     """Whether a break that one node shows may be one of those that all nodes together show."""
-    first, last = versions.index(one.earliest.version), versions.index(one.latest.version)
+    first, last = versions.index(broken.earliest.version), versions.index(broken.latest.version)
     return any(
-        other.verdict == one.verdict
+        other.verdict == broken.verdict
         and versions.index(other.earliest.version) <= last
         and versions.index(other.latest.version) >= first
-        for other in found
+        for other in confirmed
     )
 
 
 def differing(results: Results, copies: "Mapping[str, Sequence[Release]]") -> list[Differing]:
     """Counts of a release that nodes do not agree in: no repeat of one is within the repeats of another."""
-    releases = [own[0] for own in copies.values()]
-    place_of = {release.file: place for place, own in enumerate(copies.values()) for release in own}
+    releases = [on_nodes[0] for on_nodes in copies.values()]
+    place_of = {release.file: place for place, on_nodes in enumerate(copies.values()) for release in on_nodes}
     rows = repeated(results)
     rows = rows[rows["file"].isin(place_of)]
     place = rows["file"].map(place_of)
     order = place.argsort(kind="stable")
-    found = []
+    differing_cells = []
     for (at, _, _), table in rows.take(order).groupby([place.take(order), "cell", "version"], sort=False):
         if table["low"].max() > table["high"].min():
             counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
             names = {str(name): value for name, value in table.iloc[0].items()}
-            found.append(Differing(releases[int(at)], names, counts))
-    return found
+            differing_cells.append(Differing(releases[int(at)], names, counts))
+    return differing_cells
 
 
 def unlike(results: Results, files: Sequence[str]) -> list[str]:
     """What of the machine, by name, is not the same on all nodes of a kind."""
     records = [record.conditions for file in files for record in results.runs_of.get(file, [])]
     facts = {
-        "processor": [one.cpu for one in records],
-        "cores": [str(one.cores) for one in records],
-        "caches": [str(sorted(one.caches.items())) for one in records],
-        "C library": [one.libc for one in records],
-        "system": [one.system for one in records],
+        "processor": [conditions.cpu for conditions in records],
+        "cores": [str(conditions.cores) for conditions in records],
+        "caches": [str(sorted(conditions.caches.items())) for conditions in records],
+        "C library": [conditions.libc for conditions in records],
+        "system": [conditions.system for conditions in records],
     }
     return [name for name, values in facts.items() if len(set(values)) > 1]
 

@@ -34,9 +34,9 @@ def between_neighbours(cells: Iterable[Cell]) -> list[Slowed]:
 def slowed(cells: Iterable[Cell]) -> list[Slowed]:
     """The same, of each route the size at which it costs most."""
     worst: dict[tuple[str, str], Slowed] = {}
-    for found in between_neighbours(cells):
-        key = found.cell.benchmark, found.cell.route
-        worst[key] = max(worst.get(key, found), found, key=lambda one: one.factor)
+    for pair in between_neighbours(cells):
+        key = pair.cell.benchmark, pair.cell.route
+        worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.factor)
     return list(worst.values())
 
 

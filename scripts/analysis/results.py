@@ -81,23 +81,24 @@ class Results:
         return self._declaring(table, "repeated", True)
 
     def _declaring(self, table: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
-        own = [benchmark for benchmark, declared in self.benchmarks.items() if getattr(declared, name) == value]
-        return table[table["benchmark"].isin(own)]
+        declaring = [benchmark for benchmark, declared in self.benchmarks.items() if getattr(declared, name) == value]
+        return table[table["benchmark"].isin(declaring)]
 
     @cached_property
     def runs_of(self) -> Mapping[str, list[Record]]:
         """Result file -> its run records, oldest first; no file without one."""
-        found: dict[str, list[Record]] = {}
+        by_file: dict[str, list[Record]] = {}
         for record in self.runs:
-            found.setdefault(record.file, []).append(record)
-        return found
+            by_file.setdefault(record.file, []).append(record)
+        return by_file
 
     @cached_property
     def _places(self) -> Mapping[str, Any]:
-        return self.processes.groupby("file", sort=False).indices
+        places: Mapping[str, Any] = self.processes.groupby("file", sort=False).indices
+        return places
 
     def processes_of(self, file: str) -> pd.DataFrame:
-        """The rows of ``processes`` that are of a result file; a history asks file by file, and looks at all rows once."""
+        """The rows of ``processes`` that are of a result file; who asks file by file looks at all rows once."""
         return self.processes.take(self._places.get(file, []))
 
     @property
@@ -130,13 +131,13 @@ def machines(results: Path) -> list[str]:
     """The machines that have results, by name."""
     if not results.is_dir():
         raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
-    found = sorted({path.relative_to(results).parts[0] for path in result_files(results)})
-    if not found:
+    names = sorted({path.relative_to(results).parts[0] for path in result_files(results)})
+    if not names:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
-    for name in found:
+    for name in names:
         if name in installed.TAKEN or not name.isprintable():
             raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
-    return found
+    return names
 
 
 def load(results: Path, machine: str | None = None, toolchain: str | None = None) -> Results:
@@ -153,11 +154,11 @@ def load(results: Path, machine: str | None = None, toolchain: str | None = None
 
 def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
     """The result files of a machine, or what lies beside them by another suffix: its own, then those of its nodes."""
-    found = []
+    files = []
     for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
         for place in places_of(directory):
-            found += [path for path in sorted(place.glob(f"*{suffix}")) if path.name != "machine.json"]
-    return found
+            files += [path for path in sorted(place.glob(f"*{suffix}")) if path.name != "machine.json"]
+    return files
 
 
 def places_of(directory: Path) -> list[Path]:
@@ -210,11 +211,11 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     )
 
 
-def check(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+def check(fields: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
     """TypeError where something is not of its kind, KeyError where it is not there."""
     for name, kind in kinds.items():
         outer, _, inner = name.rpartition(".")
-        value = found[outer][inner] if outer else found[inner]
+        value = fields[outer][inner] if outer else fields[inner]
         if not isinstance(value, kind):
             raise TypeError(f"{name} is {value!r}")
 
@@ -280,18 +281,18 @@ def _grid(benchmark: Declared, params: Sequence[Sequence[str]]) -> Grid:
 class Rows:
     """A table that grows, kept by column: what all cells of a benchmark in a file have in common is kept once."""
 
-    def __init__(self, own: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.blocks: list[tuple[Mapping[str, str], Grid, list[int]]] = []
-        self.own: dict[str, list[Any]] = {name: [] for name in own}
+        self.outcomes: dict[str, list[Any]] = {name: [] for name in names}
 
     def __bool__(self) -> bool:
         return bool(self.blocks)
 
-    def add(self, labels: Mapping[str, str], grid: Grid, places: list[int], *own: Sequence[Any]) -> None:
-        """Rows of a benchmark in a file: what they share, which cells they are of, a column for each of their own."""
+    def add(self, labels: Mapping[str, str], grid: Grid, places: list[int], *outcomes: Sequence[Any]) -> None:
+        """Rows of a benchmark in a file: what they share, which cells they are of, columns of their outcomes."""
         if places:
             self.blocks.append((labels, grid, places))
-            for column, values in zip(self.own.values(), own):
+            for column, values in zip(self.outcomes.values(), outcomes):
                 column += values
 
     def parameters(self) -> Iterator[str]:
@@ -310,7 +311,7 @@ class Rows:
                     known = grid.names if name == "cell" else grid.columns.get(name)
                     parts.append([known[place] for place in places] if known else [None] * len(places))
             columns[name] = pd.Series(list(itertools.chain.from_iterable(parts)))
-        return pd.DataFrame({**columns, **self.own})
+        return pd.DataFrame({**columns, **self.outcomes})
 
 
 class Tables:
@@ -377,8 +378,8 @@ def _load_file(
 
 def _of_history(commit: str) -> Toolchain:
     """What a run record would say of a commit that asv was run for by hand; its hash alone outside the histories."""
-    found = ledger.find(commit)
-    return Toolchain(found.tag, found.torch, found.numpy) if found else Toolchain(commit[:8])
+    toolchain = ledger.find(commit)
+    return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
 
 
 def _load_benchmark(
@@ -415,15 +416,15 @@ def _load_benchmark(
         tables.counted.add(labels, grid, there, values, low, high, [benchmark.unit] * len(there))
         return
     numbers = row.get("stats_number")
-    found: list[tuple[int, int, calm.Process]] = []
+    processes: list[tuple[int, int, calm.Process]] = []
     for place in there:
         cell, raw = grid.names[place], samples[place]
         raw = raw if isinstance(raw, list) and raw else [results[place]]
         if not all(0 < sample < math.inf for sample in raw):
             raise ValueError(f"{cell} took {min(raw)} to {max(raw)} seconds")
-        own = watched.processes.get(cell)
-        if own and watched.taken[cell].issuperset(raw):
-            found += [(place, number, process) for number, process in own.items()]
+        by_round = watched.processes.get(cell)
+        if by_round and watched.taken[cell].issuperset(raw):
+            processes += [(place, number, process) for number, process in by_round.items()]
             continue
         # of a run by hand, or of a suite that took no pulses
         size = grid.samples[place] or len(raw)
@@ -436,15 +437,15 @@ def _load_benchmark(
         if calls < 1:
             raise ValueError(f"{cell} made {calls} calls a sample")
         for number, first in enumerate(range(0, len(raw), size)):
-            found.append((place, number, calm.Process(raw[first : first + size], None, size, calls)))
+            processes.append((place, number, calm.Process(raw[first : first + size], None, size, calls)))
     tables.timed.add(
         labels,
         grid,
-        [place for place, _, _ in found],
-        [number for _, number, _ in found],
-        *_figures([process for _, _, process in found]),
+        [place for place, _, _ in processes],
+        [number for _, number, _ in processes],
+        *_figures([process for _, _, process in processes]),
         *(
-            [getattr(process, name) for _, _, process in found]
+            [getattr(process, name) for _, _, process in processes]
             for name in ("wanted", "number", "calm", "run", "beside")
         ),
     )

@@ -48,9 +48,9 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
         if cell.role == SETTINGS:
             routes.setdefault((cell.benchmark, cell.route), []).append(cell)
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
-    for own in routes.values():
-        nbytes = usual_size(own, "setting")
-        here = [cell for cell in own if cell.nbytes == nbytes]
+    for of_route in routes.values():
+        nbytes = usual_size(of_route, "setting")
+        here = [cell for cell in of_route if cell.nbytes == nbytes]
         gaining = {cell.text("setting"): Gain(cell, other, kept.get(_key(cell))) for cell, other in _gaining(here)}
         busy = not all(cell.calm for cell in here)
         common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
@@ -58,12 +58,12 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
             groups[-1] = (common, [*groups[-1][1], gaining], groups[-1][2] or busy)
         elif gaining:
             groups.append((list(gaining), [gaining], busy))
-    found = []
+    advice = []
     for (setting, *ties), each, busy in groups:
         gains = tuple(gaining[setting] for gaining in each)
         caution = gains[0].cell.declared.settings[setting]
-        found.append(Advised(setting, caution, gains, tuple(ties), busy))
-    return found
+        advice.append(Advised(setting, caution, gains, tuple(ties), busy))
+    return advice
 
 
 def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
@@ -74,8 +74,8 @@ def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     if without is None:
         return []
     order = cells[0].declared.listed("setting")  # of the entries: benchmarks.json sorts what is advised by its letters
-    found = [cell for name, cell in known.items() if name in cell.declared.settings]
-    good = unbeaten(sorted(found, key=lambda cell: order.index(repr(cell.text("setting")))))
+    candidates = [cell for name, cell in known.items() if name in cell.declared.settings]
+    good = unbeaten(sorted(candidates, key=lambda cell: order.index(repr(cell.text("setting")))))
     return [(cell, without) for cell in good if slower([without], [cell], GAIN - 1)[0, 0]]
 
 

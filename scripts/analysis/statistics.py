@@ -205,7 +205,7 @@ def _moderated(parts: Sequence[_Part]) -> tuple[Floats, Floats, Floats]:
         terms = [(posterior * weight, known)]
         terms += [(part.shared / part.n, np.full(len(known), part.shared_df)) for part in parts if part.shared_df]
         squared = np.sum([term for term, _ in terms], axis=0)
-        uncertainty = np.sum([term**2 / own for term, own in terms if np.any(own)], axis=0)
+        uncertainty = np.sum([term**2 / term_df for term, term_df in terms if np.any(term_df)], axis=0)
         return squared, np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0), np.sqrt(squared / weight)
 
 
@@ -237,33 +237,35 @@ def levels(values: Floats, families: NDArray[np.str_], known: Bools) -> Levels:
     df, shared, shared_df = np.maximum(n - 1, 0.0), np.zeros(len(n)), np.zeros(len(n))
     variance = np.where(df > 0, variance, 0.0)
     for family in np.unique(families):
-        own, placed = families == family, (families == family) & known
+        members, placed = families == family, (families == family) & known
         if placed.sum() < MIN_FAMILY:
             continue
         part = _Part.of(values[placed])
         variance[placed] = np.where(part.n > 1, part.variance, 0.0)
-        shared[own], shared_df[own] = part.shared, part.shared_df
-        variance[own], df[own] = squeeze(variance[own], df[own], fit_prior(variance[placed], df[placed]))
+        shared[members], shared_df[members] = part.shared, part.shared_df
+        variance[members], df[members] = squeeze(
+            variance[members], df[members], fit_prior(variance[placed], df[placed])
+        )
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values) & known[:, None])
 
 
-def between(one: Levels, other: Levels, together: Bools) -> Estimate:
-    """The effect ``other`` - ``one`` of cells of one run, for arrays over cells of shapes that broadcast.
+def between(base: Levels, other: Levels, together: Bools) -> Estimate:
+    """The effect ``other`` - ``base`` of cells of one run, for arrays over cells of shapes that broadcast.
 
     together  both cells are of one family: what that shares cancels in the rounds of which both have a process
     """
-    both = np.where(together, (one.present & other.present).sum(axis=-1), 0) / (one.n * other.n)
-    terms = [(side.variance / side.n, side.df) for side in (one, other)]
+    both = np.where(together, (base.present & other.present).sum(axis=-1), 0) / (base.n * other.n)
+    terms = [(side.variance / side.n, side.df) for side in (base, other)]
     # of a round that has weight 1/n in both means, what it shares with weight 0 is left
-    terms += [(side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (one, other)]
+    terms += [(side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (base, other)]
     squared = np.sum(np.broadcast_arrays(*(term for term, _ in terms)), axis=0)
-    known = (one.df > 0) & (other.df > 0)
+    known = (base.df > 0) & (other.df > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = [np.where(term > 0, term**2 / own, 0.0) for term, own in terms]
+        parts = [np.where(term > 0, term**2 / term_df, 0.0) for term, term_df in terms]
         uncertainty = np.sum(np.broadcast_arrays(*parts), axis=0)
         df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
     error = np.where(known, np.sqrt(squared), np.nan)
-    return Estimate(other.mean - one.mean, error, np.where(known, df, np.nan), np.sqrt(squared))
+    return Estimate(other.mean - base.mean, error, np.where(known, df, np.nan), np.sqrt(squared))
 
 
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -312,8 +314,8 @@ def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np
     known = np.isfinite(effect) & np.isfinite(squared_error)
 
     def excess(mask: Bools) -> float:
-        own = mask & known
-        return float(np.mean(effect[own] ** 2 - squared_error[own])) if own.sum() >= MIN_FAMILY else 0.0
+        members = mask & known
+        return float(np.mean(effect[members] ** 2 - squared_error[members])) if members.sum() >= MIN_FAMILY else 0.0
 
     everything = excess(known)
     names = [str(family) for family in np.unique(families)]
@@ -390,12 +392,12 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
     """
     size = np.abs(estimated.effect)
     variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
-    own = np.where(np.isfinite(estimated.df), estimated.df, 1e6)
+    df = np.where(np.isfinite(estimated.df), estimated.df, 1e6)
     needed = np.full(len(size), np.inf)
     # an effect near zero has two margins to stay clear of
     for gap, level, power in ((size - min_effect, 1 - alpha / 2, POWER), (equivalence - size, 0.95, (1 + POWER) / 2)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            quantiles = student_quantile(level, own) + special.ndtri(power)
+            quantiles = student_quantile(level, df) + special.ndtri(power)
             n = np.where(gap > 0, variance * (quantiles / np.maximum(gap, 1e-9)) ** 2, np.inf)
         needed = np.fmin(needed, n)
     needed = np.maximum(np.ceil(needed), MIN_PROCESSES)
@@ -412,8 +414,8 @@ def history_noise(values: Floats, errors: Floats) -> Floats:
         return np.asarray(errors, dtype=float)
     differences = np.diff(values)
     robust = MAD_TO_SD * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
-    found: Floats = np.maximum(np.nan_to_num(errors), robust)
-    return found
+    noise: Floats = np.maximum(np.nan_to_num(errors), robust)
+    return noise
 
 
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty: float) -> float:
@@ -512,35 +514,36 @@ def crossed(values: Floats, variance: Floats, release: Places, node: Places, fam
     by_release, by_node = np.eye(releases)[release], np.eye(nodes)[node]
     known = np.isfinite(values) & (variance > 0)
     fixed = [
-        _nodes_fixed(values[c, own], variance[c, own], by_release[own], by_node[own]) for c, own in enumerate(known)
+        _nodes_fixed(values[c, measured], variance[c, measured], by_release[measured], by_node[measured])
+        for c, measured in enumerate(known)
     ]
     node_sd, interaction_sd = {}, {}
     extra, between = np.zeros(cells), np.zeros(cells)
     for family in np.unique(families):
-        own = [fixed[place] for place in np.flatnonzero(families == family)]
-        df, chi = sum(each.df for each in own), sum(each.chi for each in own)
+        members = [fixed[place] for place in np.flatnonzero(families == family)]
+        df, chi = sum(each.df for each in members), sum(each.chi for each in members)
         usual = np.median(variance[families == family][known[families == family]]) if df else 0.0
         extra[families == family] = max(0.0, chi / df - 1.0) * usual if df else 0.0
         worse = 1.0 + extra[families == family][0] / usual if df else 1.0
-        ranks = sum(each.rank for each in own)
-        spread = sum(each.spread - worse * each.expected for each in own)
+        ranks = sum(each.rank for each in members)
+        spread = sum(each.spread - worse * each.expected for each in members)
         between[families == family] = max(0.0, spread / ranks) if ranks else 0.0
         node_sd[str(family)] = float(np.sqrt(between[families == family][0]))
         interaction_sd[str(family)] = float(np.sqrt(extra[families == family][0]))
     level, error = np.full((cells, releases), np.nan), np.full((cells, releases), np.nan)
     effect, left = np.full((cells, nodes), np.nan), np.full(values.shape, np.nan)
-    for c, own in enumerate(known):
-        x, z, y = by_release[own], by_node[own], values[c, own]
+    for c, measured in enumerate(known):
+        x, z, y = by_release[measured], by_node[measured], values[c, measured]
         there = x.any(axis=0)
         if not there.any():
             continue
         x = x[:, there]
-        inverse = np.linalg.inv(np.diag(variance[c, own] + extra[c]) + between[c] * z @ z.T)
+        inverse = np.linalg.inv(np.diag(variance[c, measured] + extra[c]) + between[c] * z @ z.T)
         covariance = np.linalg.inv(x.T @ inverse @ x)
         level[c, there] = covariance @ x.T @ inverse @ y
         moved = between[c] * z.T @ inverse @ (y - x @ level[c, there])
         effect[c] = np.where(z.any(axis=0), moved, np.nan)
-        left[c, own] = y - x @ level[c, there] - z @ moved
+        left[c, measured] = y - x @ level[c, there] - z @ moved
         # what all releases have in common does not bear on their differences
         n = len(covariance)
         centre = np.eye(n) - 1.0 / n

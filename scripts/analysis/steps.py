@@ -58,14 +58,14 @@ class Finding:
 
     @property
     def at(self) -> "Release":
-        found = self.step or self.time
-        assert found
-        return found.at
+        change = self.step or self.time
+        assert change
+        return change.at
 
     @property
     def size(self) -> float:
         """Of the larger of the two: the log of its ratio, without its sign."""
-        return max(abs(math.log(one.ratio)) for one in (self.step, self.time) if one)
+        return max(abs(math.log(change.ratio)) for change in (self.step, self.time) if change)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Counted(Along):
 
     @property
     def steps(self) -> list[Step]:
-        return [found.step for found in self.findings if found.step]
+        return [finding.step for finding in self.findings if finding.step]
 
     def range_of(self, old: int, new: int) -> tuple[float, float]:
         """The least and the most that the count at place ``new`` is of that at ``old``, by any two repeats."""
@@ -133,7 +133,10 @@ def alike(results: Results, releases: "Sequence[Release]") -> "list[Release]":
     return [
         release
         for release in releases
-        if all(not one or not other or one == other for one, other in zip(_decisive(records[release.file]), newest))
+        if all(
+            not condition or not other or condition == other
+            for condition, other in zip(_decisive(records[release.file]), newest)
+        )
     ]
 
 
@@ -157,21 +160,29 @@ def along(
     releases  those that count, in order
     timed     the series of the history, their breaks judged
     """
-    times = {counts.call(one.names, benchmarks): one for one in timed if one.names["declared"].role == CONVERSION}
+    times = {
+        counts.call(series.names, benchmarks): series for series in timed if series.names["declared"].role == CONVERSION
+    }
     there = {(row["cell"], row["file"], row["version"]): row for row in rows.to_dict("records")}
-    found = []
+    counted_cells = []
     for cell, names in zip(cells.index, cells.to_dict("records")):
         keys = [(release, (cell, release.file, names["version"])) for release in releases]
-        own = [(release, there[key]) for release, key in keys if key in there]
-        table = pd.DataFrame([row for _, row in own], columns=["value", "low", "high", "unit"])
+        release_rows = [(release, there[key]) for release, key in keys if key in there]
+        table = pd.DataFrame([row for _, row in release_rows], columns=["value", "low", "high", "unit"])
         values, low, high = (table[name].to_numpy(dtype=float) for name in ("value", "low", "high"))
         counted = Counted(
-            {"cell": cell, **names}, table["unit"].iloc[-1], tuple(one for one, _ in own), values, low, high, values
+            {"cell": cell, **names},
+            table["unit"].iloc[-1],
+            tuple(release for release, _ in release_rows),
+            values,
+            low,
+            high,
+            values,
         )
         steps, levels = _steps(counted, settings)
         findings = _findings(counted, steps, times.get(counts.call(names, benchmarks)), settings)
-        found.append(replace(counted, levels=levels, findings=tuple(findings)))
-    return found
+        counted_cells.append(replace(counted, levels=levels, findings=tuple(findings)))
+    return counted_cells
 
 
 def _steps(counted: Counted, settings: Settings) -> tuple[list[Step], Floats]:
@@ -205,12 +216,14 @@ def _steps(counted: Counted, settings: Settings) -> tuple[list[Step], Floats]:
 
 def _findings(counted: Counted, steps: Sequence[Step], timed: "Series | None", settings: Settings) -> list[Finding]:
     """Steps beside the breaks of the time of the same call, in order of release."""
-    found = [_beside(step, timed, settings) for step in steps]
-    explained = [id(one.time) for one in found]
+    findings = [_beside(step, timed, settings) for step in steps]
+    explained = [id(finding.time) for finding in findings]
     if timed:
-        alone = [one for one in timed.breaks if one.verdict in SAME_WAY.values() and id(one) not in explained]
-        found += [Finding(None, one, _unexplained(one, counted, timed, settings)) for one in alone]
-    return sorted(found, key=lambda one: ledger.parts(one.at.version))
+        alone = [
+            broken for broken in timed.breaks if broken.verdict in SAME_WAY.values() and id(broken) not in explained
+        ]
+        findings += [Finding(None, broken, _unexplained(broken, counted, timed, settings)) for broken in alone]
+    return sorted(findings, key=lambda finding: ledger.parts(finding.at.version))
 
 
 def _beside(step: Step, timed: "Series | None", settings: Settings) -> Finding:
@@ -218,29 +231,31 @@ def _beside(step: Step, timed: "Series | None", settings: Settings) -> Finding:
 
     No break says something only where the time of both releases was measured well enough for one to be confirmed.
     """
-    breaks = [one for one in timed.breaks if _covers(timed, one, step.at)] if timed else []
+    breaks = [broken for broken in timed.breaks if _covers(timed, broken, step.at)] if timed else []
     same = SAME_WAY[step.verdict]
-    decided = sorted((one for one in breaks if one.verdict in SAME_WAY.values()), key=lambda one: one.verdict != same)
+    decided = sorted(
+        (broken for broken in breaks if broken.verdict in SAME_WAY.values()), key=lambda broken: broken.verdict != same
+    )
     if decided:
-        size = any(_large(one.ratio, settings) for one in (step, decided[0]))
+        size = any(_large(change.ratio, settings) for change in (step, decided[0]))
         return Finding(step, decided[0], size and decided[0].verdict != same)
-    open_still = any(one.verdict == INCONCLUSIVE for one in breaks)
+    open_still = any(broken.verdict == INCONCLUSIVE for broken in breaks)
     known = timed and timed.judged and {step.before, step.at} <= set(timed.releases)
     return Finding(step, None, bool(known) and not open_still and _large(step.ratio, settings))
 
 
-def _covers(timed: "Series", one: "Break", at: "Release") -> bool:
+def _covers(timed: "Series", broken: "Break", at: "Release") -> bool:
     """Whether a break of the time may have been at a release."""
-    first, last = (timed.releases.index(end) for end in (one.earliest, one.latest))
+    first, last = (timed.releases.index(end) for end in (broken.earliest, broken.latest))
     return at in timed.releases[first : last + 1]
 
 
-def _unexplained(one: "Break", counted: Counted, timed: "Series", settings: Settings) -> bool:
+def _unexplained(broken: "Break", counted: Counted, timed: "Series", settings: Settings) -> bool:
     """Whether a large break of the time is of a call that counts as many before and after it."""
-    before = timed.releases[timed.releases.index(one.earliest) - 1]
-    if not _large(one.ratio, settings) or not {before, one.latest} <= set(counted.releases):
+    before = timed.releases[timed.releases.index(broken.earliest) - 1]
+    if not _large(broken.ratio, settings) or not {before, broken.latest} <= set(counted.releases):
         return False
-    ends = counted.releases.index(before), counted.releases.index(one.latest)
+    ends = counted.releases.index(before), counted.releases.index(broken.latest)
     return counts.judge(*counted.range_of(*ends), settings) == AS_MANY
 
 

@@ -72,17 +72,17 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
     """
     machines = _machines(directory)
     described = read_json(suite)
-    found: list[Finding] = []
+    wrong: list[Finding] = []
     for machine in machines:
-        found += _of_files(machine)
+        wrong += _of_files(machine)
         if not (machine / "machine.json").is_file():
-            found.append(Finding(machine.name, NO_MACHINE))
+            wrong.append(Finding(machine.name, NO_MACHINE))
         for path in _results_of(machine):
-            found += _of_results(path, machine, suite.parent, described)
+            wrong += _of_results(path, machine, suite.parent, described)
         for path in result_files(machine.parent, machine.name, ".jsonl"):
             if not path.with_suffix(".json").is_file():
-                found.append(Finding(_name(path, machine), FAILED))
-    return found
+                wrong.append(Finding(_name(path, machine), FAILED))
+    return wrong
 
 
 def _machines(directory: Path) -> list[Path]:
@@ -90,10 +90,10 @@ def _machines(directory: Path) -> list[Path]:
     here = directory.absolute()
     if _results_of(here):
         return [here]
-    found = [path for path in sorted(directory.glob("*/")) if _results_of(path)]
-    if not found:
+    machines = [path for path in sorted(directory.glob("*/")) if _results_of(path)]
+    if not machines:
         raise UserError(f"{directory} holds no results: name reports/results/MACHINE, which run.py fills")
-    return found
+    return machines
 
 
 def _results_of(machine: Path) -> list[Path]:
@@ -129,8 +129,8 @@ def _names_here() -> re.Pattern[str]:
         user = getpass.getuser()
     except (OSError, KeyError):  # nobody of that number
         user = ""
-    own = [name for name in (platform.node(), user) if len(name) > 3 and name not in SHARED]
-    return re.compile("|".join([NAMES.pattern, *(rf"\b{re.escape(name)}\b" for name in own)]))
+    names = [name for name in (platform.node(), user) if len(name) > 3 and name not in SHARED]
+    return re.compile("|".join([NAMES.pattern, *(rf"\b{re.escape(name)}\b" for name in names)]))
 
 
 def _fields(path: Path, text: str, name: str) -> Iterator[Finding]:
@@ -191,8 +191,8 @@ def _of_results(path: Path, machine: Path, results: Path, described: Mapping[str
 def _runner() -> str:
     """The asv_runner that the timing rests on."""
     text = (Path(__file__).resolve().parents[2] / "requirements.txt").read_text(encoding="utf-8")
-    found = re.search(r"^asv_runner==(\S+)", text, re.MULTILINE)
-    return found[1] if found else ""
+    requirement = re.search(r"^asv_runner==(\S+)", text, re.MULTILINE)
+    return requirement[1] if requirement else ""
 
 
 def _versions(name: str, loaded: Results, described: Mapping[str, Any]) -> Iterator[Finding]:
@@ -219,7 +219,7 @@ def _evidence(path: Path, name: str, loaded: Results, runs: Sequence[Record]) ->
     if not path.with_suffix(calm.SUFFIX).is_file():
         yield Finding(name, NO_SAMPLES)
         return
-    busy = float(processes.groupby("cell")["calm"].agg(lambda own: own.eq(False).all()).mean())
+    busy = float(processes.groupby("cell")["calm"].agg(lambda was_calm: was_calm.eq(False).all()).mean())
     if bool(processes["calm"].isna().all()):
         yield Finding(name, UNWATCHED)
     elif busy > BUSY_SHARE:
@@ -235,8 +235,12 @@ def _possible(name: str, loaded: Results) -> Iterator[Finding]:
     if shares:
         share, worst = max(shares, key=lambda pair: pair[0])
         yield _too_fast(name, MEMCPY, TooFast(len(shares), worst, share))
-    found = transfers_of(loaded, cells)
-    for what, fast in ((LINK, beyond_capacity(found)), (LIMIT, beyond_limit(found)), (MEMORY, beyond_memory(found))):
+    transfers = transfers_of(loaded, cells)
+    for what, fast in (
+        (LINK, beyond_capacity(transfers)),
+        (LIMIT, beyond_limit(transfers)),
+        (MEMORY, beyond_memory(transfers)),
+    ):
         if fast:
             yield _too_fast(name, what, fast)
 

@@ -85,8 +85,8 @@ class Transfers:
 
     def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Cell | None:
         """One main cell; at the usual size, or the nearest measured below it, where no size is asked for."""
-        found = {cell.nbytes: cell for cell in self.of(clock, host=host) if cell.route == route}
-        return found.get(usual_size(found.values()) if nbytes is None else nbytes)
+        by_size = {cell.nbytes: cell for cell in self.of(clock, host=host) if cell.route == route}
+        return by_size.get(usual_size(by_size.values()) if nbytes is None else nbytes)
 
     def by_bytes(self, cell: Cell) -> bool:
         """Whether the bytes take the time of this cell, and not the call: only then has a bandwidth a meaning."""
@@ -132,7 +132,7 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     seconds: dict[tuple[str, str, str], dict[int, float]] = {}
     for cell in main:
         seconds.setdefault((cell.benchmark, cell.route, cell.host), {})[cell.nbytes] = cell.seconds
-    roles = {name: one.role for name, one in results.benchmarks.items() if one.needs_device}
+    roles = {name: benchmark.role for name, benchmark in results.benchmarks.items() if benchmark.needs_device}
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
     beside: dict[str, list[Mapping[str, float]]] = {}
@@ -166,10 +166,10 @@ def comparable(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if routes[cell.nbytes] == most]
 
 
-def recommendations(found: Transfers) -> list[dict[Need, Choice]]:
+def recommendations(transfers: Transfers) -> list[dict[Need, Choice]]:
     """By completion time, at the usual size: what to take for each need, fresh and existing of one end together."""
     ends: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
-    for key, cells in needs(found.of(COMPLETION)).items():
+    for key, cells in needs(transfers.of(COMPLETION)).items():
         if not key.array or key.host == PAGEABLE:
             ends.setdefault((key.direction, key.array, key.host), {})[key] = cells
     chosen = []
@@ -192,13 +192,13 @@ class TooFast:
     reads: float
 
 
-def beyond_capacity(found: Transfers) -> TooFast | None:
+def beyond_capacity(transfers: Transfers) -> TooFast | None:
     """What reads more than the link carries: something did not wait."""
-    capacity = found.link.capacity
+    capacity = transfers.link.capacity
     if capacity is None:
         return None
-    moved = [(cell, 1) for cell in _waited(found)]
-    moved += [(cell, limit.moved) for limit in found.link.limits.values() for cell in limit.cells.values()]
+    moved = [(cell, 1) for cell in _waited(transfers)]
+    moved += [(cell, limit.moved) for limit in transfers.link.limits.values() for cell in limit.cells.values()]
     rates = [(cell, ways, cell.nbytes / cell.seconds) for cell, ways in moved]
     fast = [each for each in rates if each[2] > capacity]
     if not fast:
@@ -207,26 +207,26 @@ def beyond_capacity(found: Transfers) -> TooFast | None:
     return TooFast(len(fast), worst, ways * rate)
 
 
-def beyond_memory(found: Transfers) -> TooFast | None:
+def beyond_memory(transfers: Transfers) -> TooFast | None:
     """What reads more than any memory moves, and is withheld."""
-    rates = [(cell, cell.nbytes / cell.seconds) for cell in found.withheld]
+    rates = [(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld]
     return TooFast(len(rates), *max(rates, key=lambda pair: pair[1])) if rates else None
 
 
-def beyond_limit(found: Transfers) -> TooFast | None:
+def beyond_limit(transfers: Transfers) -> TooFast | None:
     """What reads more than the measured limit of the link."""
     shares = []
-    for cell in _waited(found):
-        limit = found.link.limit(cell.direction)
+    for cell in _waited(transfers):
+        limit = transfers.link.limit(cell.direction)
         if cell.nbytes >= min(limit.cells, default=0):  # smaller ones may lie in a cache, which the limit did not
             shares.append((cell, limit.share(cell) or 0.0))
     fast = [(cell, share) for cell, share in shares if share > BEYOND]
     return TooFast(len(fast), *max(fast, key=lambda pair: pair[1])) if fast else None
 
 
-def _waited(found: Transfers) -> list[Cell]:
+def _waited(transfers: Transfers) -> list[Cell]:
     """What ends with a synchronize."""
-    return [cell for cell in found.main if method(cell) in (COMPLETION, SUSTAINED)]
+    return [cell for cell in transfers.main if method(cell) in (COMPLETION, SUSTAINED)]
 
 
 # Overlap
@@ -259,15 +259,19 @@ class Hidden:
         return median(self.shares)
 
     @property
-    def told(self) -> bool:
+    def sound(self) -> bool:
         """Whether the share is one: as much as noise explains, between nothing and all."""
         return -NOISE <= self.share <= 1 + NOISE
 
 
-def hidden(found: Transfers) -> list[Hidden]:
+def hidden(transfers: Transfers) -> list[Hidden]:
     """One a direction, host memory and size of which a process measured all parts."""
-    cells = ((cell, found.beside.get(cell.cell, ())) for cell in found.role(OVERLAP))
-    return [Hidden(cell, parts) for cell, each in cells if (parts := [one for one in each if set(PARTS) <= set(one)])]
+    cells = ((cell, transfers.beside.get(cell.cell, ())) for cell in transfers.role(OVERLAP))
+    return [
+        Hidden(cell, parts)
+        for cell, each in cells
+        if (parts := [seconds for seconds in each if set(PARTS) <= set(seconds)])
+    ]
 
 
 # A busy device
@@ -286,24 +290,24 @@ class Beside:
         return self.cell.seconds - self.other.seconds >= QUEUED / 2
 
 
-def while_busy(found: Transfers) -> list[Beside]:
+def while_busy(transfers: Transfers) -> list[Beside]:
     """Calls with work queued before them, beside the same calls with nothing before them, where these were measured.
 
     Not where the machine was never calm meanwhile: a large copy that a neighbour slows seems to wait for the work.
     """
     calls = []
-    for cell in found.role(BUSY):
+    for cell in transfers.role(BUSY):
         clock = ENQUEUE if cell.contract.non_blocking else COMPLETION
-        alone = found.find(clock, cell.route, cell.host, cell.nbytes)
+        alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
         if alone is not None and alone.calm and cell.calm:
             calls.append(Beside(cell, alone))
     return calls
 
 
-def read_behind(found: Transfers) -> list[Beside]:
+def read_behind(transfers: Transfers) -> list[Beside]:
     """Reading by a wait for the device beside reading by the copy's event, work queued behind the copy; one a size."""
     forms: dict[int, list[Cell]] = {}
-    for cell in found.role(BEHIND):
+    for cell in transfers.role(BEHIND):
         forms.setdefault(cell.nbytes, []).append(cell)
     pairs = (sorted(cells, key=lambda cell: "synchronize" in cell.text("form")) for cells in forms.values())
     return [Beside(cells[1], cells[0]) for cells in pairs if len(cells) == 2]

@@ -59,25 +59,25 @@ class Settings:
 DEFAULT = Settings()
 
 
-def of_status(one: str, other: str, why_one: Any, why_other: Any) -> tuple[str, Reason]:
+def of_status(base: str, new: str, why_base: Any, why_new: Any) -> tuple[str, Reason]:
     """The verdict and reason of a cell that takes no figures, and "" where they decide it; "skipped": by both sides.
 
-    one, other  what base and new have of it: measured, failed, skipped or absent; and why
+    base, new  what either side has of it: measured, failed, skipped or absent; and why
     """
-    if "failed" in (one, other):
-        who = "both" if one == other else ("base" if one == "failed" else "new")
-        why = why_other if other == "failed" else why_one
+    if "failed" in (base, new):
+        who = "both" if base == new else ("base" if base == "failed" else "new")
+        why = why_new if new == "failed" else why_base
         return FAILED, Reason(FAILED, who, why if isinstance(why, str) else "")
-    if one == "measured" != other:
-        return GONE, Reason(SKIPS, "new", why_other) if other == "skipped" else Reason(NOT_RUN, "new")
-    if other == "measured" != one:
-        return NEW, Reason(SKIPS, "base", why_one) if one == "skipped" else Reason(NOT_RUN, "base")
-    return "skipped" if one != "measured" else "", Reason()
+    if base == "measured" != new:
+        return GONE, Reason(SKIPS, "new", why_new) if new == "skipped" else Reason(NOT_RUN, "new")
+    if new == "measured" != base:
+        return NEW, Reason(SKIPS, "base", why_base) if base == "skipped" else Reason(NOT_RUN, "base")
+    return "skipped" if base != "measured" else "", Reason()
 
 
 def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
     """The rows of a verdict, of times or of counts: the largest change first, those without a ratio in their order."""
-    found = table[table["verdict"] == verdict]
-    order = np.argsort(-np.abs(np.log(found["ratio"].to_numpy(dtype=float, na_value=np.nan))), kind="stable")
-    rows: list[dict[str, Any]] = found.iloc[order].to_dict("records")
+    judged = table[table["verdict"] == verdict]
+    order = np.argsort(-np.abs(np.log(judged["ratio"].to_numpy(dtype=float, na_value=np.nan))), kind="stable")
+    rows: list[dict[str, Any]] = judged.iloc[order].to_dict("records")
     return rows

@@ -78,14 +78,14 @@ class Question:
         if best is None:
             return math.nan
         pairs = zip(self.cells[0].readings, best.readings)
-        differences = [one - other for one, other in pairs if math.isfinite(one - other)]
+        differences = [advised - fastest for advised, fastest in pairs if math.isfinite(advised - fastest)]
         return max(0.0, math.exp(min(differences)) - 1) if differences else 0.0
 
 
 def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list[Question]:
     """Everything that is asked, with a cell for each route that may matter; UserError where nothing can be."""
     cells: dict[tuple[Any, ...], Cell] = {}
-    found = []
+    asked = []
     for ends, nbytes, dtype, memory in itertools.product(WAYS, sizes, dtypes, MEMORIES):
         case = Case(*ends, nbytes, dtype, memory=memory)
         try:
@@ -93,25 +93,25 @@ def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list
         except UserError:  # no route does that
             continue
         hopeless = HOPELESS * answer.ranked[0].total
-        own = []
+        to_measure = []
         for each in answer.ranked:
             if each.total <= hopeless:
                 key = (ends, each.route, dtype, nbytes)
-                own.append(cells.setdefault(key, Cell(*key, each.figure.seconds)))
-        found.append(Question(case, answer, tuple(own)))
-    if not found:
+                to_measure.append(cells.setdefault(key, Cell(*key, each.figure.seconds)))
+        asked.append(Question(case, answer, tuple(to_measure)))
+    if not asked:
         raise UserError("no route was measured for any of these sizes and dtypes: scripts/run.py --profile standard")
-    return found
+    return asked
 
 
-def _cells(found: Sequence[Question]) -> list[Cell]:
+def _cells(asked: Sequence[Question]) -> list[Cell]:
     """Each once, whoever asks for it."""
-    return list({id(cell): cell for question in found for cell in question.cells}.values())
+    return list({id(cell): cell for question in asked for cell in question.cells}.values())
 
 
-def measure(found: Sequence[Question], processes: int) -> None:
+def measure(asked: Sequence[Question], processes: int) -> None:
     """Every cell in a process of its own, then all again; says on stderr how far it is."""
-    cells = _cells(found)
+    cells = _cells(asked)
     benchmarks = {ends: benchmark_of(name) for ends, name in WAYS.items()}
     began, shown = time.perf_counter(), 0.0
     for turn in range(processes):
@@ -159,22 +159,22 @@ class Verdict:
         return 0 if mean <= MEAN and worst <= WORST and self.within >= SHARE else 1
 
 
-def judge(found: Sequence[Question]) -> Verdict:
+def judge(asked: Sequence[Question]) -> Verdict:
     """What was measured, judged with the pulses of all of it in sight."""
-    cells = _cells(found)
+    cells = _cells(asked)
     lines = [line for cell in cells for line in cell.lines]
     floors = calm.floors(lines)
     for cell in cells:
         cell.readings = [reading(line, floors) for line in cell.lines]
-    told = [question for question in found if question.best is not None]
+    judged = [question for question in asked if question.best is not None]
 
     def ranked(values: Iterator[tuple[float, Any]]) -> list[tuple[float, Any]]:
         return sorted(values, key=lambda pair: -pair[0])
 
     return Verdict(
-        len(found),
-        ranked((question.regret, question) for question in told),
-        ranked((question.regret_beyond_noise, question) for question in told),
+        len(asked),
+        ranked((question.regret, question) for question in judged),
+        ranked((question.regret_beyond_noise, question) for question in judged),
         ranked((abs(cell.error), cell) for cell in cells if math.isfinite(cell.error)),
         calm.share(lines, floors),
     )

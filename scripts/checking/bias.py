@@ -63,25 +63,25 @@ class Deviations:
         return self.noise > math.log1p(EACH)
 
 
-def deviations(own: Floats, torch: Floats, again: Floats, sizes: NDArray[np.str_], tests: int) -> Deviations:
-    """How far the readings ``own`` are from torch's two.
+def deviations(suite: Floats, torch: Floats, again: Floats, sizes: NDArray[np.str_], tests: int) -> Deviations:
+    """How far the readings ``suite`` are from torch's two.
 
     Noise is that of a t test, by Bonferroni's rule for so many ``tests``. Its error is moderated by that of the cells
     of the same size, and never less than what torch differs from itself by: in cells of that size, or in that cell.
     """
     both = (torch + again) / 2
-    found = estimate(both, own, sizes, np.full(len(sizes), True))
+    estimated = estimate(both, suite, sizes, np.full(len(sizes), True))
     itself = np.zeros(len(sizes))
     for size in np.unique(sizes):
         differences = abs(torch - again)[sizes == size]
         if np.isfinite(differences).any():
-            # torch - again has two readings' variance, own - both that of one and a half
+            # torch - again has two readings' variance, suite - both that of one and a half
             itself[sizes == size] = MAD_TO_SD * np.nanmedian(differences) * math.sqrt(1.5 / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.maximum(found.error, itself / np.sqrt(np.isfinite(own - both).sum(axis=1)))
-        noise = student_quantile(1 - ERROR / tests / 2, found.df) * error
+        error = np.maximum(estimated.error, itself / np.sqrt(np.isfinite(suite - both).sum(axis=1)))
+        noise = student_quantile(1 - ERROR / tests / 2, estimated.df) * error
         noise = np.maximum(noise, abs(means(torch - again)))
-    return Deviations(found.effect, np.where(np.isfinite(noise), noise, math.inf))
+    return Deviations(estimated.effect, np.where(np.isfinite(noise), noise, math.inf))
 
 
 def middle(effects: Floats) -> tuple[float, float]:
@@ -121,24 +121,24 @@ def judge(cells: Sequence[Cell]) -> Verdict:
     readings = np.full((4, len(cells), max(len(cell.processes) for cell in cells)), np.nan)
     for place, cell in enumerate(cells):
         for turn, (first, rest) in enumerate(cell.processes):
-            own = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
-            readings[:, place, turn] = [reading(line, floors) for line in own]
+            by_timer = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
+            readings[:, place, turn] = [reading(line, floors) for line in by_timer]
     whole, block, torch, again = readings
     sizes = np.array([str(cell.nbytes) for cell in cells])
-    found = {
+    ratios = {
         "suite/torch": deviations(whole, torch, again, sizes, 2 * len(cells)),
         "block/torch": deviations(block, torch, again, sizes, 2 * len(cells)),
     }
     itself = means(again - torch)
-    biased = np.any([each.biased for each in found.values()], axis=0)
-    noisy = np.any([each.noisy for each in found.values()], axis=0)
+    biased = np.any([each.biased for each in ratios.values()], axis=0)
+    noisy = np.any([each.noisy for each in ratios.values()], axis=0)
     columns = {
         "suite": np.exp(means(whole)),
         "torch": np.exp(means((torch + again) / 2)),
         "stock": np.array([cell.stock for cell in cells]),
-        **{name: np.exp(each.effect) for name, each in found.items()},
+        **{name: np.exp(each.effect) for name, each in ratios.items()},
         "torch/torch": np.exp(itself),
-        "noise": found["suite/torch"].noise,
+        "noise": ratios["suite/torch"].noise,
         "verdict": np.where(biased, BIAS, np.where(noisy, NOISY, "")),
     }
     rows = [
@@ -150,7 +150,7 @@ def judge(cells: Sequence[Cell]) -> Verdict:
     noise = []
     if (noisy & ~biased).mean() > TELLING:
         noise.append(f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells")
-    for name, each in found.items():
+    for name, each in ratios.items():
         low, high = middle(each.effect)
         if high - low > 2 * MIDDLE and math.isfinite(high - low):
             noise.append(f"the median {name} is known to ±{(high - low) / 2:.1%} only")

@@ -111,19 +111,19 @@ def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 def revision(name: str) -> str:
     """The commit that ``name`` is, as a hash; UserError where this checkout has no such revision."""
     try:
-        found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        done = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except FileNotFoundError:
         raise UserError("--before takes a git revision, and there is no git here") from None
-    if found.returncode:
+    if done.returncode:
         raise UserError(f"--before {name!r} is no revision of this checkout")
-    return found.stdout.decode().strip()
+    return done.stdout.decode().strip()
 
 
 def this_code() -> str:
     """The checkout's commit in short, and whether it has other changes; "" where that cannot be known."""
     with contextlib.suppress(OSError):
-        found = git("describe", "--always", "--dirty= with changes", "--exclude=*")
-        return found.stdout.decode().strip()
+        done = git("describe", "--always", "--dirty= with changes", "--exclude=*")
+        return done.stdout.decode().strip()
     return ""
 
 
@@ -200,14 +200,14 @@ def steps(conditions: Iterable[str], runs: int, before: bool) -> list[Step]:
     Runs of both codes in turns, new before new before new: both A/A span as much time, and the runs of before lie in
     the middle of those that they are compared with.
     """
-    found = []
+    planned = []
     for condition in conditions:
         for number in range(1, runs + 1):
-            found.append(Step(condition, NEW, number))
+            planned.append(Step(condition, NEW, number))
             if before and number <= RUNS_BEFORE:
-                found.append(Step(condition, BEFORE, number))
-        found += [Step(condition, PLANTED), Step(condition, PAIRS)]
-    return found
+                planned.append(Step(condition, BEFORE, number))
+        planned += [Step(condition, PLANTED), Step(condition, PAIRS)]
+    return planned
 
 
 LOADER = """
@@ -240,10 +240,10 @@ class Workplace:
         self._write("plan", plan)
 
     def plan(self) -> dict[str, Any]:
-        found = self._read("plan")
-        if found is None:
+        plan = self._read("plan")
+        if plan is None:
             raise UserError(f"--resume {self.directory}: there is nothing to go on with")
-        return found
+        return plan
 
     def result(self, step: Step) -> Any:
         """What a finished step gave; None before."""
@@ -251,8 +251,8 @@ class Workplace:
 
     def do(self, step: Step) -> None:
         """Measure what the step measures, and keep what it gave."""
-        own: dict[str, Callable[..., Any]] = {PLANTED: self._planted, PAIRS: self._pairs}
-        self._write(step.name, own.get(step.what, self._run)(step, self.plan()))
+        methods: dict[str, Callable[..., Any]] = {PLANTED: self._planted, PAIRS: self._pairs}
+        self._write(step.name, methods.get(step.what, self._run)(step, self.plan()))
 
     def _run(self, step: Step, plan: Mapping[str, Any]) -> dict[str, Any]:
         """A run: cells and nbytes (cell -> seconds, bytes), calm (cells that ever were), record (run.py's own), seconds

@@ -28,12 +28,12 @@ FLAGS = ("slower", "faster")
 DECIDED = (*FLAGS, "no change")
 
 
-def spread(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def spread(run: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """A/A of two runs, for all cells and for those of each of CLASSES: cells in both and in either, and of the
     |log ratio| of their figures the median, the 90 % quantile (nine) and the share beyond NINE_IN_TEN."""
-    calm = {*one["calm"]} & {*other["calm"]}
-    nbytes = {**one["nbytes"], **other["nbytes"]}
-    first, second = one["cells"], other["cells"]
+    calm = {*run["calm"]} & {*other["calm"]}
+    nbytes = {**run["nbytes"], **other["nbytes"]}
+    first, second = run["cells"], other["cells"]
     either: Counter[str] = Counter()
     apart: dict[str, list[float]] = {name: [] for name in CLASSES}
     for cell in {**first, **second}:
@@ -75,11 +75,11 @@ def of_code(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def against(new: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Two codes in the same minutes, new ÷ before: time (seconds a cell) and figures (of the median cell)."""
     sides = new[: len(before) + 1], before
-    time_of = [statistics.mean(one["seconds"] / len(one["cells"]) for one in runs) for runs in sides]
-    shared = set.intersection(*(set(one["cells"]) for runs in sides for one in runs))
+    time_of = [statistics.mean(run["seconds"] / len(run["cells"]) for run in runs) for runs in sides]
+    shared = set.intersection(*(set(run["cells"]) for runs in sides for run in runs))
     if not shared:
         raise UserError("the two codes have no cell in common")
-    logs = [{cell: statistics.mean(math.log(one["cells"][cell]) for one in runs) for cell in shared} for runs in sides]
+    logs = [{cell: statistics.mean(math.log(run["cells"][cell]) for run in runs) for cell in shared} for runs in sides]
     return {
         "time": time_of[0] / time_of[1],
         "figures": math.exp(statistics.median(logs[0][cell] - logs[1][cell] for cell in shared)),
@@ -105,11 +105,11 @@ def of_planted(said: Mapping[str, Any]) -> dict[str, Any]:
 def of_pairs(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A/A comparisons: how many, how many of them flagged a cell or could not compare; cells flagged and decided."""
     verdicts = [[cell["verdict"] for cell in pair["cells"]] for pair in pairs]
-    every = Counter(verdict for found in verdicts for verdict in found)
+    every = Counter(verdict for pair_verdicts in verdicts for verdict in pair_verdicts)
     decided = sum(every[verdict] for verdict in DECIDED)
     return {
         "pairs": len(pairs),
-        "alarms": sum(any(verdict in FLAGS for verdict in found) for found in verdicts),
+        "alarms": sum(any(verdict in FLAGS for verdict in pair_verdicts) for pair_verdicts in verdicts),
         "flags": sum(every[verdict] for verdict in FLAGS),
         "could_not": sum(pair["exit_code"] == 2 for pair in pairs),
         "decided": decided / max(1, decided + every["inconclusive"]),
@@ -118,25 +118,25 @@ def of_pairs(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def figures(place: Workplace, plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Condition -> all that its finished steps tell; nothing of a condition without any."""
-    found: dict[str, dict[str, Any]] = {}
+    by_condition: dict[str, dict[str, Any]] = {}
     for condition in CONDITIONS:
         planned = steps([condition], plan["runs"], bool(plan["before"]))
         done = {step: result for step in planned if (result := place.result(step)) is not None}
-        own: dict[str, Any] = {}
+        of_condition: dict[str, Any] = {}
         runs = {code: [result for step, result in done.items() if step.what == code] for code in (NEW, BEFORE)}
         for code, results in runs.items():
             if len(results) > 1:
-                own[code] = of_code(results)
-        if NEW in own and BEFORE in own:
-            own[AGAINST] = against(runs[NEW], runs[BEFORE])
+                of_condition[code] = of_code(results)
+        if NEW in of_condition and BEFORE in of_condition:
+            of_condition[AGAINST] = against(runs[NEW], runs[BEFORE])
         planted, pairs = (done.get(Step(condition, what)) for what in (PLANTED, PAIRS))
         if planted:
-            own[PLANTED] = {stage: of_planted(said) for stage, said in planted.items()}
+            of_condition[PLANTED] = {stage: of_planted(said) for stage, said in planted.items()}
         if pairs:
-            own[PAIRS] = of_pairs(pairs)
-        if own:
-            found[condition] = own
-    return found
+            of_condition[PAIRS] = of_pairs(pairs)
+        if of_condition:
+            by_condition[condition] = of_condition
+    return by_condition
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -168,13 +168,18 @@ class Line:
     keeps: Callable[[Any], bool] | None = None
     judged: Sequence[str] = CONDITIONS
 
-    def row(self, found: Mapping[str, Mapping[str, Any]]) -> Row:
-        there = {(condition, what): own[what] for condition, own in found.items() for what in self.of if what in own}
-        texts = {column(*place): self.show(own) for place, own in there.items()}
+    def row(self, by_condition: Mapping[str, Mapping[str, Any]]) -> Row:
+        there = {
+            (condition, what): of_condition[what]
+            for condition, of_condition in by_condition.items()
+            for what in self.of
+            if what in of_condition
+        }
+        texts = {column(*place): self.show(meant) for place, meant in there.items()}
         values = {name: text or "–" for name, text in texts.items()} if any(texts.values()) else {}
         kept = {
-            condition: self.keeps(own)
-            for (condition, what), own in there.items()
+            condition: self.keeps(meant)
+            for (condition, what), meant in there.items()
             if self.keeps and what != BEFORE and condition in self.judged
         }
         return Row(self.label, self.promise, values, kept)
@@ -188,9 +193,9 @@ def column(condition: str, what: str) -> str:
     return f"{condition}, {what}" if what == BEFORE else condition
 
 
-def _of_class(name: str, own: Mapping[str, Any]) -> str:
-    found = own["spread"].get(name)
-    return f"{found['cells']:.0f}: {percent(found['median'])}, {percent(found['nine'])}" if found else ""
+def _of_class(name: str, runs: Mapping[str, Any]) -> str:
+    of_class = runs["spread"].get(name)
+    return f"{of_class['cells']:.0f}: {percent(of_class['median'])}, {percent(of_class['nine'])}" if of_class else ""
 
 
 def _ratios(ratios: Iterable[Sequence[float | None]]) -> str:
@@ -201,72 +206,76 @@ def _ratios(ratios: Iterable[Sequence[float | None]]) -> str:
 LINES = (
     Line(
         "A/A of two runs: the median cell differs by",
-        lambda own: percent(own["spread"][ALL]["median"]),
+        lambda runs: percent(runs["spread"][ALL]["median"]),
         promise=f"at most {percent(MEDIAN, 0)}",
-        keeps=lambda own: own["spread"][ALL]["median"] <= MEDIAN,
+        keeps=lambda runs: runs["spread"][ALL]["median"] <= MEDIAN,
     ),
     Line(
         "nine cells in ten differ by at most",
-        lambda own: percent(own["spread"][ALL]["nine"]),
+        lambda runs: percent(runs["spread"][ALL]["nine"]),
         promise=percent(NINE_IN_TEN, 0),
-        keeps=lambda own: own["spread"][ALL]["nine"] <= NINE_IN_TEN,
+        keeps=lambda runs: runs["spread"][ALL]["nine"] <= NINE_IN_TEN,
     ),
-    Line(f"cells beyond {percent(NINE_IN_TEN, 0)}", lambda own: percent(own["spread"][ALL]["beyond"])),
+    Line(f"cells beyond {percent(NINE_IN_TEN, 0)}", lambda runs: percent(runs["spread"][ALL]["beyond"])),
     *(Line(f"{name}: cells, median, nine in ten", partial(_of_class, name)) for name in CLASSES if name != ALL),
-    Line("cells in both runs", lambda own: "{cells} of {either}".format(**own["spread"][ALL])),
-    Line("seconds a run", lambda own: f"{own['seconds']:.0f}"),
-    Line("samples that the run calls disturbed", lambda own: percent(own["disturbed"])),
+    Line("cells in both runs", lambda runs: "{cells} of {either}".format(**runs["spread"][ALL])),
+    Line("seconds a run", lambda runs: f"{runs['seconds']:.0f}"),
+    Line("samples that the run calls disturbed", lambda runs: percent(runs["disturbed"])),
     Line(
         "time, new ÷ before",
-        lambda own: f"{own['time']:.2f}",
+        lambda ratios: f"{ratios['time']:.2f}",
         (AGAINST,),
         f"calm: at most {TIME}",
-        lambda own: own["time"] <= TIME,
+        lambda ratios: ratios["time"] <= TIME,
         (CALM,),
     ),
     Line(
         "figures, new ÷ before, the median cell",
-        lambda own: f"{own['figures']:.3f}",
+        lambda ratios: f"{ratios['figures']:.3f}",
         (AGAINST,),
         f"calm: within {percent(MOVED, 0)}",
-        lambda own: abs(own["figures"] - 1) <= MOVED,
+        lambda ratios: abs(ratios["figures"] - 1) <= MOVED,
         (CALM,),
     ),
     Line(
         f"{percent(SLOWDOWN, 0)} slowdown of `{ROUTE}`, {ROUNDS} processes a side: found in",
-        lambda own: "{found} of {cells}".format(**own["first"]),
+        lambda planted: "{found} of {cells}".format(**planted["first"]),
         (PLANTED,),
         "every cell",
-        lambda own: own["first"]["found"] == own["first"]["cells"] > 0,
+        lambda planted: planted["first"]["found"] == planted["first"]["cells"] > 0,
     ),
-    Line("the slowdown it reads (95 %)", lambda own: _ratios(own["first"]["ratios"]), (PLANTED,)),
+    Line("the slowdown it reads (95 %)", lambda planted: _ratios(planted["first"]["ratios"]), (PLANTED,)),
     Line(
         "unchanged cells flagged beside it",
-        lambda own: f"{own['first']['wrong'] + own['fresh']['wrong']} of {own['first']['others']}",
+        lambda planted: f"{planted['first']['wrong'] + planted['fresh']['wrong']} of {planted['first']['others']}",
         (PLANTED,),
         "none",
-        lambda own: own["first"]["wrong"] + own["fresh"]["wrong"] == 0,
+        lambda planted: planted["first"]["wrong"] + planted["fresh"]["wrong"] == 0,
     ),
     Line(
         "found with the fresh processes that `compare.py --run` takes where it is close",
-        lambda own: "{found} of {cells}".format(**own["fresh"]),
+        lambda planted: "{found} of {cells}".format(**planted["fresh"]),
         (PLANTED,),
     ),
     Line(
         "A/A comparisons with a false flag",
-        lambda own: "{alarms} of {pairs}".format(**own),
+        lambda pairs: "{alarms} of {pairs}".format(**pairs),
         (PAIRS,),
         "none",
-        lambda own: own["alarms"] == 0,
+        lambda pairs: pairs["alarms"] == 0,
     ),
-    Line("cells they decide", lambda own: percent(own["decided"]), (PAIRS,)),
-    Line("comparisons that could not tell (exit code 2)", lambda own: "{could_not} of {pairs}".format(**own), (PAIRS,)),
+    Line("cells they decide", lambda pairs: percent(pairs["decided"]), (PAIRS,)),
+    Line(
+        "comparisons that could not tell (exit code 2)",
+        lambda pairs: "{could_not} of {pairs}".format(**pairs),
+        (PAIRS,),
+    ),
 )
 
 
-def rows(found: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+def rows(by_condition: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """The table's lines: all figures, and whether the new code kept what is promised of it."""
-    return [row for row in (line.row(found) for line in LINES) if row.values]
+    return [row for row in (line.row(by_condition) for line in LINES) if row.values]
 
 
 def markdown(table: Sequence[Row]) -> str:

@@ -67,12 +67,12 @@ class Copy:
 
     def left(self) -> list[int]:
         """Processes that work in the copy."""
-        found = []
+        processes = []
         for path in Path("/proc").glob("[0-9]*/cwd"):
             with contextlib.suppress(OSError):
                 if str(os.readlink(path)).startswith(str(self.root)):
-                    found.append(int(path.parent.name))
-        return found
+                    processes.append(int(path.parent.name))
+        return processes
 
     def check_nothing_runs(self) -> None:
         until = time.monotonic() + ORPHAN
@@ -93,9 +93,9 @@ class Copy:
         lines = calm.read(record_file.with_suffix(calm.SUFFIX))
         cells = {calm.name_of(line) for line in lines}
         for cell in cells:
-            own = [line for line in lines if calm.name_of(line) == cell]
-            if {line["round"] for line in own} != set(range(rounds)) or len({line["run"] for line in own}) != 1:
-                raise FellShort(f"{cell} has the rounds {[line['round'] for line in own]}")
+            of_cell = [line for line in lines if calm.name_of(line) == cell]
+            if {line["round"] for line in of_cell} != set(range(rounds)) or len({line["run"] for line in of_cell}) != 1:
+                raise FellShort(f"{cell} has the rounds {[line['round'] for line in of_cell]}")
         if set(load(self.results).processes["cell"]) != cells:
             raise FellShort("asv's file has other cells than the samples")
         if list(self.root.rglob("*.new")) or self.state.load() is not None:
@@ -162,9 +162,9 @@ def aimed(copy: Copy, process: "subprocess.Popen[str]", rng: random.Random) -> N
     """Wait for a change of what is kept, the first, second, ... of a run, and some milliseconds more."""
     changes, seen, until = rng.randint(1, 4), None, time.monotonic() + LONGEST
     while changes and process.poll() is None and time.monotonic() < until:
-        found = sorted(path.name for path in copy.state.directory.glob("*")) if copy.state.directory.is_dir() else []
-        if found != seen:
-            seen, changes = found, changes - 1
+        kept = sorted(path.name for path in copy.state.directory.glob("*")) if copy.state.directory.is_dir() else []
+        if kept != seen:
+            seen, changes = kept, changes - 1
         time.sleep(0.0005)
     time.sleep(rng.choice((0, 0, 0.002, 0.01, 0.05)))
 
@@ -172,9 +172,9 @@ def aimed(copy: Copy, process: "subprocess.Popen[str]", rng: random.Random) -> N
 def pair(copy: Copy) -> None:
     """Two at once: one of them measures."""
     both = [copy.start("--rounds", "1") for _ in range(2)]
-    (one, _), (other, complaint) = sorted(ended(process) for process in both)
-    if one != 0 or other != 2 or "is being measured already, by process" not in complaint:
-        raise FellShort(f"exit codes {one} and {other}: {complaint.strip()[-300:]}")
+    (code, _), (other_code, complaint) = sorted(ended(process) for process in both)
+    if code != 0 or other_code != 2 or "is being measured already, by process" not in complaint:
+        raise FellShort(f"exit codes {code} and {other_code}: {complaint.strip()[-300:]}")
     copy.check_whole(1)
 
 
@@ -220,8 +220,8 @@ def inputs(count: int) -> tuple[int, list[str]]:
     )
     if done.returncode not in (0, 1):
         raise UserError(f"the inputs could not be tried: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
-    told = re.findall(r"^E +(\S.*)$", done.stdout, re.MULTILINE)
-    return count, told[:1] if done.returncode else []
+    errors = re.findall(r"^E +(\S.*)$", done.stdout, re.MULTILINE)
+    return count, errors[:1] if done.returncode else []
 
 
 def campaign(title: str, count: int, attempt: Callable[[Path], None]) -> list[str]:

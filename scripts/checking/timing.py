@@ -93,10 +93,10 @@ def torch_block(timer: Any, number: int, quiet: float) -> tuple[float, bool]:
     return measured.raw_times[0], cpu >= quiet * wall
 
 
-def suite_block(own: Any, number: int) -> tuple[float, bool]:
+def suite_block(suite_timing: Any, number: int) -> tuple[float, bool]:
     """A sample as the suite takes it, after as many calls as torch's Timer makes before it begins to time."""
-    own.timer.timeit(warm_calls(number))
-    return own.sample(number)
+    suite_timing.timer.timeit(warm_calls(number))
+    return suite_timing.sample(number)
 
 
 def warm_calls(number: int) -> int:
@@ -113,8 +113,8 @@ def blocks(benchmark: Any, cell: tuple, whole: calm.Line, turn: int) -> calm.Lin
     began, number = time.perf_counter(), whole["number"]
     expression, namespace = benchmark.func(*cell)
     timer = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
-    own = timing.Timing(timer, whole["wanted"], single_threaded=benchmark.single_threaded)
-    take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, own, number)}
+    suite_timing = timing.Timing(timer, whole["wanted"], single_threaded=benchmark.single_threaded)
+    take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, suite_timing, number)}
     for name in (TORCH, AGAIN):
         take[name] = partial(torch_block, torch_timer(expression, namespace), number, timing.QUIET)
     calls = len(take) * (number + warm_calls(number))  # in a block of each

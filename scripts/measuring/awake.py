@@ -27,8 +27,8 @@ def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iter
         beside = session(command, ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         process = stack.enter_context(beside)
         assert process.stdout
-        told, _, _ = select.select([process.stdout], [], [], seconds)
-        if not told or process.stdout.readline().strip() != AWAKE:
+        readable, _, _ = select.select([process.stdout], [], [], seconds)
+        if not readable or process.stdout.readline().strip() != AWAKE:
             why = "the process that was to hold a context made none"
         else:
             why = device_that_works(python, os.environ, seconds)["no_device"]

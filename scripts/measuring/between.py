@@ -74,18 +74,18 @@ def refine(record: Unfinished, state: State, benchmarks: Mapping[str, Any], minu
         if not record.between or record.rounds == planned * (1 + len(record.between)):  # what was chosen is done
             left = 60 * minutes - (_worked(record) - before)
             asked = {cell for step in record.between for cell in step}
-            found = choose(state.lines(), benchmarks, asked, record.only)
-            taken = _affordable(found, left / planned)
+            middles = choose(state.lines(), benchmarks, asked, record.only)
+            taken = _affordable(middles, left / planned)
             if not taken:
                 break
             step = tuple(cell for middle in taken for cell in middle.cells)
             record = replace(record, between=(*record.between, step))
-            print(_said(found) + ("" if taken == found else f"; there is time for {len(step)} of them"))
+            print(_said(middles) + ("" if taken == middles else f"; there is time for {len(step)} of them"))
         first, cells = planned * len(record.between), record.between[-1]
         with progress(len(cells) * planned, "between sizes") as show:
             for number in range(record.rounds, first + planned):
-                told = after(show, -first * len(cells))  # a round tells of all before it, too
-                record = take_round(record, state, number, exactly(cells), len(cells), told, "", number > first)
+                show_step = after(show, -first * len(cells))  # a round tells of all before it, too
+                record = take_round(record, state, number, exactly(cells), len(cells), show_step, "", number > first)
     return replace(record, rounds=min(record.rounds, planned))  # of each cell, those of the steps included
 
 
@@ -94,10 +94,10 @@ def _worked(record: Record) -> float:
     return record.seconds - record.waited
 
 
-def _affordable(found: Iterable[Middle], seconds: float) -> list[Middle]:
+def _affordable(middles: Iterable[Middle], seconds: float) -> list[Middle]:
     """The first of these, as many as one process of each cell takes so many seconds."""
     left, taken = seconds - START, []
-    for middle in found:
+    for middle in middles:
         left -= middle.took
         if left < 0:
             break
@@ -123,7 +123,7 @@ def choose(
     only        a pattern: cells that it does not match are left out
     """
     times, matches = _times(lines, benchmarks), matcher(only)
-    found: dict[tuple[str, ...], Middle] = {}
+    middles: dict[tuple[str, ...], Middle] = {}
     for what, looking in (("crossover", crossovers), ("break", breaks)):
         for name, benchmark in benchmarks.items():
             if benchmark.get("role") != BETWEEN:
@@ -136,15 +136,15 @@ def choose(
                     cells = tuple(cell for cell in named if cell not in asked and matches(cell))
                     took = max(curve[size].took for curve in curves.values() for size in (low, high) if size in curve)
                     if cells:
-                        found.setdefault(cells, Middle(what, cells, took * len(cells)))
-    return list(found.values())
+                        middles.setdefault(cells, Middle(what, cells, took * len(cells)))
+    return list(middles.values())
 
 
 def _times(lines: Iterable[calm.Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
     """Direction and route -> its calm times by size, of the plain conversions and of those between their sizes."""
     timed = calm.timed(lines)
     last = {calm.name_of(line): line for line in timed}
-    found: dict[tuple[str, str], dict[int, Time]] = {}
+    times: dict[tuple[str, str], dict[int, Time]] = {}
     for cell, rounds in calm.attempts(timed, calm.floors(timed)).items():
         benchmark = benchmarks.get(last[cell]["benchmark"], {})
         seconds = [process.seconds for process in rounds.values() if process.calm]
@@ -153,18 +153,18 @@ def _times(lines: Iterable[calm.Line], benchmarks: Mapping[str, Any]) -> dict[tu
         values = dict(zip(benchmark["param_names"], map(ast.literal_eval, last[cell]["params"])))
         if values["dtype"] == DTYPE:
             time = Time(statistics.median(seconds), min(seconds), max(seconds), last[cell]["took"])
-            found.setdefault((benchmark["direction"], values["route"]), {})[values["nbytes"]] = time
-    return found
+            times.setdefault((benchmark["direction"], values["route"]), {})[values["nbytes"]] = time
+    return times
 
 
 def _choices(benchmark: Mapping[str, Any], times: Mapping[tuple[str, str], Mapping[int, Time]]) -> list[Curves]:
     """The measured routes of a benchmark that do the same with memory: nobody else chooses between them."""
-    found: dict[str, dict[str, Mapping[int, Time]]] = {}
+    by_memory: dict[str, dict[str, Mapping[int, Time]]] = {}
     for route, promised in benchmark["contracts"].items():
         curve = times.get((benchmark["direction"], route))
         if curve:
-            found.setdefault(promised["memory"], {})[route] = curve
-    return list(found.values())
+            by_memory.setdefault(promised["memory"], {})[route] = curve
+    return list(by_memory.values())
 
 
 def middle_of(low: int, high: int, sizes: Sequence[int]) -> int:
@@ -176,16 +176,16 @@ def middle_of(low: int, high: int, sizes: Sequence[int]) -> int:
 def crossovers(curves: Curves) -> set[tuple[int, int]]:
     """Where of two routes each is decided to be faster on its side, and none else to be faster there: the neighbouring
     sizes between which that changes. One at which they tie belongs to neither side, so there may be two of these."""
-    found = set()
+    intervals = set()
     for pair in combinations(curves, 2):
-        one, other = (curves[route] for route in pair)
-        sizes = sorted(one.keys() & other.keys())
-        ahead = [one[size].beats(other[size]) - other[size].beats(one[size]) for size in sizes]
+        curve, other = (curves[route] for route in pair)
+        sizes = sorted(curve.keys() & other.keys())
+        ahead = [curve[size].beats(other[size]) - other[size].beats(curve[size]) for size in sizes]
         best = [at for at, lead in enumerate(ahead) if lead and _unbeaten(curves, pair[lead < 0], sizes[at])]
         for first, last in pairwise(best):
             if ahead[first] != ahead[last]:
-                found |= {(sizes[at], sizes[at + 1]) for at in range(first, last) if ahead[at] != ahead[at + 1]}
-    return found
+                intervals |= {(sizes[at], sizes[at + 1]) for at in range(first, last) if ahead[at] != ahead[at + 1]}
+    return intervals
 
 
 def _unbeaten(curves: Curves, route: str, size: int) -> bool:

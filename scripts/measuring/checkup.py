@@ -71,19 +71,19 @@ def facts() -> dict[str, Any]:
 
 def of_system(known: Mapping[str, Any]) -> list[Finding]:
     """Findings about ``facts()``."""
-    found = []
+    findings = []
     load, cores = known["load_average"], known["cores_allowed"]
     if load is not None:
         busy = load > 0.5 * cores
-        found.append(Finding(f"load average {load:.1f}", "end what else runs here" if busy else ""))
-    found.append(
+        findings.append(Finding(f"load average {load:.1f}", "end what else runs here" if busy else ""))
+    findings.append(
         Finding(
             f"{cores} of {known['cores']} cores",
             "asv needs one beside the one that is measured: allow two" if cores < 2 else "",
         )
     )
     if known["quota"] is not None:
-        found.append(
+        findings.append(
             Finding(
                 f"a quota of {known['quota']:.1f} processors",
                 "the container is stopped when it is used up: lift it (docker run without --cpus)"
@@ -94,17 +94,17 @@ def of_system(known: Mapping[str, Any]) -> list[Finding]:
     if known["governor"]:
         slow = known["governor"] in SLOW_GOVERNORS
         advice = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed" if slow else ""
-        found.append(Finding(f"frequency governor {known['governor']}", advice))
+        findings.append(Finding(f"frequency governor {known['governor']}", advice))
     if known["memory_available"] is not None:
         short = known["memory_available"] < RUN_MEMORY
         advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped" if short else ""
-        found.append(Finding(f"{known['memory_available'] / GIB:.1f} GiB of memory free", advice))
+        findings.append(Finding(f"{known['memory_available'] / GIB:.1f} GiB of memory free", advice))
     short = known["disk_free"] < ENVIRONMENT_DISK
     advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps" if short else ""
-    found.append(Finding(f"{known['disk_free'] / GIB:.0f} GiB of disk free", advice))
+    findings.append(Finding(f"{known['disk_free'] / GIB:.0f} GiB of disk free", advice))
     if known["virtual"]:
-        found.append(Finding("a virtual machine: what its host does is seen by pulses alone"))
-    return found
+        findings.append(Finding("a virtual machine: what its host does is seen by pulses alone"))
+    return findings
 
 
 def of_device(at: Settings) -> Finding:
@@ -121,17 +121,17 @@ def measured(seconds: float = SECONDS) -> dict[str, list[calm.Line]]:
     lines: dict[str, list[calm.Line]] = {title: [] for title in CELLS}
     until, rounds = time.monotonic() + seconds, 0
     while rounds < LEAST or time.monotonic() < until:
-        for title, own in lines.items():
+        for title, logged in lines.items():
             line = in_child(partial(figure, made[title], CELLS[title][1]))
             if line is not None:
-                own.append(line)
+                logged.append(line)
         rounds += 1
     return lines
 
 
 def of_calm(lines: Mapping[str, Sequence[calm.Line]]) -> Finding:
     """How calm the machine was meanwhile."""
-    every = [line for own in lines.values() for line in own]
+    every = [line for logged in lines.values() for line in logged]
     share = calm.share(every, calm.floors(every))
     advice = ""
     if share < CALM_SHARE:
@@ -145,19 +145,19 @@ def of_effects(lines: Mapping[str, Sequence[calm.Line]]) -> list[Finding]:
 
     What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.
     """
-    floors = calm.floors(line for own in lines.values() for line in own)
-    found = []
-    for title, own in lines.items():
-        judged = [calm.judge(line, floors) for line in own]
+    floors = calm.floors(line for logged in lines.values() for line in logged)
+    findings = []
+    for title, logged in lines.items():
+        judged = [calm.judge(line, floors) for line in logged]
         figures = [process.seconds for process in judged if process.calm]
         if len(figures) < LEAST:
             few = f"{len(figures)} of {len(judged)} processes were calm"
-            found.append(Finding(f"{title}: {few}", "no change of these can be told from noise now"))
+            findings.append(Finding(f"{title}: {few}", "no change of these can be told from noise now"))
             continue
         spread = statistics.stdev([second / figures[0] for second in figures])
         effect = MIN_EFFECT + LEVEL * spread * (2 / SIDE) ** 0.5
-        found.append(Finding(f"{title}: changes from about {effect:.0%} on are found with four processes a side"))
-    return found
+        findings.append(Finding(f"{title}: changes from about {effect:.0%} on are found with four processes a side"))
+    return findings
 
 
 def tell(findings: Sequence[Finding]) -> int:

@@ -37,12 +37,12 @@ def check_asv() -> None:
     pins = dict(re.findall(r"^(asv|asv_runner)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     for package, wanted in pins.items():
         try:
-            found = metadata.version(package)
+            installed = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found = "none"
-        if found != wanted:
+            installed = "none"
+        if installed != wanted:
             raise UserError(
-                f"the timing rests on {package} {wanted}, found {found}: "
+                f"the timing rests on {package} {wanted}, found {installed}: "
                 f"pip install {' '.join(f'{name}=={version}' for name, version in pins.items())}"
             )
 
@@ -68,8 +68,8 @@ def discover(machine: str, commit: str = "") -> dict[str, Any]:
         if done.returncode:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
-        found = json.loads((Path(results) / "benchmarks.json").read_text(encoding="utf-8"))
-    return {name: benchmark for name, benchmark in found.items() if isinstance(benchmark, dict)}
+        benchmarks = json.loads((Path(results) / "benchmarks.json").read_text(encoding="utf-8"))
+    return {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
 
 
 def round_of(
@@ -95,10 +95,14 @@ def round_of(
     for pattern in patterns:
         command += ["--bench", pattern]
     allowed = f"{max(0.0, patience[0]):.3f}/{patience[1]}"
-    own = {LOG_VARIABLE: str(state.log), PATIENCE_VARIABLE: allowed, environments.RESULTS_VARIABLE: str(state.results)}
+    variables = {
+        LOG_VARIABLE: str(state.log),
+        PATIENCE_VARIABLE: allowed,
+        environments.RESULTS_VARIABLE: str(state.results),
+    }
     with (
         tempfile.TemporaryFile("w+") as output,
-        session(command, ROOT, {**os.environ, **own}, stdout=output, stderr=subprocess.STDOUT) as process,
+        session(command, ROOT, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         while process.poll() is None:
             time.sleep(0.3)

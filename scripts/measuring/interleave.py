@@ -196,9 +196,9 @@ def measure(
 
 def second_stage(base: Path, new: Path) -> tuple[Path, Path] | None:
     """The copies of the second stage of those of the first, by where they lie; None where they were no such."""
-    found = [root.with_name(root.name + FRESH) for root in (base, new)]
-    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in found)  # the record is filed last
-    return (found[0], found[1]) if whole else None
+    copies = [root.with_name(root.name + FRESH) for root in (base, new)]
+    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in copies)  # the record is filed last
+    return (copies[0], copies[1]) if whole else None
 
 
 # --- what a side's own Python does -----------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def serve(job: dict[str, Any]) -> Any:
         wanted = ledger.find(commit) if commit else None
         if wanted and (wanted.release, wanted.numpy) != (toolchain.release, toolchain.numpy):
             ready = environments.prepare(ROOT / ENVIRONMENTS, wanted, environments.keep())
-            toolchain, python = environments.found(ready, wanted), environments.python(ready)
+            toolchain, python = environments.installed_in(ready, wanted), environments.python(ready)
     except (ModuleNotFoundError, environments.InstallError) as missing:
         raise UserError(str(missing)) from None
     machine = job["machine"]
@@ -229,9 +229,9 @@ def serve(job: dict[str, Any]) -> Any:
         here = cells_of(PROFILES[job["profile"]], benchmarks, None, job["profile"], no_device)
         for said in here.left_out():
             print(f"skipped: {said}")
-        repeated = {name: own for name, own in here.patterns.items() if benchmarks[name].get("repeated")}
+        repeated = {name: patterns for name, patterns in here.patterns.items() if benchmarks[name].get("repeated")}
         return [
-            [cell for name, own in each.items() for cell in cells_in(own, benchmarks[name])]
+            [cell for name, patterns in each.items() for cell in cells_in(patterns, benchmarks[name])]
             for each in (here.timed, repeated)
         ]
     if job["do"] == "start":
@@ -247,8 +247,10 @@ def serve(job: dict[str, Any]) -> Any:
         return None
     if job["do"] == "calm":
         lines = calm.timed(state.lines())
-        found = calm.attempts(lines, calm.floors(lines))
-        return {cell: [number for number, own in rounds.items() if own.calm] for cell, rounds in found.items()}
+        by_cell = calm.attempts(lines, calm.floors(lines))
+        return {
+            cell: [number for number, process in rounds.items() if process.calm] for cell, rounds in by_cell.items()
+        }
     about = {name: job[name] for name in ("id", "stage", "side")}
     record = replace(summed_up(record, state.lines()), command=job["command"], interleaved=about)
     return file_record(record, commit or toolchain.commit, state).name

@@ -32,10 +32,10 @@ def check_machine(directory: Path) -> None:
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    before = [found for found in map(_caches_in, sorted(directory.glob("*.jsonl"))) if found]
+    before = [recorded for recorded in map(_caches_in, sorted(directory.glob("*.jsonl"))) if recorded]
     # a virtual machine may move to another host, whose CPU has the same name
     mine = caches()
-    other = next((found for found in before if mine and found != mine), None)
+    other = next((recorded for recorded in before if mine and recorded != mine), None)
     if other or there != (installed.cpu_model(), os.cpu_count()):
         sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
         raise UserError(
@@ -54,11 +54,11 @@ def _caches_in(path: Path) -> dict[str, str]:
 
 def caches() -> dict[str, str]:
     """Level -> size of the caches for data, as the system says it; empty where it does not."""
-    found = {}
+    sizes = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if read(f"{index}/type") != "Instruction":
-            found[f"L{read(f'{index}/level')}"] = read(f"{index}/size")
-    return found
+            sizes[f"L{read(f'{index}/level')}"] = read(f"{index}/size")
+    return sizes
 
 
 def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Settings:

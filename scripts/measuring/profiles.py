@@ -92,11 +92,11 @@ def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], again:
 
 def exactly(cells: Iterable[str]) -> list[str]:
     """These cells, by asv's names, as regular expressions for its --bench, one a benchmark."""
-    found: dict[str, list[str]] = {}
+    by_benchmark: dict[str, list[str]] = {}
     for cell in cells:
         name, bracket, params = cell.partition("(")
-        found.setdefault(name, []).append(re.escape(bracket + params))
-    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in found.items()]
+        by_benchmark.setdefault(name, []).append(re.escape(bracket + params))
+    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in by_benchmark.items()]
 
 
 def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:

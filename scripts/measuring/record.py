@@ -84,19 +84,19 @@ def summed_up(record: Unfinished, lines: Sequence[Mapping[str, Any]]) -> Unfinis
 
 def device_pulse(timed: Iterable[calm.Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
     """How the device ran around the samples, by its driver: device_pulse and device_changed of a run's record."""
-    told: dict[str, list[tuple[float, str]]] = {}
+    readings: dict[str, list[tuple[float, str]]] = {}
     changed: dict[str, dict[str, None]] = {}
     for line in timed:
         for around in line.get("device", ()):
             for reason in around["slowed by"]:
                 changed.setdefault(f"slowed by {reason}", {})[calm.name_of(line)] = None
             for quantity in ("link generation", "clock"):
-                told.setdefault(quantity, []).append((around[quantity], calm.name_of(line)))
-    for quantity, each in told.items():
+                readings.setdefault(quantity, []).append((around[quantity], calm.name_of(line)))
+    for quantity, each in readings.items():
         for value, cell in each:
             if value < STEADY * max(each)[0]:
                 changed.setdefault(quantity, {})[cell] = None
-    spans = {quantity: (min(each)[0], max(each)[0]) for quantity, each in told.items()}
+    spans = {quantity: (min(each)[0], max(each)[0]) for quantity, each in readings.items()}
     return spans, {what: tuple(cells) for what, cells in changed.items()}
 
 
@@ -155,7 +155,7 @@ def better_known(before: Path, after: Path, earlier: Iterable[calm.Line], timed:
         return set()
     versions = [Results.load(str(path)).benchmark_version for path in (before, after)]
     places = ({(calm.name_of(line), line["run"], line["round"]) for line in lines} for lines in (earlier, timed))
-    counts = [Counter(cell for cell, _, _ in found) for found in places]
+    counts = [Counter(cell for cell, _, _ in processes) for processes in places]
     same = {name for name, version in versions[1].items() if versions[0].get(name) == version}
     return {cell for cell, count in counts[1].items() if counts[0][cell] > count and cell.partition("(")[0] in same}
 
@@ -164,17 +164,17 @@ def without_reason(path: Path, record: Record) -> list[str]:
     """The cells that failed since the run began, and of which no process said why."""
     from asv.results import Results
 
-    told = {cell for cells in (*record.skipped.values(), *record.failures.values()) for cell in cells}
+    explained = {cell for cells in (*record.skipped.values(), *record.failures.values()) for cell in cells}
     results, began = Results.load(str(path)), datetime.fromisoformat(record.started).timestamp()
-    found = []
+    unexplained = []
     for name in results.get_all_result_keys():
         if (results.started_at.get(name) or 0) / 1000 >= began - 1:  # asv rounds
             params = results.get_result_params(name)
             for value, spellings in zip(results.get_result_value(name, params), itertools.product(*params)):
                 cell = calm.name_of({"benchmark": name, "params": spellings})
-                if value is None and cell not in told:
-                    found.append(cell)
-    return found
+                if value is None and cell not in explained:
+                    unexplained.append(cell)
+    return unexplained
 
 
 def settle(path: Path, chosen: Mapping[str, Mapping[int, calm.Process]], cells: Collection[str]) -> None:

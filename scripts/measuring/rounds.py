@@ -45,11 +45,11 @@ class Cells:
 
     def left_out(self) -> list[str]:
         """How many benchmarks are left out, of which families, and why: a line a reason."""
-        found = []
+        lines = []
         for why, names in self.unavailable.items():
             families = dict.fromkeys(name.partition(".")[0] for name in names)
-            found.append(f"{len(names)} benchmarks ({', '.join(families)}): {why}")
-        return found
+            lines.append(f"{len(names)} benchmarks ({', '.join(families)}): {why}")
+        return lines
 
 
 def cells_of(
@@ -71,15 +71,17 @@ def cells_of(
             del patterns[name]
     if not patterns:
         raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
-    timed = {name: found for name, found in patterns.items() if benchmarks[name]["type"] == "time"}
-    again = {name: found for name, found in again.items() if name in timed}
+    timed = {name: expressions for name, expressions in patterns.items() if benchmarks[name]["type"] == "time"}
+    again = {name: expressions for name, expressions in again.items() if name in timed}
     return Cells(
         patterns,
         timed,
         again,
-        processes=sum(len(cells(found, benchmarks[name])) for name, found in timed.items()),
-        repeated=sum(len(cells(found, benchmarks[name])) for name, found in again.items()),
-        looked_at=sum(len(cells(found, benchmarks[name])) for name, found in patterns.items() if name not in timed),
+        processes=sum(len(cells(expressions, benchmarks[name])) for name, expressions in timed.items()),
+        repeated=sum(len(cells(expressions, benchmarks[name])) for name, expressions in again.items()),
+        looked_at=sum(
+            len(cells(expressions, benchmarks[name])) for name, expressions in patterns.items() if name not in timed
+        ),
         unavailable=unavailable,
         on_device=any(benchmarks[name].get("needs_device") for name in patterns),
         asleep=[name for name in patterns if benchmarks[name].get("asleep")],
@@ -91,8 +93,10 @@ def _matching(patterns: dict[str, list[str]], benchmarks: Mapping[str, Any], onl
     if not only:
         return patterns
     matches = matcher(only)
-    chosen = {name: list(filter(matches, cells(found, benchmarks[name]))) for name, found in patterns.items()}
-    return {name: exactly(found) for name, found in chosen.items() if found}
+    chosen = {
+        name: list(filter(matches, cells(expressions, benchmarks[name]))) for name, expressions in patterns.items()
+    }
+    return {name: exactly(names) for name, names in chosen.items() if names}
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
@@ -126,10 +130,10 @@ def take_rounds(
         selected = cells.again if number else cells.timed if append else cells.patterns
         if not selected:
             break  # asv takes no pattern for every benchmark there is
-        patterns = [pattern for found in selected.values() for pattern in found]
+        patterns = [pattern for expressions in selected.values() for pattern in expressions]
         processes = cells.repeated if number else cells.processes
-        told = after(show, cells.processes - processes)  # the first round has more processes than the others
-        record = take_round(record, state, number, patterns, processes, told, commit, append or number > 0)
+        show_round = after(show, cells.processes - processes)  # the first round has more processes than the others
+        record = take_round(record, state, number, patterns, processes, show_round, commit, append or number > 0)
     return sum_up(record, state, cells)
 
 
@@ -173,8 +177,8 @@ def take_round(
         show((number + 1) * processes, sum(seconds[logged() - earlier :]))
 
     asv = partial(round_of, machine=record.machine, state=state, commit=commit)
-    own = (WITHIN * left if again else left, processes)
-    record = _round(record, patterns, partial(asv, advance=advance, append=append, patience=own))
+    allowance = (WITHIN * left if again else left, processes)
+    record = _round(record, patterns, partial(asv, advance=advance, append=append, patience=allowance))
     state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
     for _ in range(PASSES if again else 0):
@@ -185,8 +189,8 @@ def take_round(
         if not retaken:
             break
         begun = time.monotonic()
-        told = partial(advance_again, logged(), [took[cell] for cell in retaken])
-        taking = partial(asv, advance=told, append=True, patience=(left, len(retaken)))
+        advance_pass = partial(advance_again, logged(), [took[cell] for cell in retaken])
+        taking = partial(asv, advance=advance_pass, append=True, patience=(left, len(retaken)))
         record = _round(record, exactly(retaken), taking)
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun

@@ -84,24 +84,24 @@ def end(number: int) -> None:
         return
     until = time.monotonic() + GRACE
     while time.monotonic() < until:
-        found = members(number)
-        for process in found:
+        processes = members(number)
+        for process in processes:
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
-        if not found:
+        if not processes:
             return
         time.sleep(0.01)
 
 
 def members(number: int) -> list[int]:
     """The processes of a session that run, as Linux lists them."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             state, _, _, belongs, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
             if int(belongs) == number and state not in "ZX":
-                found.append(int(path.parent.name))
-    return found
+                processes.append(int(path.parent.name))
+    return processes
 
 
 @contextlib.contextmanager

@@ -70,8 +70,8 @@ class Plan:
     def load(cls, directory: Path) -> "Plan | None":
         """The plan that is kept there, with what failed to be tried again: perhaps it was the network."""
         try:
-            found = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
-            return cls(directory, **{**found, "failed": {}})
+            kept = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
+            return cls(directory, **{**kept, "failed": {}})
         except (OSError, ValueError, TypeError):
             return None
 
@@ -90,13 +90,13 @@ class Plan:
         """The plan of the interrupted run, None where there is none. UserError where that is another than this one by
         the options that were ``said``, which may repeat what it was asked but not change it.
         """
-        found = Plan.load(self.directory)
-        if found is None:
+        interrupted = Plan.load(self.directory)
+        if interrupted is None:
             return None
-        then: dict[str, tuple[Any, Any]] = {option: (self.tags, found.tags) for option in RELEASES}
-        then |= {option: (getattr(self, option), getattr(found, option)) for option in HOW}
+        then: dict[str, tuple[Any, Any]] = {option: (self.tags, interrupted.tags) for option in RELEASES}
+        then |= {option: (getattr(self, option), getattr(interrupted, option)) for option in HOW}
         check_same({f"--{option}": both for option, both in then.items() if option in said})
-        return found
+        return interrupted
 
     @property
     def reference(self) -> str:
@@ -184,22 +184,22 @@ class Tracker:
         ready = environments.is_ready(environments.directory(ROOT / ENVIRONMENTS, toolchain))
         started = time.monotonic()
         environment = environments.prepare(ROOT / ENVIRONMENTS, toolchain, self.keep)
-        found = environments.found(environment, toolchain)
+        build = environments.installed_in(environment, toolchain)
         if not ready:
-            print(f"{toolchain.tag}: {found} installed in {time.monotonic() - started:.0f} s", flush=True)
-        return environments.python(environment), found
+            print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
+        return environments.python(environment), build
 
     def take(self, tag: str, again: bool) -> None:
         """Install one toolchain, take its rounds and file their record."""
         plan, toolchain, before = self.plan, self.known[tag], self.done
-        python, found = self.prepare(toolchain)
+        python, build = self.prepare(toolchain)
         state = plan.state("again" if again else tag)
         if state.publish(RESULTS):
             print(f"{tag}: was whole when the run was interrupted, and is filed now", flush=True)
             return
         record = state.load()
         if record is None:
-            record = new_record(plan.profile, plan.only, self.machine, found, str(python), plan.rounds)
+            record = new_record(plan.profile, plan.only, self.machine, build, str(python), plan.rounds)
             record = replace(record, toolchain=replace(record.toolchain, tag=tag), **self.about)
             state.start(record, [self.result_file(toolchain)])
         cells = self.cells(record.settings.no_device)
@@ -209,7 +209,7 @@ class Tracker:
             first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))
             second = [{"run": "", **line} for line in state.lines()]
             record = replace(record, drift=drift(figures(first), figures(second)))
-            print(f"{tag} again: {told(record.drift)}", flush=True)
+            print(f"{tag} again: {drift_words(record.drift)}", flush=True)
         file_record(record, toolchain.commit, state, append=again)
         print(f"{tag}: {record.samples} samples in {record.seconds:.0f} s; {how_calm(record)}", flush=True)
 
@@ -225,7 +225,7 @@ class Tracker:
         if self.result_file(toolchain).exists():
             return
         plan, cells = self.plan, self.cells()
-        patterns = [pattern for found in cells.patterns.values() for pattern in found]
+        patterns = [pattern for expressions in cells.patterns.values() for pattern in expressions]
         record = new_record(plan.profile, plan.only, self.machine, toolchain, None, plan.rounds)
         record = replace(record, **self.about, failed=reason)
         state = plan.state("failed")
@@ -237,7 +237,11 @@ class Tracker:
         whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
         state.save(record)
         if whole:
-            lost = (cell for name, found in cells.patterns.items() for cell in cells_in(found, self.benchmarks[name]))
+            lost = (
+                cell
+                for name, expressions in cells.patterns.items()
+                for cell in cells_in(expressions, self.benchmarks[name])
+            )
             file_record(replace(record, skipped={reason: tuple(lost)}), toolchain.commit, state)
         state.finish()
 
@@ -259,7 +263,7 @@ def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, 
     return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
 
 
-def told(drift: Mapping[str, float]) -> str:
+def drift_words(drift: Mapping[str, float]) -> str:
     """A drift in words."""
     if not drift["cells"]:
         return "nothing to compare with"

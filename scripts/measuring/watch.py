@@ -42,10 +42,14 @@ def due(machine: str, package: str, added: Collection[Toolchain]) -> list[Toolch
     """The releases of a history that a machine has yet to measure, in order: those ``added`` now, and what came after
     the last that it has dealt with, or after the last that any machine has where it has none."""
     line = ledger.history(package)
-    own, every = ([place for place, one in enumerate(line) if any(_records(name, one))] for name in (machine, "*"))
-    known = own or every
+    here, every = (
+        [place for place, release in enumerate(line) if any(_records(name, release))] for name in (machine, "*")
+    )
+    known = here or every
     later = line[max(known) + 1 :] if known else ()
-    return [one for one in line if one in later or (one in added and not any(_records(machine, one)))]
+    return [
+        release for release in line if release in later or (release in added and not any(_records(machine, release)))
+    ]
 
 
 def reference(machine: str, toolchain: Toolchain, planned: Collection[str]) -> Toolchain | None:
@@ -53,7 +57,11 @@ def reference(machine: str, toolchain: Toolchain, planned: Collection[str]) -> T
     else simply the last before it."""
     line = ledger.history(toolchain.history)
     before = line[: line.index(toolchain)]
-    known = [one for one in before if one.tag in planned or not all(map(_failed, _records(machine, one) or [""]))]
+    known = [
+        release
+        for release in before
+        if release.tag in planned or not all(map(_failed, _records(machine, release) or [""]))
+    ]
     return (known or before)[-1] if before else None
 
 

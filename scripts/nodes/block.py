@@ -75,12 +75,12 @@ def visits_in(results: Path, campaign: str) -> list[Record]:
     """The visits of a campaign in a directory of a machine's results, those that failed included, in order of time."""
     lines = (line for path in results.glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines())
     records = [record_of(json.loads(line)) for line in lines]
-    return sorted((one for one in records if one.fleet.get("id") == campaign), key=lambda one: one.started)
+    return sorted((visit for visit in records if visit.fleet.get("id") == campaign), key=lambda visit: visit.started)
 
 
 def is_closed(visits: Sequence[Record], reference: str) -> bool:
     """Whether the reference was measured before all others and after them."""
-    tags = [one.toolchain.tag for one in visits if not one.failed]
+    tags = [visit.toolchain.tag for visit in visits if not visit.failed]
     return tags.count(reference) > 1 and tags[0] == tags[-1] == reference
 
 
@@ -91,13 +91,13 @@ def environments_on(scratch: Path) -> Path:
     return scratch / f"numpy-torch-{os.getuid() if hasattr(os, 'getuid') else 'environments'}" / mine
 
 
-def own(job: Mapping[str, Any], place: Path) -> dict[str, str]:
+def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
     """The environment to measure in: a home of the node's own, but pip's settings and cache as ever."""
     variables = {**os.environ, "HOME": str(place / HOME), environments.KEEP_VARIABLE: str(job["keep"])}
     settings = [Path.home() / ".config" / "pip" / "pip.conf", Path.home() / ".pip" / "pip.conf"]
-    found = next((str(path) for path in settings if path.is_file()), None)
-    if found:
-        variables.setdefault("PIP_CONFIG_FILE", found)
+    configuration = next((str(path) for path in settings if path.is_file()), None)
+    if configuration:
+        variables.setdefault("PIP_CONFIG_FILE", configuration)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"
     variables.setdefault("PIP_CACHE_DIR", str(cache))
     if job["wheelhouse"]:
@@ -130,7 +130,7 @@ def enter(job: Mapping[str, Any]) -> None:
     program = suite / Path(__file__).resolve().relative_to(ROOT)
     os.chdir(suite)
     command = [sys.executable, str(program), json.dumps({**job, "node": node}), HERE]
-    os.execve(sys.executable, command, own(job, place))
+    os.execve(sys.executable, command, variables_of(job, place))
 
 
 def take(job: Mapping[str, Any]) -> int:

@@ -107,12 +107,12 @@ class Campaign:
 
     def job(self, tags: Sequence[str], node: str | None) -> Job:
         """What a node is told; ``node``: which it is to be, None where it finds that out."""
-        told = ("machine", "id", "reference", "profile", "only", "rounds", "keep", "engine", "command", "scratch")
+        fields = ("machine", "id", "reference", "profile", "only", "rounds", "keep", "engine", "command", "scratch")
         known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
         return {
-            **{name: getattr(self, name) for name in (*told, "wheelhouse")},
+            **{name: getattr(self, name) for name in (*fields, "wheelhouse")},
             "directory": str(self.place),
-            "tags": [one.tag for one in coarse_to_fine([known[tag] for tag in tags])],
+            "tags": [toolchain.tag for toolchain in coarse_to_fine([known[tag] for tag in tags])],
             "node": node,
         }
 
@@ -134,22 +134,22 @@ class Campaign:
 
     def had(self) -> dict[str, set[str]]:
         """Release -> the nodes that have measured it."""
-        found: dict[str, set[str]] = {}
+        by_release: dict[str, set[str]] = {}
         for node, visits in self.visits().items():
-            for one in visits:
-                if not one.failed:
-                    found.setdefault(one.toolchain.tag, set()).add(node)
-        return found
+            for visit in visits:
+                if not visit.failed:
+                    by_release.setdefault(visit.toolchain.tag, set()).add(node)
+        return by_release
 
     def failed(self) -> dict[str, dict[str, str]]:
         """Release -> node -> why that node could not measure it."""
         had = self.had()
-        found: dict[str, dict[str, str]] = {}
+        reasons: dict[str, dict[str, str]] = {}
         for node, visits in self.visits().items():
-            for one in visits:
-                if one.failed and node not in had.get(one.toolchain.tag, ()):
-                    found.setdefault(one.toolchain.tag, {})[node] = one.failed
-        return found
+            for visit in visits:
+                if visit.failed and node not in had.get(visit.toolchain.tag, ()):
+                    reasons.setdefault(visit.toolchain.tag, {})[node] = visit.failed
+        return reasons
 
     def lacking(self) -> dict[str, int]:
         """Release -> on how many nodes more it is to be measured; not of those that no node could."""
@@ -179,12 +179,12 @@ class Campaign:
         else:
             had = self.had()
             more = design.top_up(self.lacking(), had, self.nodes)
-            jobs = [(self.job(one.tags, None), [self.host(node) for node in one.without]) for one in more]
+            jobs = [(self.job(block.tags, None), [self.host(node) for node in block.without]) for block in more]
         engine.submit(jobs)
 
     def doing(self) -> dict[str, str]:
         """Node -> what it measures now, or has measured last; by the files of its rounds."""
-        told = {}
+        by_node = {}
         for node, visits in self.visits().items():
             track = self.place / node / SUITE / ".asv" / "runs" / self.machine / "track"
             rounds = {}
@@ -195,10 +195,10 @@ class Campaign:
                     continue  # it is being replaced
                 if record:
                     rounds[record.toolchain.tag] = record.rounds
-            whole = [one for one in visits if not one.failed]
+            whole = [visit for visit in visits if not visit.failed]
             now = ", ".join(f"{tag} round {done + 1} of {self.rounds}" for tag, done in rounds.items())
-            told[node] = f"{len(whole)} visits filed" + (f"; {now}" if now else "")
-        return told
+            by_node[node] = f"{len(whole)} visits filed" + (f"; {now}" if now else "")
+        return by_node
 
     def step(self, engine: Engine) -> list[str] | None:
         """Gather what there is and ask for what is missing: a word on each job to come, None when there is no more."""
@@ -243,7 +243,7 @@ def wheels(directory: Path, tags: Collection[str]) -> dict[str, str]:
     return lost
 
 
-def told(campaign: Campaign) -> list[str]:
+def plan_lines(campaign: Campaign) -> list[str]:
     """The plan in lines: who measures what, what it takes."""
     blocks, minutes = campaign.blocks(), campaign.visit_minutes
     cost = design.cost(blocks, minutes, campaign.keep)

@@ -39,7 +39,10 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
         least = sorted(range(nodes), key=lambda node: len(blocks[node]))[: copies + CHOICE]
         chosen = min(
             combinations(sorted(least), copies),
-            key=lambda own: (sum(len(blocks[node]) for node in own), sum(met[pair] for pair in combinations(own, 2))),
+            key=lambda group: (
+                sum(len(blocks[node]) for node in group),
+                sum(met[pair] for pair in combinations(group, 2)),
+            ),
         )
         met.update(combinations(chosen, 2))
         for node in chosen:

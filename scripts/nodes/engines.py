@@ -100,9 +100,9 @@ class Slurm:
         cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes need not find this file
         for without in dict.fromkeys(tuple(hosts) for _, hosts in jobs):
             executor = submitit.AutoExecutor(self.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
-            found = {f"slurm_{key}": value for key, value in self.options.items()}
+            options = {f"slurm_{key}": value for key, value in self.options.items()}
             if without:
-                found["slurm_exclude"] = ",".join(without)
+                options["slurm_exclude"] = ",".join(without)
             executor.update_parameters(
                 name=self.name,
                 timeout_min=self.minutes,
@@ -110,7 +110,7 @@ class Slurm:
                 tasks_per_node=1,
                 slurm_signal_delay_s=GRACE,
                 slurm_additional_parameters={"requeue": True},
-                **found,
+                **options,
             )
             try:
                 with executor.batch():

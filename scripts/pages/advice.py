@@ -92,31 +92,31 @@ def _advice_by_dtype(answer: Answer) -> Box:
     return Box(title(answer.need), (*before, replace(final, cost=f"{times} at {size}")), notes=notes)
 
 
-def setting(found: Advised) -> Box:
+def setting(advised: Advised) -> Box:
     """A setting of the environment to start a program with."""
-    kept = max((gain.kept for gain in found.gains if gain.kept is not None), default=None)
+    kept = max((gain.kept for gain in advised.gains if gain.kept is not None), default=None)
     price = [] if kept is None else [f"the process keeps {show.size(kept)} when all results are freed"]
-    notes = [f"It stands before the command: {code(f'{found.setting} python program.py')}."]
-    notes += [f"{code(found.setting)}: {found.caution}."] if found.caution else []
-    notes += [f"Tie with {show.codes(found.ties)}."] if found.ties else []
-    notes += ["Not decided here: the machine was busy."] if found.busy else []
-    size = show.size(found.gains[0].cell.nbytes)
-    takes = (Take("", found.setting, "; ".join([*map(_gain, found.gains), *price])),)
-    titles = {gain.cell.declared.title for gain in found.gains}
+    notes = [f"It stands before the command: {code(f'{advised.setting} python program.py')}."]
+    notes += [f"{code(advised.setting)}: {advised.caution}."] if advised.caution else []
+    notes += [f"Tie with {show.codes(advised.ties)}."] if advised.ties else []
+    notes += ["Not decided here: the machine was busy."] if advised.busy else []
+    size = show.size(advised.gains[0].cell.nbytes)
+    takes = (Take("", advised.setting, "; ".join([*map(_gain, advised.gains), *price])),)
+    titles = {gain.cell.declared.title for gain in advised.gains}
     about = capital(titles.pop()) if len(titles) == 1 else "Fresh memory"
     return Box(f"{about}, {size}: a setting to start with", takes, notes=tuple(notes))
 
 
-def neighbours(found: Sequence[Slowed]) -> Box:
+def neighbours(copies: Sequence[Slowed]) -> Box:
     """That a copy takes longer where its arrays lie as neighbours do, and what to do about it."""
 
     return Box(
         "Copies between arrays of whole pages, allocated one behind the other",
-        lines=tuple(map(between_neighbours, found)),
+        lines=tuple(map(between_neighbours, copies)),
         notes=(
             "This processor moves bytes so slowly where the target begins 1 to 31 bytes further on in its page than "
             "the source. Benchmarks lay all other arrays apart. "
-            f"{show.codes(found[0].cell.declared.settings)} before the command avoids it, with glibc; routes by "
+            f"{show.codes(copies[0].cell.declared.settings)} before the command avoids it, with glibc; routes by "
             "which torch copies do not have it.",
         ),
     )
@@ -188,14 +188,14 @@ def busy(choices: Iterable[Choice]) -> Iterator[str]:
 
 
 def _crossovers(segments: Sequence[Segment], finer: Sequence[Cell] = ()) -> Iterator[str]:
-    found = crossovers(segments, finer)
+    crossings = crossovers(segments, finer)
     bounds = []
-    for crossover in found:
+    for crossover in crossings:
         inside = f" (undecided at {show.sizes(crossover.undecided)})" if crossover.undecided else ""
         bounds.append(f"between {show.size(crossover.low)} and {show.size(crossover.high)}{inside}")
-    if found:
-        lie = "The crossover lies" if len(found) == 1 else "The crossovers lie"
-        which = "other sizes" if any(crossover.undecided for crossover in found) else "sizes"
+    if crossings:
+        lie = "The crossover lies" if len(crossings) == 1 else "The crossovers lie"
+        which = "other sizes" if any(crossover.undecided for crossover in crossings) else "sizes"
         yield f"{lie} {show.join(bounds)}: {which} in between were not measured."
 
 
@@ -225,15 +225,15 @@ def _ties(segments: Sequence[Segment]) -> Iterator[str]:
     for segment in segments:
         low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
         sizes = low if len(segment.sizes) == 1 else f"{low} to {high}"
-        found = ties(segment)
-        if found.always:
+        tied = ties(segment)
+        if tied.always:
             where = "" if len(segments) == 1 and len(segment.sizes) > 1 else f" at {sizes}"
-            yield f"Tie{where} with {show.codes(found.always)}."
-        if len(found.sometimes) == 1:
-            ((route, own),) = found.sometimes.items()
-            yield f"Tie at {show.sizes(own)} with {code(route)}."
-        elif found.sometimes:
-            yield f"Tie at some sizes of {sizes} with {show.codes(list(found.sometimes))}."
+            yield f"Tie{where} with {show.codes(tied.always)}."
+        if len(tied.sometimes) == 1:
+            ((route, tied_sizes),) = tied.sometimes.items()
+            yield f"Tie at {show.sizes(tied_sizes)} with {code(route)}."
+        elif tied.sometimes:
+            yield f"Tie at some sizes of {sizes} with {show.codes(list(tied.sometimes))}."
 
 
 def _hazardous(segments: Sequence[Segment]) -> Iterator[str]:
@@ -250,9 +250,9 @@ def why_unsafe(cell: Cell) -> str:
 
 def _slowest(answer: Answer) -> Iterator[str]:
     """A warning of the rival that costs the largest factor."""
-    found = slowest(answer.segments, answer.rivals)
-    if found:
-        cell, factor = found
+    rival = slowest(answer.segments, answer.rivals)
+    if rival:
+        cell, factor = rival
         hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
         at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
         yield f"Slowest: {code(cell.route)}, {at}, {show.ratio(factor)} the time{hazard}."

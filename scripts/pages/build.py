@@ -40,10 +40,10 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     yield page, write(output / machine, page, {ANSWERS: summary_of(page)})
     if histories:
         csv = history_page.csv_of(histories)
-        own = history_page.page_of(everything, histories, csv)
+        releases_page = history_page.page_of(everything, histories, csv)
         newest = of_file(everything, histories[0].releases[-1].file)
         also = {CHANGES: changes_of(results, histories), ADVICE: advice.text_of(histories[0], newest)}
-        yield own, write(output / HISTORY / machine, own, also)
+        yield releases_page, write(output / HISTORY / machine, releases_page, also)
 
 
 def name_histories(output: Path) -> None:
@@ -70,11 +70,11 @@ def of_file(results: Results, file: str) -> Results:
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
     """The results of the file that was run most recently, of the one before it, and the toolchains of all others but
     those of the files ``elsewhere``, which have a page of their own."""
-    found: dict[str, str] = {}
+    toolchains: dict[str, str] = {}
     for table in (results.processes, results.values, results.missing):
-        found.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
-    recorded = recent(record for record in results.runs if record.file in found) or list(found)[::-1]
-    others = [toolchain for name, toolchain in found.items() if name != recorded[0] and name not in elsewhere]
+        toolchains.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
+    recorded = recent(record for record in results.runs if record.file in toolchains) or list(toolchains)[::-1]
+    others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and name not in elsewhere]
     before = of_file(results, recorded[1]) if len(recorded) > 1 else None
     return of_file(results, recorded[0]), before, others
 

@@ -86,12 +86,12 @@ def notes(answer: Answer) -> Iterator[str]:
     ties = [each.route for each in answer.ranked if each.tie]
     if ties:
         yield f"A tie, not decided by what was measured beside it: {show.codes(ties)}."
-    yield from _said_of(shown, ((text, one.route) for one in shown for text in _rests_on(one, case)))
+    yield from _said_of(shown, ((text, candidate.route) for candidate in shown for text in _rests_on(candidate, case)))
     if answer.arrays and answer.arrays != case.batch:
         yield f"Measured with {answer.arrays} arrays of as many bytes together: what {case.batch} cost may differ."
     if not all(each.calm for each in shown):
         yield "~ The machine was never calm there: it takes that long at most, and nothing is decided."
-    yield from _said_of((), ((text, one.route) for one in shown for text in _promises(one)))
+    yield from _said_of((), ((text, candidate.route) for candidate in shown for text in _promises(candidate)))
     quiet = silent(best.contract)
     if quiet:
         yield f"{code(best.route)}: {quiet}."
@@ -104,9 +104,10 @@ def notes(answer: Answer) -> Iterator[str]:
         longer = f"{code(slowed.route)} takes {show.ratio(slowed.factor)} as long at {show.size(slowed.nbytes)}"
         where = "between arrays of whole pages, allocated one behind the other"
         yield f"{code(best.route)} copies by C's memmove: {where}, {longer}, and torch's own copies do not."
-    for one in answer.unsafe:
-        why = one.contract.hazard or "it gets some inputs wrong without an exception"
-        yield f"{code(one.route)} is faster, {show.seconds(one.figure.seconds)}, but not recommended: {why}."
+    for candidate in answer.unsafe:
+        why = candidate.contract.hazard or "it gets some inputs wrong without an exception"
+        seconds = show.seconds(candidate.figure.seconds)
+        yield f"{code(candidate.route)} is faster, {seconds}, but not recommended: {why}."
     if answer.unknown:
         yield f"Not measured for {case.layout} sources: {show.codes(answer.unknown)}."
 
@@ -125,9 +126,9 @@ def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Ite
         yield f"{text}." if len(about) == len(every) else f"{show.codes(about)}: {text}."
 
 
-def _rests_on(one: Candidate, case: Case) -> Iterator[str]:
+def _rests_on(candidate: Candidate, case: Case) -> Iterator[str]:
     """How a figure came about that was not measured as it stands."""
-    figure, sizes, at = one.figure, show.sizes(one.figure.sizes), show.size(case.total)
+    figure, sizes, at = candidate.figure, show.sizes(candidate.figure.sizes), show.size(case.total)
     if figure.how == BETWEEN and figure.broken:
         why = f"from {show.size(MAPPED)} on fresh memory is faulted in anew at every call"
         yield f"{at} was not measured; of {sizes}, the one on its side: {why}"
@@ -135,9 +136,9 @@ def _rests_on(one: Candidate, case: Case) -> Iterator[str]:
         yield f"{at} was not measured: interpolated between {sizes}"
     elif figure.how == BEYOND:
         yield f"{at} lies outside of what was measured: drawn on from {sizes}"
-    if one.once and one.once.how != MEASURED:
-        yield f"what is paid once comes from {show.sizes(one.once.sizes)}"
-    for each in one.carried:
+    if candidate.once and candidate.once.how != MEASURED:
+        yield f"what is paid once comes from {show.sizes(candidate.once.sizes)}"
+    for each in candidate.carried:
         if not each.at:
             yield f"{each.what} was not measured: taken for {each.instead}"
         elif not each.calm:
@@ -151,11 +152,11 @@ def _rests_on(one: Candidate, case: Case) -> Iterator[str]:
             yield f"{each.what} takes {there}, and is taken to do so here"
 
 
-def _promises(one: Candidate) -> Iterator[str]:
-    yield from filter(None, (one.contract.hazard, one.contract.caution))
-    if one.contract.needs:
-        yield f"needs {show.join(one.contract.needs.split())}"
-    if one.unpriced:
+def _promises(candidate: Candidate) -> Iterator[str]:
+    yield from filter(None, (candidate.contract.hazard, candidate.contract.caution))
+    if candidate.contract.needs:
+        yield f"needs {show.join(candidate.contract.needs.split())}"
+    if candidate.unpriced:
         yield "what its pinned memory costs once was not measured, and is left out"
 
 
@@ -247,19 +248,21 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
     """The answer with everything it rests on; seconds and bytes."""
     known = answer.known
 
-    def plain(one: Candidate) -> dict[str, Any]:
-        found = {name: value for name, value in asdict(one).items() if name not in ("speaks", "anchors", "contract")}
-        contract = {name: getattr(one.contract, name) for name in ("hazard", "caution", "needs", "non_blocking")}
-        return {**found, **contract, "calm": one.calm, "code": "\n".join(snippet(answer.case, one, known))}
+    def plain(candidate: Candidate) -> dict[str, Any]:
+        fields = {
+            name: value for name, value in asdict(candidate).items() if name not in ("speaks", "anchors", "contract")
+        }
+        contract = {name: getattr(candidate.contract, name) for name in ("hazard", "caution", "needs", "non_blocking")}
+        return {**fields, **contract, "calm": candidate.calm, "code": "\n".join(snippet(answer.case, candidate, known))}
 
-    found = {
+    document = {
         "case": asdict(answer.case),
         "machine": {name: getattr(known, name) for name in ("machine", "toolchain", "torch", "numpy", "day")},
         "differs": list(differs),
-        "ranked": [plain(one) for one in answer.ranked],
-        "unsafe": [plain(one) for one in answer.unsafe],
+        "ranked": [plain(candidate) for candidate in answer.ranked],
+        "unsafe": [plain(candidate) for candidate in answer.unsafe],
         "unknown": list(answer.unknown),
         "arrays": answer.arrays,
         "notes": [show.to_plain(note) for note in dict.fromkeys(notes(answer))],
     }
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -27,7 +27,7 @@ def embedded(known: Known) -> str:
         return [*(words.setdefault(word, len(words)) for word in said), *numbers, *flags, point.behind]
 
     points = [row(point) for point in known.points]
-    found = {
+    document = {
         "machine": known.machine,
         "whose": case.whose(known),
         "kind": known.device.partition(":")[0] or CUDA,
@@ -48,7 +48,7 @@ def embedded(known: Known) -> str:
         "points": points,
     }
     # "</script>" would end the element, and "<!--" begin a comment, wherever a text has them
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _contract(contract: Contract) -> dict[str, Any]:

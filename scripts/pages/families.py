@@ -41,12 +41,12 @@ def sections(
     cells: Iterable[Cell],
     missing: Missing,
     on_device: bool = False,
-    told: Mapping[str, Sequence[str]] | None = None,
+    sentences: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Section]:
     """A section a family, in the order of their places; what was timed comes before what was counted.
 
     on_device: those that an accelerator takes part in, else the others
-    told: family -> sentences that answer its question
+    sentences: family -> sentences that answer its question
     """
     named: dict[tuple[int, str], list[str]] = {}
     timed: dict[str, list[Cell]] = {}
@@ -58,44 +58,44 @@ def sections(
             title = declared.section or capital(declared.family)
             named.setdefault((declared.place, title), []).append(name)
     return [
-        _section(title, [results.benchmarks[name] for name in names], results, timed, missing, told or {})
+        _section(title, [results.benchmarks[name] for name in names], results, timed, missing, sentences or {})
         for (_, title), names in sorted(named.items(), key=lambda item: item[0][0])
     ]
 
 
 def _section(
     title: str,
-    own: Sequence[Declared],
+    benchmarks: Sequence[Declared],
     results: Results,
     timed: Mapping[str, list[Cell]],
     missing: Missing,
-    told: Mapping[str, Sequence[str]],
+    sentences: Mapping[str, Sequence[str]],
 ) -> Section:
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
-    for declared in own:
+    for declared in benchmarks:
         cells = timed.get(declared.name, [])
         panels = _panels(cells, missing) if cells and declared.drawn else []
         drawn += panels
         if cells and not panels:
             made += _timed(declared, cells, timed, missing)
-    for group in dict.fromkeys(declared.group for declared in own):
-        counted = [each for each in own if each.group == group and each.name not in timed]
+    for group in dict.fromkeys(declared.group for declared in benchmarks):
+        counted = [each for each in benchmarks if each.group == group and each.name not in timed]
         made += _counted(counted, results, missing) if counted else []
-    words = " ".join(filter(None, (own[0].question, own[0].about)))
-    every = [cell for declared in own for cell in timed.get(declared.name, [])]
+    words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
+    every = [cell for declared in benchmarks for cell in timed.get(declared.name, [])]
     if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
         words += f" Figures are of {usual_dtype(drawn[0][0].cells)}; results.csv holds the other dtypes."
-    intro = (*([words] if words else []), *told.get(own[0].family, ()))
+    intro = (*([words] if words else []), *sentences.get(benchmarks[0].family, ()))
     return Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
 
 def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:
     """Time against size, a panel for every combination of the other parameters; nothing where there is one size."""
     panels = []
-    for values, own in alike(cells).items():
-        name = ", ".join((_about(own[0]), *values))
-        for figure in times_figure(slug("time", own[0].family, name), f"Time against size: {name}", name, own):
+    for values, series in alike(cells).items():
+        name = ", ".join((_about(series[0]), *values))
+        for figure in times_figure(slug("time", series[0].family, name), f"Time against size: {name}", name, series):
             panels.append((figure, curves(figure.cells, missing)))
     return panels
 
@@ -116,7 +116,7 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     beside = dict(declared.beside)
     called, role = beside.pop("called", ""), beside.pop("role", "")
     if role:
-        there = [cell for own in timed.values() for cell in own if cell.role == role]
+        there = [cell for of_benchmark in timed.values() for cell in of_benchmark if cell.role == role]
         usual = usual_dtype(there)
         others = {_place(cell): cell for cell in there if cell.dtype == usual}
     else:
@@ -152,10 +152,10 @@ def _as_long(cell: Cell, other: Cell) -> str:
     return f"{show.ratio(longer)} as long" if longer >= 1 else f"{show.ratio(1 / longer)} as fast"
 
 
-def _counted(own: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:
+def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:
     """What was counted, a line a benchmark of the class."""
     marks: dict[tuple[Any, ...], Mark] = {}
-    for declared in own:
+    for declared in benchmarks:
         rows = results.values[results.values["benchmark"] == declared.name]
         routes = declared.listed("route")
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
@@ -163,7 +163,7 @@ def _counted(own: Sequence[Declared], results: Results, missing: Missing) -> lis
             mark = marks.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
             mark.lines.extend(tables.count_range(Count(row["value"], row["low"], row["high"])))
-    return _tables(own[0], _titled(own[0]), list(marks.values()), missing)
+    return _tables(benchmarks[0], _titled(benchmarks[0]), list(marks.values()), missing)
 
 
 def _count(value: float, unit: str, of: float | None) -> str:
@@ -191,11 +191,11 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
         groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
     columns = declared.listed(across)
     made = []
-    for combination, own in groups.items():
-        nbytes = usual_size(own, across, tables.IN_CACHE) if sized else 0
-        here = {mark.parameters.get(across) for mark in own if mark.parameters.get("nbytes") == nbytes}
-        sizes = {v: nbytes if v in here else n for v, n in ((m.parameters.get(across), m.nbytes) for m in own)}
-        shown = [mark for mark in own if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]
+    for combination, group in groups.items():
+        nbytes = usual_size(group, across, tables.IN_CACHE) if sized else 0
+        here = {mark.parameters.get(across) for mark in group if mark.parameters.get("nbytes") == nbytes}
+        sizes = {v: nbytes if v in here else n for v, n in ((m.parameters.get(across), m.nbytes) for m in group)}
+        shown = [mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]
         shown.sort(key=lambda mark: _nth(columns, mark.parameters.get(across)))
         words = [about, *(show.valued(name, value) for name, value in zip(fixed, combination))]
         words += [show.size(nbytes)] if sized else []

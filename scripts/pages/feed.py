@@ -46,23 +46,23 @@ class Told:
 
 def changes_of(results: Path, histories: Sequence[History]) -> str:
     """What the releases of a machine's histories changed, those that changed something, as JSON."""
-    found = [asdict(told) for history in histories for told in _told(results, history)]
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    changes = [asdict(change) for history in histories for change in _told(results, history)]
+    return json.dumps(changes, indent=1, ensure_ascii=False) + "\n"
 
 
 def _told(results: Path, history: History) -> Iterator[Told]:
     """A history's own changes, release by release; of the newest, and where releases are too few for a history, what a
     comparison with the release before it says, for one point alone makes no level."""
     changed = words.by_release(words.changes(history))
-    stepped = {own[0][1].at.version: own for own in counts.by_release(history)}
+    stepped = {findings[0][1].at.version: findings for findings in counts.by_release(history)}
     short = len(history.releases) < LEAST_RELEASES
     for place, release in enumerate(history.releases):
-        own = {group[0].verdict: group for group in changed if group[0].at is release}
-        said = [news.CHANGED[verdict] for verdict in news.CHANGED if verdict in own]
-        lines = [words.release_line(own[verdict]) for verdict in news.CHANGED if verdict in own]
+        by_verdict = {group[0].verdict: group for group in changed if group[0].at is release}
+        said = [news.CHANGED[verdict] for verdict in news.CHANGED if verdict in by_verdict]
+        lines = [words.release_line(by_verdict[verdict]) for verdict in news.CHANGED if verdict in by_verdict]
         if release.version in stepped:
             lines.append(f"{counts.unit(history).capitalize()}: {counts.release_line(stepped[release.version])}")
-            verdicts = {one.step.verdict for _, one in stepped[release.version] if one.step}
+            verdicts = {finding.step.verdict for _, finding in stepped[release.version] if finding.step}
             said += [news.CHANGED[verdict] for verdict in (MORE, FEWER) if verdict in verdicts]
         if place and (short or release is history.releases[-1]):
             compared = _compared(results, history, release)
@@ -76,11 +76,11 @@ def _told(results: Path, history: History) -> Iterator[Told]:
 def _compared(results: Path, history: History, release: Release) -> tuple[list[str], list[str]]:
     """What a comparison with the release before says: verdicts in words, and the paragraph; nothing where it cannot."""
     try:
-        found = news_of(results, history.machine, release.toolchain)
+        release_news = news_of(results, history.machine, release.toolchain)
     except UserError:
         return [], []
-    said = [news.CHANGED[verdict] for verdict in news.changed(found)]
-    return said, [news.paragraph(found)] if said else []
+    said = [news.CHANGED[verdict] for verdict in news.changed(release_news)]
+    return said, [news.paragraph(release_news)] if said else []
 
 
 def _entry(history: History, release: Release, said: Sequence[str], lines: Sequence[str]) -> Told:
@@ -91,18 +91,21 @@ def _entry(history: History, release: Release, said: Sequence[str], lines: Seque
 def read(path: Path) -> list[Told]:
     """UserError where a file holds no changes."""
     with reading(path, "changes"):
-        return [made_of(Told, found) for found in json.loads(path.read_text(encoding="utf-8"))]
+        return [made_of(Told, change) for change in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def write(output: Path) -> Path | None:
     """Write the feed over all machines that have a history in ``output``; None where there is none."""
     files = sorted((output / "history").glob(f"*/{CHANGES}"))
     by_tag: dict[str, list[Told]] = {}
-    for told in (told for path in files for told in read(path)):
-        by_tag.setdefault(told.tag, []).append(told)
+    for change in (change for path in files for change in read(path)):
+        by_tag.setdefault(change.tag, []).append(change)
     if not files:
         return None
-    put(output / FEED, _feed(sorted(by_tag.values(), key=lambda own: (own[0].date, own[0].tag), reverse=True)))
+    put(
+        output / FEED,
+        _feed(sorted(by_tag.values(), key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)),
+    )
     return output / FEED
 
 
@@ -114,19 +117,19 @@ def _feed(entries: Sequence[Sequence[Told]]) -> str:
     _add(_add(feed, "author"), "name", AUTHOR)
     _add(feed, "link", rel="self", type="application/atom+xml", href=FEED)
     _add(feed, "link", rel="alternate", type="text/html", href="index.html")
-    for own in entries:
-        first = own[0]
+    for changes in entries:
+        first = changes[0]
         entry = _add(feed, "entry")
-        said = dict.fromkeys(word for told in own for word in told.said)
+        said = dict.fromkeys(word for change in changes for word in change.said)
         order = list(news.CHANGED.values())
         _add(entry, "id", f"urn:uuid:{uuid.uuid5(SPACE, first.tag)}")
         _add(entry, "title", f"{first.name}: {', '.join(sorted(said, key=order.index))}")
-        _add(entry, "updated", _updated(own))
+        _add(entry, "updated", _updated(changes))
         _add(entry, "published", f"{first.date}T12:00:00Z")
-        for told in own:  # one alternate at most, says RFC 4287
-            way = "alternate" if told is first else "related"
-            _add(entry, "link", rel=way, type="text/html", title=told.machine, href=_address(told))
-        _add(entry, "content", "".join(map(_html, own)), type="html")
+        for change in changes:  # one alternate at most, says RFC 4287
+            way = "alternate" if change is first else "related"
+            _add(entry, "link", rel=way, type="text/html", title=change.machine, href=_address(change))
+        _add(entry, "content", "".join(map(_html, changes)), type="html")
     xml.indent(feed)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{xml.tostring(feed, encoding="unicode")}\n'
 
@@ -137,17 +140,17 @@ def _add(parent: xml.Element, name: str, text: str | None = None, **attributes: 
     return child
 
 
-def _updated(own: Sequence[Told]) -> str:
+def _updated(changes: Sequence[Told]) -> str:
     """When an entry last changed: its newest measurement; the day of the release where no run says when."""
-    return max((told.measured for told in own if told.measured), default=f"{own[0].date}T12:00:00+00:00")
+    return max((change.measured for change in changes if change.measured), default=f"{changes[0].date}T12:00:00+00:00")
 
 
-def _address(told: Told) -> str:
-    return f"history/{quote(told.machine)}/index.html#{quote(told.tag)}"
+def _address(change: Told) -> str:
+    return f"history/{quote(change.machine)}/index.html#{quote(change.tag)}"
 
 
-def _html(told: Told) -> str:
+def _html(change: Told) -> str:
     """What a release changed on a machine, as HTML."""
-    items = "".join(f"<li>{show.to_html(line)}</li>" for line in told.lines)
-    link = f'<a href="{_address(told)}">{show.to_html(told.machine)}</a>'
+    items = "".join(f"<li>{show.to_html(line)}</li>" for line in change.lines)
+    link = f'<a href="{_address(change)}">{show.to_html(change.machine)}</a>'
     return f"<p>On {link}:</p><ul>{items}</ul>"

@@ -162,10 +162,10 @@ def label(cell: Cell) -> str:
 
 def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """Cells of each route, routes in the catalogue's order, sizes ascending; one series of what has no routes."""
-    found: dict[str, list[Cell]] = {}
+    series: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes)):
-        found.setdefault(label(cell), []).append(cell)
-    return found
+        series.setdefault(label(cell), []).append(cell)
+    return series
 
 
 def draw_times(ax: Axes, cells: Sequence[Cell], limit: Limit | None = None) -> None:
@@ -174,7 +174,9 @@ def draw_times(ax: Axes, cells: Sequence[Cell], limit: Limit | None = None) -> N
     floor = [(n, s, s, s) for n, s in sorted(limit.seconds.items()) if n in sizes] if limit else []
     size_axis(ax, sizes)
     seconds_axis(ax, [s for cell in cells for s in (cell.low, cell.high)] + [point[1] for point in floor])
-    series = {route: [(c.nbytes, c.seconds, c.low, c.high) for c in own] for route, own in _series(cells).items()}
+    series = {
+        route: [(c.nbytes, c.seconds, c.low, c.high) for c in by_size] for route, by_size in _series(cells).items()
+    }
     lines(ax, series, floor)
 
 
@@ -185,9 +187,9 @@ def draw_efficiency(ax: Axes, cells: Sequence[Cell], limit: Limit) -> None:
     ax.set_ylim(0, max(1.05, *share))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     series = {}
-    for route, own in _series(cells).items():
-        tops = [limit.seconds[cell.nbytes] for cell in own]
-        series[route] = [(c.nbytes, top / c.seconds, top / c.high, top / c.low) for c, top in zip(own, tops)]
+    for route, by_size in _series(cells).items():
+        tops = [limit.seconds[cell.nbytes] for cell in by_size]
+        series[route] = [(c.nbytes, top / c.seconds, top / c.high, top / c.low) for c, top in zip(by_size, tops)]
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
     lines(ax, series)
 
@@ -201,7 +203,7 @@ def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) 
         speed, low, high = (cell.nbytes / seconds / 1e9 for seconds in (cell.seconds, cell.high, cell.low))
         return cell.nbytes, speed, low, high
 
-    series = {route: [point(cell) for cell in own] for route, own in _series(cells).items()}
+    series = {route: [point(cell) for cell in by_size] for route, by_size in _series(cells).items()}
     top = [(float(n), limit / 1e9, limit / 1e9, limit / 1e9) for n in sizes] if limit else []
     ax.set_ylim(0, 1.08 * max(high for points in (*series.values(), top) for _, _, _, high in points))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} GB/s"))
@@ -215,8 +217,8 @@ def bandwidths(name: str, title: str, caption: str, cells: Sequence[Cell], limit
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *([LIMIT_LABEL] if limit else [])])
         draw_bandwidth(ax, cells, limit)
-        told = _told(cells) + (f" The measured limit is {show.bandwidth(limit)}." if limit else "")
-        return [finish(figure, name, title, told, cells, caption)]
+        description = _told(cells) + (f" The measured limit is {show.bandwidth(limit)}." if limit else "")
+        return [finish(figure, name, title, description, cells, caption)]
 
 
 def slug(*words: str) -> str:
@@ -237,7 +239,7 @@ def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
 
 
 def finish(
-    figure: plt.Figure, name: str, title: str, told: str, cells: Sequence[Cell], cap: str, limited: bool = False
+    figure: plt.Figure, name: str, title: str, description: str, cells: Sequence[Cell], cap: str, limited: bool = False
 ) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
     buffer = io.BytesIO()
@@ -251,7 +253,7 @@ def finish(
     _change(root, lambda key, value: FONT.sub(lambda font: f"{font[0]}, {FALLBACKS[font[0]]}", value))
     _lean(root, name)
     root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-desc"}
-    for place, (tag, words) in enumerate((("title", title), ("desc", told))):
+    for place, (tag, words) in enumerate((("title", title), ("desc", description))):
         about = xml.Element(f"{{{SVG}}}{tag}", id=f"{name}-{tag}")
         about.text, about.tail = words, "\n"
         root.insert(place, about)
@@ -268,7 +270,9 @@ def finish(
         element.text, element.tail = (
             words if words and words.strip() else "" for words in (element.text, element.tail)
         )
-    return Figure(name, title, told, file, xml.tostring(root, encoding="unicode") + "\n", tuple(cells), cap, limited)
+    return Figure(
+        name, title, description, file, xml.tostring(root, encoding="unicode") + "\n", tuple(cells), cap, limited
+    )
 
 
 def _lean(root: xml.Element, name: str) -> None:
@@ -276,8 +280,8 @@ def _lean(root: xml.Element, name: str) -> None:
     nothing, and digits: half of what matplotlib writes."""
     named = _named(root)
     for element in root.iter():
-        found = element.attrib.get("id", "")
-        if found not in named and not _kept(found, name):
+        identifier = element.attrib.get("id", "")
+        if identifier not in named and not _kept(identifier, name):
             element.attrib.pop("id", None)
         if element.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
@@ -302,12 +306,12 @@ def _lean(root: xml.Element, name: str) -> None:
 def _named(root: xml.Element) -> set[str]:
     """The ids that something in a drawing names."""
     values = (value for element in root.iter() for key, value in element.attrib.items() if key != "id")
-    return {found for value in values for found in REFERENCE.findall(value)}
+    return {identifier for value in values for identifier in REFERENCE.findall(value)}
 
 
-def _kept(found: str, name: str) -> bool:
+def _kept(identifier: str, name: str) -> bool:
     """Whether an id is one of those that a page links to, or reads."""
-    return found.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}"))
+    return identifier.startswith((f"{name}-{PANEL}", f"{name}-{POINTS}"))
 
 
 def _brief(root: xml.Element, name: str) -> None:
@@ -319,8 +323,8 @@ def _brief(root: xml.Element, name: str) -> None:
         if key == "id":
             return short.get(value, value)
         if key == "style":
-            value = FAMILY.sub(lambda found: "font-family: var(--mono); " if "Mono" in found[0] else "", value)
-        return REFERENCE.sub(lambda found: f"#{short.get(found[1], found[1])}", value)
+            value = FAMILY.sub(lambda font: "font-family: var(--mono); " if "Mono" in font[0] else "", value)
+        return REFERENCE.sub(lambda reference: f"#{short.get(reference[1], reference[1])}", value)
 
     _change(root, brief)
 
@@ -364,12 +368,12 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
     usual = plain[0].dtype if plain else ""
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
-            own = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
+            shown = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
             against = limit if memory in (COPY, INTO) and limit.seconds else None
             source, target = advice.ends(direction)
             what = f"{source} to {target}, {advice.MEMORY[memory]}"
             title, caption = f"Time against size: {what}", f"{advice.capital(what)} ({usual})"
-            made += times_figure(slug("time", direction, memory), title, caption, own, against)
+            made += times_figure(slug("time", direction, memory), title, caption, shown, against)
     return made
 
 
@@ -389,13 +393,13 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
     made = []
     plain = [cell for cell in conversions(cells) if cell.memory in (COPY, INTO) and limit.decides(cell.nbytes)]
     for direction in dict.fromkeys(cell.direction for cell in plain):
-        own = [cell for cell in plain if cell.direction == direction]
-        if len({cell.nbytes for cell in own}) < 2:
+        shown = [cell for cell in plain if cell.direction == direction]
+        if len({cell.nbytes for cell in shown}) < 2:
             continue
         title = f"Share of memcpy's bandwidth that copies reach, {direction}"
         with plt.style.context(STYLE):
-            figure, ax = _panel(list(_series(own)))
-            draw_efficiency(ax, own, limit)
+            figure, ax = _panel(list(_series(shown)))
+            draw_efficiency(ax, shown, limit)
             name = slug("efficiency", direction)
-            made.append(finish(figure, name, title, _told(own, limit), own, f"{direction} ({own[0].dtype})"))
+            made.append(finish(figure, name, title, _told(shown, limit), shown, f"{direction} ({shown[0].dtype})"))
     return made

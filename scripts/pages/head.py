@@ -74,28 +74,28 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
         return []
     records = {record.started: record for record in results.runs}
     cells = timed.groupby("cell", sort=False).agg(run=("run", "max"), processes=("process", "size"))
-    found = [(records.get(run, UNKNOWN), len(own), int(own["processes"].max())) for run, own in cells.groupby("run")]
-    return found[::-1]
+    runs = [(records.get(run, UNKNOWN), len(rows), int(rows["processes"].max())) for run, rows in cells.groupby("run")]
+    return runs[::-1]
 
 
 def of_runs(results: Results) -> list[str]:
     """Which runs the cells are of where there are several, and which of those are a quick look."""
-    found: list[str] = []
+    sentences: list[str] = []
     shown = runs_shown(results)
     total = sum(count for _, count, _ in shown)
     for record, count, _ in shown[1:] if len(shown) > 1 else []:
         when = f"the run of {record.started[:16].replace('T', ' ')}" if record.started else "an earlier run"
         command = f": {code(record.command)}" if record.command else ""
-        found.append(f"{count} of {total} timed cells are of {when}{command}.")
+        sentences.append(f"{count} of {total} timed cells are of {when}{command}.")
     for _, count, processes in shown:
         if processes < MIN_PROCESSES:
             plural = "process" if processes == 1 else "processes"
             which = "" if len(shown) == 1 else f" in {count} of {total} cells"
-            found.append(
+            sentences.append(
                 f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The ranges "
                 "are those of the processes, not confidence intervals."
             )
-    return found
+    return sentences
 
 
 def outdated(results: Results) -> str:
@@ -111,33 +111,33 @@ def outdated(results: Results) -> str:
 
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
-    found: list[str] = transfer_advice.impossible(moved)
+    warnings: list[str] = transfer_advice.impossible(moved)
     failed = results.missing[results.missing["status"] == "failed"]
     if len(failed):
         names = list(dict.fromkeys(failed["benchmark"]))
         cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
-        found.append(f"{cells_failed}, in {show.join(names)}: listed under Machine and method.")
-    found += of_runs(results)
+        warnings.append(f"{cells_failed}, in {show.join(names)}: listed under Machine and method.")
+    warnings += of_runs(results)
     busy = busy_machine(results)
     if busy:
-        found.append(busy)
+        warnings.append(busy)
     dated = outdated(results)
     if dated:
-        found.append(dated)
+        warnings.append(dated)
     if others:
-        found.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
+        warnings.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
     if results.unknown:
         unknown = sorted({name for _, name in results.unknown})
         count = sum(results.unknown.values())
         plural = "figure is" if count == 1 else "figures are"
-        found.append(
+        warnings.append(
             f"{count} {plural} not shown, of benchmarks that benchmarks.json does not describe any more: "
             f"{tables.named(unknown)}."
         )
     broken = Semantics(results).broken(results.contracts.values())
     if broken:
-        found.append(f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.")
-    return tuple(found)
+        warnings.append(f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.")
+    return tuple(warnings)
 
 
 def page_of(

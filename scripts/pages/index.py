@@ -43,8 +43,8 @@ class Summary:
 def summary_of(page: Page) -> str:
     """The answers of a machine's page, as JSON."""
     history = next((words for words, _ in page.links), "")
-    found = Summary(page.machine, page.facts, page.boxes, history)
-    return json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n"
+    summary = Summary(page.machine, page.facts, page.boxes, history)
+    return json.dumps(asdict(summary), indent=1, ensure_ascii=False) + "\n"
 
 
 def read(path: Path) -> Summary:
@@ -55,10 +55,10 @@ def read(path: Path) -> Summary:
 
 def write(output: Path) -> Path | None:
     """Write index.html, README.md and answers.csv over the machines that have a page; None where there is none."""
-    found = [read(path) for path in sorted(output.glob(f"*/{ANSWERS}"))]
-    if not found:
+    summaries = [read(path) for path in sorted(output.glob(f"*/{ANSWERS}"))]
+    if not summaries:
         return None
-    page = page_of(found)
+    page = page_of(summaries)
     for name, content in rendered(page).items():
         put(output / name, content)
     return output / "index.html"
@@ -66,7 +66,7 @@ def write(output: Path) -> Path | None:
 
 def page_of(machines: Sequence[Summary]) -> Page:
     """Everything the page over all machines says."""
-    questions = list(dict.fromkeys(question for one in machines for question in one.answers))
+    questions = list(dict.fromkeys(question for summary in machines for question in summary.answers))
     alike = {question: _alike(question, machines) for question in questions}
     number = len(machines)
     boxes = []
@@ -80,9 +80,11 @@ def page_of(machines: Sequence[Summary]) -> Page:
     else:
         boxes += machines[0].boxes
     links = []
-    for one in machines:
-        links.append((f"{one.machine}: {' · '.join(one.facts)}", f"{quote(one.machine)}/"))
-        links += [(f"{one.machine}: {one.history}", f"history/{quote(one.machine)}/")] if one.history else []
+    for summary in machines:
+        links.append((f"{summary.machine}: {' · '.join(summary.facts)}", f"{quote(summary.machine)}/"))
+        links += (
+            [(f"{summary.machine}: {summary.history}", f"history/{quote(summary.machine)}/")] if summary.history else []
+        )
     return Page(
         title=TITLE,
         machine="",
@@ -96,16 +98,16 @@ def page_of(machines: Sequence[Summary]) -> Page:
         csv=_csv(machines),
         columns=COLUMNS,
         data="answers.csv",
-        feed="feed.xml" if any(one.history for one in machines) else "",
+        feed="feed.xml" if any(summary.history for summary in machines) else "",
     )
 
 
 def _alike(question: str, machines: Sequence[Summary]) -> tuple[str, ...]:
     """The routes that all machines take that answer the question; () where they differ."""
     taken = [
-        tuple(dict.fromkeys(take.route for take in one.answers[question]))
-        for one in machines
-        if question in one.answers
+        tuple(dict.fromkeys(take.route for take in summary.answers[question]))
+        for summary in machines
+        if question in summary.answers
     ]
     return taken[0] if len({frozenset(routes) for routes in taken}) == 1 else ()
 
@@ -113,18 +115,18 @@ def _alike(question: str, machines: Sequence[Summary]) -> tuple[str, ...]:
 def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for question in questions:
-        told = "the same routes" if alike[question] else "different routes"
-        cells = [[take.sentence for take in one.answers.get(question, ())] or "" for one in machines]
-        rows.append(([question, *([told] if len(machines) > 1 else [])], *cells))
-    return Table("Answers", ("question", *(one.machine for one in machines)), tuple(rows), numeric=False)
+        note = "the same routes" if alike[question] else "different routes"
+        cells = [[take.sentence for take in summary.answers.get(question, ())] or "" for summary in machines]
+        rows.append(([question, *([note] if len(machines) > 1 else [])], *cells))
+    return Table("Answers", ("question", *(summary.machine for summary in machines)), tuple(rows), numeric=False)
 
 
 def _csv(machines: Sequence[Summary]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([name for names in COLUMNS for name in names])
-    for one in machines:
-        for question, takes in one.answers.items():
+    for summary in machines:
+        for question, takes in summary.answers.items():
             for take in takes:
-                writer.writerow([one.machine, question, take.when, take.route, show.bare(take.cost)])
+                writer.writerow([summary.machine, question, take.when, take.route, show.bare(take.cost)])
     return text.getvalue()

@@ -72,7 +72,7 @@ def sections_of(
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
-        *families.sections(results, cells, missing, on_device=True, told=said(moved)),
+        *families.sections(results, cells, missing, on_device=True, sentences=said(moved)),
         *more_transfers,
         Section(
             "contracts",
@@ -116,7 +116,7 @@ def comparison_section(base: Results | None, new: Results) -> Section:
 def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
     parts = [tables.runs(results.runs), tables.environment(results.last) if results.runs else None]
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
-    lengths = {found.sample_time for found in results.benchmarks.values() if found.sample_time}
+    lengths = {declared.sample_time for declared in results.benchmarks.values() if declared.sample_time}
     absent = results.missing["status"].value_counts()
     after = prose(
         "machine_method",

@@ -22,8 +22,8 @@ def name(news: News) -> str:
 
 def changed(news: News) -> dict[str, int]:
     """Verdict -> how many cells have it, of those that say that something changed."""
-    found = {**news.comparison.counts, **news.comparison.counts_decided}
-    return {verdict: found[verdict] for verdict in CHANGED if found.get(verdict)}
+    by_verdict = {**news.comparison.counts, **news.comparison.counts_decided}
+    return {verdict: by_verdict[verdict] for verdict in CHANGED if by_verdict.get(verdict)}
 
 
 def title(news: News) -> str:

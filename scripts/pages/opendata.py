@@ -48,9 +48,9 @@ def table_of(results: Results) -> pd.DataFrame:
     known = {commit: ledger.find(commit) for commit in every["commit"].unique()}
     of_row = [known[commit] for commit in every["commit"]]
     every["contract"] = memory_of_cells(every, results.benchmarks)
-    every["history"] = [one.history if one else "" for one in of_row]
-    every["release"] = [one.version if one else "" for one in of_row]
-    every["released"] = [one.date if one else "" for one in of_row]
+    every["history"] = [toolchain.history if toolchain else "" for toolchain in of_row]
+    every["release"] = [toolchain.version if toolchain else "" for toolchain in of_row]
+    every["released"] = [toolchain.date if toolchain else "" for toolchain in of_row]
     table = every.reindex(columns=[name for names in columns_of(results) for name in names])
     for name in ("nbytes", "processes"):
         table[name] = pd.to_numeric(table[name]).astype("Int64")

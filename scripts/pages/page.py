@@ -179,7 +179,7 @@ class _Backticks(jinja2.ext.Extension):
     """Code of a template's own backticks, before there is any value in it: those of a value stay what they are."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        return re.sub(r"`([^`]*)`", lambda found: show.code(found[1]), source)
+        return re.sub(r"`([^`]*)`", lambda span: show.code(span[1]), source)
 
 
 def prose(name: str, **values: Any) -> tuple[str, ...]:

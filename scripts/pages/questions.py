@@ -22,7 +22,7 @@ from . import show
 from .advice import between_neighbours, takes
 from .show import code
 from .tables import Entry, Table, catalogue, compared, measured_memory
-from .transfers.advice import told
+from .transfers.advice import cost_words
 
 TITLES = {
     1: "Which call, and does it share memory?",
@@ -59,8 +59,8 @@ array, takes_grad = attrgetter("array"), attrgetter("takes_grad")
 class Questions:
     """The questions' answers: a method each, which yields sentences, none where the run lacks the figures."""
 
-    def __init__(self, results: Results, cells: Sequence[Cell], found: Transfers) -> None:
-        self.results, self.cells, self.found = results, cells, found
+    def __init__(self, results: Results, cells: Sequence[Cell], transfers: Transfers) -> None:
+        self.results, self.cells, self.transfers = results, cells, transfers
         self.semantics = Semantics(results)
 
     def table(self, without_device: str = "") -> Table:
@@ -69,7 +69,7 @@ class Questions:
         unanswered: list[int] = []
         for number, title in TITLES.items():
             lines = list(getattr(self, f"answer_{number}")())
-            if number in ON_DEVICE and not self.found:
+            if number in ON_DEVICE and not self.transfers:
                 unanswered.append(number)
                 continue
             why = NEEDS_TRANSFERS if number in ON_DEVICE else NOT_MEASURED
@@ -100,15 +100,15 @@ class Questions:
                 yield f"{_compared(choose(rest)[0].choices[0].cell, worst)}."
 
     def answer_3(self) -> Iterator[str]:
-        fresh = self.found.find(COMPLETION, FRESH_HOST, PAGEABLE)
+        fresh = self.transfers.find(COMPLETION, FRESH_HOST, PAGEABLE)
         if fresh is None:
             return
-        yield f"{code(FRESH_HOST)} into fresh pageable memory takes {self._told(fresh)}."
+        yield f"{code(FRESH_HOST)} into fresh pageable memory takes {self._cost_at(fresh)}."
         others = [(INTO_HOST, PAGEABLE), (INTO_HOST, PINNED), (INTO_HOST_EARLY, PINNED)]
-        cells = [self.found.find(COMPLETION, route, host, fresh.nbytes) for route, host in others]
+        cells = [self.transfers.find(COMPLETION, route, host, fresh.nbytes) for route, host in others]
         for cell in cells:
             if cell is not None:
-                into = f", into a {cell.host} tensor that exists: {told(cell, self.found)}"
+                into = f", into a {cell.host} tensor that exists: {cost_words(cell, self.transfers)}"
                 yield f"{_compared(cell, fresh)}{into}{_condition(cell)}."
 
     def answer_4(self) -> Iterator[str]:
@@ -127,7 +127,7 @@ class Questions:
 
     def _from_device(self) -> Iterator[str]:
         """From a device to an array: the plain route, then one that detaches, too. A figure only of a device's cell."""
-        arrays = [c for c in self.found.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
+        arrays = [c for c in self.transfers.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
         moved = [c for c in arrays if c.memory != INTO]  # which takes a buffer that exists
         wanted: dict[str, Wanted] = {"From a device": array, "From a device, where it requires grad": takes_grad}
         named: list[str] = []
@@ -137,7 +137,7 @@ class Questions:
             here = [cell for cell in cells if cell.nbytes == nbytes]
             if here:
                 cell = choose(here)[0].choices[0].cell
-                route, line = cell.route, f"{what}: {code(cell.route)}, {self._told(cell)}."
+                route, line = cell.route, f"{what}: {code(cell.route)}, {self._cost_at(cell)}."
             else:
                 route = self._promising(DEVICE_TO_HOST, array, wants)
                 line = f"{what}, by its contract (not measured here): {code(route)}."
@@ -147,7 +147,7 @@ class Questions:
 
     def answer_5(self) -> Iterator[str]:
         pair = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
-        device = self.found.of(COMPLETION, DEVICE_TO_HOST)
+        device = self.transfers.of(COMPLETION, DEVICE_TO_HOST)
         for where, cells in (("on the CPU", conversions(self.cells)), ("on the device", device)):
             here = [cell for cell in cells if cell.route in pair]
             nbytes = usual_size(here)
@@ -173,28 +173,28 @@ class Questions:
             yield f"{_timed(cell)}{gives}{hazard}."
 
     def answer_7(self) -> Iterator[str]:
-        plain = self.found.find(COMPLETION, TO_DEVICE, PAGEABLE)
+        plain = self.transfers.find(COMPLETION, TO_DEVICE, PAGEABLE)
         if plain is None:
             return
         n = plain.nbytes
-        yield f"From pageable memory {code(TO_DEVICE)} takes {self._told(plain)}."
+        yield f"From pageable memory {code(TO_DEVICE)} takes {self._cost_at(plain)}."
         for route in (TO_DEVICE, TO_DEVICE_EARLY):
-            pinned = self.found.find(COMPLETION, route, PINNED, n)
+            pinned = self.transfers.find(COMPLETION, route, PINNED, n)
             if pinned is not None:
-                takes = f": {told(pinned, self.found)}{_condition(pinned)}"
+                takes = f": {cost_words(pinned, self.transfers)}{_condition(pinned)}"
                 yield f"From memory that is pinned already {_compared(pinned, plain)}{takes}."
-        pinning = self.found.find(COMPLETION, PIN_FIRST, PAGEABLE, n)
+        pinning = self.transfers.find(COMPLETION, PIN_FIRST, PAGEABLE, n)
         if pinning is not None:
             why = f": it {pinning.contract.hazard}" if pinning.contract.hazard else ""
             yield f"Pinning at every call: {_compared(pinning, plain)}{why}."
 
     def answer_8(self) -> Iterator[str]:
         for host in (PINNED, PAGEABLE):
-            early = self.found.find(COMPLETION, TO_DEVICE_EARLY, host)
+            early = self.transfers.find(COMPLETION, TO_DEVICE_EARLY, host)
             if early is None:
                 continue
-            blocking = self.found.find(COMPLETION, TO_DEVICE, host, early.nbytes)
-            queued = self.found.find(ENQUEUE, TO_DEVICE_EARLY, host, early.nbytes)
+            blocking = self.transfers.find(COMPLETION, TO_DEVICE, host, early.nbytes)
+            queued = self.transfers.find(ENQUEUE, TO_DEVICE_EARLY, host, early.nbytes)
             size = show.size(early.nbytes)
             words = f"From {host} memory, {size}: the bytes arrive after {show.time(early)}"
             against = f", blocking after {show.time(blocking)}" if blocking else ""
@@ -207,11 +207,11 @@ class Questions:
                     yield NOT_EARLY
 
     def answer_9(self) -> Iterator[str]:
-        for cell in self.found.of(COMPLETION, DEVICE_TO_HOST, PINNED):
+        for cell in self.transfers.of(COMPLETION, DEVICE_TO_HOST, PINNED):
             hazard = cell.contract.hazard
             if hazard and cell.route == INTO_HOST_EARLY:
-                done = self.found.find(COMPLETION, cell.route, PINNED) or cell
-                queued = self.found.find(ENQUEUE, cell.route, PINNED, done.nbytes)
+                done = self.transfers.find(COMPLETION, cell.route, PINNED) or cell
+                queued = self.transfers.find(ENQUEUE, cell.route, PINNED, done.nbytes)
                 yield f"{code(cell.route)}: {hazard}."
                 if queued is not None and not asynchronous(done, queued):
                     yield NOT_EARLY
@@ -221,7 +221,7 @@ class Questions:
                 return
 
     def answer_10(self) -> Iterator[str]:
-        pinned = self.found.role(PINNING)
+        pinned = self.transfers.role(PINNING)
         size = usual_size(pinned)
         words = {
             "pin_copy": "A pinned copy, t.pin_memory(), takes",
@@ -231,20 +231,21 @@ class Questions:
             for cell in pinned:
                 if method(cell) == name and cell.nbytes == size:
                     yield f"{what} {show.time(cell)} the first time, at {show.size(size)}."
-        why = self.found.why_not(role=PINNING, method="timeit_register")
+        why = self.transfers.why_not(role=PINNING, method="timeit_register")
         if pinned and why:
             yield f"Registering in place: {why}."
-        registered = self.found.find(COMPLETION, TO_DEVICE, REGISTERED)
+        registered = self.transfers.find(COMPLETION, TO_DEVICE, REGISTERED)
         if registered is not None:
-            same = self.found.find(COMPLETION, TO_DEVICE, PINNED, registered.nbytes)
-            beside = f", from pinned memory {told(same, self.found)}" if same else ""
+            same = self.transfers.find(COMPLETION, TO_DEVICE, PINNED, registered.nbytes)
+            beside = f", from pinned memory {cost_words(same, self.transfers)}" if same else ""
             at = show.size(registered.nbytes)
-            yield f"From registered memory {code(TO_DEVICE)} then takes {told(registered, self.found)}{beside} at {at}."
+            cost = cost_words(registered, self.transfers)
+            yield f"From registered memory {code(TO_DEVICE)} then takes {cost}{beside} at {at}."
 
     def answer_11(self) -> Iterator[str]:
-        for cell in self.found.role(CONTEXT):
+        for cell in self.transfers.role(CONTEXT):
             yield f"The first tensor on the device makes its context: {show.time(cell)} once a process."
-        allocated = [c for c in self.found.role(PINNING) if method(c) == "allocate"]
+        allocated = [c for c in self.transfers.role(PINNING) if method(c) == "allocate"]
         if allocated:
             cell = max(allocated, key=lambda cell: cell.nbytes)
             per_gib = show.significant(cell.seconds / cell.nbytes * 2**30)
@@ -270,12 +271,12 @@ class Questions:
             yield f"{code(CONSTRUCTED)}: {hazard}{self._seconds_of(TORCH_TO_NUMPY, CONSTRUCTED)}."
 
     def answer_13(self) -> Iterator[str]:
-        found = slowed(self.cells)
-        if found:
+        copies = slowed(self.cells)
+        if copies:
             yield "By where its arrays lie: the target begins 1 to 31 bytes further on in its page than the source."
         elif any(cell.role == PLACEMENT for cell in self.cells):
             yield "Not by where its arrays lie: no copy is decided to take half as long again here between neighbours."
-        yield from (f"{between_neighbours(each)}." for each in found)
+        yield from (f"{between_neighbours(each)}." for each in copies)
 
     # Pieces
 
@@ -290,10 +291,13 @@ class Questions:
     def _promising(self, direction: str, *wanted: Wanted) -> str:
         """The catalogue's first safe route whose contract is wanted; "" where there is none."""
         promises = ((key, self.results.contracts[key]) for key in catalogue(self.results) if key[0] == direction)
-        return next((route for (_, route), one in promises if one.safe and all(holds(one) for holds in wanted)), "")
+        return next(
+            (route for (_, route), contract in promises if contract.safe and all(holds(contract) for holds in wanted)),
+            "",
+        )
 
-    def _told(self, cell: Cell) -> str:
-        return f"{told(cell, self.found)} at {show.size(cell.nbytes)}"
+    def _cost_at(self, cell: Cell) -> str:
+        return f"{cost_words(cell, self.transfers)} at {show.size(cell.nbytes)}"
 
     def _seconds_of(self, direction: str, route: str) -> str:
         """Time of a conversion at the usual size of what was measured of it, in brackets; "" where nothing was."""

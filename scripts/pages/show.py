@@ -164,7 +164,7 @@ _BLOCK = re.compile(r"^(?=#{1,6}(?:\s|$)|[-+](?:\s|$)|~~~|(?:=+|-+)\s*$)")
 def _escaped(words: str) -> str:
     """Text as Markdown that says just that; GitHub makes a link even of a bare address, but for an entity in it."""
     escaped = re.sub(r"([\\`*_\[\]|$])", r"\\\1", html.escape(words, quote=False))
-    return re.sub(r":(?=//)|(?<=www)\.", lambda found: f"&#{ord(found[0])};", escaped, flags=re.IGNORECASE)
+    return re.sub(r":(?=//)|(?<=www)\.", lambda sign: f"&#{ord(sign[0])};", escaped, flags=re.IGNORECASE)
 
 
 def fenced(text: str) -> str:

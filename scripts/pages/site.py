@@ -59,8 +59,8 @@ def address(site: Path, url: str) -> None:
     image = f'<meta property="og:image" content="{html.escape(url.rstrip("/"))}/{PREVIEW}">\n'
     for path in _pages(site):
         place = path.relative_to(site).as_posix().removesuffix("index.html")
-        own = html.escape(f"{url.rstrip('/')}/{quote(place)}")
-        said = f'<link rel="canonical" href="{own}">\n<meta property="og:url" content="{own}">\n'
+        canonical = html.escape(f"{url.rstrip('/')}/{quote(place)}")
+        said = f'<link rel="canonical" href="{canonical}">\n<meta property="og:url" content="{canonical}">\n'
         text = path.read_text(encoding="utf-8")
         put(path, text.replace(ADDRESSED, ADDRESSED + said + image, 1))
 
@@ -79,10 +79,10 @@ class _Links(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        if found.get("rel") != "canonical":
-            self.links += [found[name] for name in ("href", "src", "xlink:href") if name in found]
-        self.anchors += [found["id"]] if "id" in found else []
+        attributes = {name: value or "" for name, value in attrs}
+        if attributes.get("rel") != "canonical":
+            self.links += [attributes[name] for name in ("href", "src", "xlink:href") if name in attributes]
+        self.anchors += [attributes["id"]] if "id" in attributes else []
 
 
 def broken(site: Path) -> Iterator[str]:
@@ -90,7 +90,7 @@ def broken(site: Path) -> Iterator[str]:
     parsed = {path.resolve(): _Links(path.read_text(encoding="utf-8")) for path in _pages(site)}
     for path, page in parsed.items():
         name = path.relative_to(site.resolve()).as_posix()
-        for anchor in sorted({one for one in page.anchors if page.anchors.count(one) > 1}):
+        for anchor in sorted({anchor for anchor in page.anchors if page.anchors.count(anchor) > 1}):
             yield f"{name}: two anchors {anchor}"
         for link in dict.fromkeys(page.links):
             parts = urlsplit(link)

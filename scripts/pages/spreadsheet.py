@@ -74,7 +74,7 @@ def csv_of(results: Results) -> str:
     for column in ("nbytes", "process", "samples", "number"):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
     if "beside" in table:
-        table["beside"] = [_parts(found) if isinstance(found, dict) else "" for found in table["beside"]]
+        table["beside"] = [_parts(beside) if isinstance(beside, dict) else "" for beside in table["beside"]]
     for column in ("seconds", "median"):
         table[column] = [f"{value:.{DIGITS}g}" if pd.notna(value) else "" for value in table[column]]
     buffer = io.StringIO()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analysis import submission as found
+from analysis import submission
 from analysis.submission import Finding
 
 from . import show
@@ -12,39 +12,41 @@ QUIETER = "measure again on a quieter machine"
 MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check on a pull request
 
 
-def sentence(one: Finding) -> str:
+def sentence(finding: Finding) -> str:
     """A finding as one line of plain text."""
-    first, second = (*one.values, "", "")[:2]
-    told = {
-        found.BROKEN_FILE: f"{one.about.split(': remove it')[0]}: {AGAIN}, or copy the file again",
-        found.NO_RECORD: "there is no run record: submit what scripts/run.py or scripts/track.py filed, with all files",
-        found.NO_SAMPLES: f"the samples (.ndjson) are missing: add the file, or {AGAIN}",
-        found.NO_MACHINE: "machine.json is missing: add it, it lies beside the results",
-        found.INTERRUPTED: f"{first} of {second} rounds: run.py --resume completes them",
-        found.FAILED: "a run record without results: add the .json that belongs to it, or remove it",
-        found.VERSION: f"{first} of {second} benchmarks are of another version than this suite's, as {one.about}: "
+    first, second = (*finding.values, "", "")[:2]
+    about = finding.about
+    words = {
+        submission.BROKEN_FILE: f"{about.split(': remove it')[0]}: {AGAIN}, or copy the file again",
+        submission.NO_RECORD: "there is no run record: submit what scripts/run.py or scripts/track.py filed, with all "
+        "files",
+        submission.NO_SAMPLES: f"the samples (.ndjson) are missing: add the file, or {AGAIN}",
+        submission.NO_MACHINE: "machine.json is missing: add it, it lies beside the results",
+        submission.INTERRUPTED: f"{first} of {second} rounds: run.py --resume completes them",
+        submission.FAILED: "a run record without results: add the .json that belongs to it, or remove it",
+        submission.VERSION: f"{first} of {second} benchmarks are of another version than this suite's, as {about}: "
         f"{AGAIN}",
-        found.UNKNOWN: f"{one.about} is no benchmark of this suite: {AGAIN}",
-        found.RUNNER: f"asv_runner {one.about}, and the timing rests on {first}: pip install -r requirements.txt, then "
-        f"{AGAIN}",
-        found.FOREIGN: f"a run on {one.about}, filed under {first}: name the directory as the run does",
-        found.BUSY: f"{_percent(first)} of the timed cells never were calm, at most {_percent(second)} may be: "
+        submission.UNKNOWN: f"{about} is no benchmark of this suite: {AGAIN}",
+        submission.RUNNER: f"asv_runner {about}, and the timing rests on {first}: pip install -r requirements.txt, "
+        f"then {AGAIN}",
+        submission.FOREIGN: f"a run on {about}, filed under {first}: name the directory as the run does",
+        submission.BUSY: f"{_percent(first)} of the timed cells never were calm, at most {_percent(second)} may be: "
         f"{QUIETER} (run.py --check says what disturbs)",
-        found.UNWATCHED: f"nobody watched whether the machine was calm: {AGAIN}",
-        found.FEW: f"{first} processes a cell where {second} are needed: run.py --rounds {second}",
-        found.PATH: f"{one.about!r} is a path of a machine: remove it, it is nobody's business",
-        found.HOST: f"{one.about!r} looks like the name or address of a host or a person: remove it",
-        found.FIELD: f"{one.about!r} is no field that this suite writes: remove it",
-        found.STRANGE: "no file of results: remove it",
-        found.MEMCPY: f"{first} copies are above memcpy, most of all {one.about} at {_times(second)}: {QUIETER}",
-        found.LINK: f"{first} transfers are above what the link carries, most of all {one.about} at {_rate(second)}: "
+        submission.UNWATCHED: f"nobody watched whether the machine was calm: {AGAIN}",
+        submission.FEW: f"{first} processes a cell where {second} are needed: run.py --rounds {second}",
+        submission.PATH: f"{about!r} is a path of a machine: remove it, it is nobody's business",
+        submission.HOST: f"{about!r} looks like the name or address of a host or a person: remove it",
+        submission.FIELD: f"{about!r} is no field that this suite writes: remove it",
+        submission.STRANGE: "no file of results: remove it",
+        submission.MEMCPY: f"{first} copies are above memcpy, most of all {about} at {_times(second)}: {QUIETER}",
+        submission.LINK: f"{first} transfers are above what the link carries, most of all {about} at {_rate(second)}: "
         "something was not waited for",
-        found.LIMIT: f"{first} transfers are above the measured limit, most of all {one.about} at {_times(second)}: "
+        submission.LIMIT: f"{first} transfers are above the measured limit, most of all {about} at {_times(second)}: "
         f"{QUIETER}",
-        found.MEMORY: f"{first} transfers are above what any memory moves, most of all {one.about} at {_rate(second)}: "
-        "something was not waited for",
-    }[one.what]
-    return f"{one.file}: {told}"
+        submission.MEMORY: f"{first} transfers are above what any memory moves, most of all {about} at "
+        f"{_rate(second)}: something was not waited for",
+    }[finding.what]
+    return f"{finding.file}: {words}"
 
 
 def _percent(value: object) -> str:
@@ -64,5 +66,5 @@ def markdown(name: str, findings: Sequence[Finding]) -> str:
     count = len(findings)
     head = f"{count} finding{'s' if count > 1 else ''}" if findings else "may be published"
     lines = [f"### {show.to_markdown(name)}: {head}", ""]
-    lines += [f"- {show.to_markdown(sentence(one))}" for one in findings]
+    lines += [f"- {show.to_markdown(sentence(finding))}" for finding in findings]
     return "\n".join([MARKER, *lines, ""])

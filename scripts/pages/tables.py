@@ -105,8 +105,8 @@ def pivot(
 ) -> Table:
     """Routes of one benchmark down, one parameter across; see laid."""
 
-    def lines(found: Entry) -> list[str]:
-        return found if isinstance(found, list) else [found]
+    def lines(words: Entry) -> list[str]:
+        return words if isinstance(words, list) else [words]
 
     marks = [Mark(cell.parameters, lines(entry(cell)), cell.order) for cell in cells]
     benchmark, row = (cells[0].benchmark, cells[0].row) if cells else ("", "route")
@@ -213,24 +213,24 @@ def curves(
         counted = [counts.get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
         if any(counted):
             columns = (*columns, f"instructions, {show.size(n)}")
-            rows = tuple((*row, count(found)) for row, found in zip(rows, counted, strict=True))
+            rows = tuple((*row, count(instructions)) for row, instructions in zip(rows, counted, strict=True))
     if limit and limit.seconds:
         row = ("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes))
         rows = (*rows, row + ("",) * (len(columns) - len(row)))
     return Table(table.title, columns, rows, table.notes)
 
 
-def count(found: Count | None) -> Entry:
+def count(counted: Count | None) -> Entry:
     """A count, and its range where its repeats differ by more than is worth mentioning."""
-    if found is None:
+    if counted is None:
         return ""
-    value, *others = f"{found.value:,.0f}", *count_range(found)
+    value, *others = f"{counted.value:,.0f}", *count_range(counted)
     return [value, *others] if others else value
 
 
-def count_range(found: Count) -> list[str]:
+def count_range(counted: Count) -> list[str]:
     """The range of a count's repeats, where they differ by more than is worth mentioning."""
-    return [f"{found.low:,.0f} to {found.high:,.0f}"] if found.high > found.low * (1 + WORTH) else []
+    return [f"{counted.low:,.0f} to {counted.high:,.0f}"] if counted.high > counted.low * (1 + WORTH) else []
 
 
 def measured_memory(semantics: Semantics, contract: Contract) -> str:
@@ -321,13 +321,13 @@ def spread(cells: Sequence[Cell]) -> Table:
         if cell.processes > 1:
             kinds.setdefault(cell.memory or cell.family, []).append(cell)
     rows: list[tuple[Entry, ...]] = []
-    for kind, own in kinds.items():
-        worst = max(own, key=lambda cell: cell.cv)
+    for kind, of_kind in kinds.items():
+        worst = max(of_kind, key=lambda cell: cell.cv)
         rows.append(
             (
                 kind,
-                f"{len(own)}",
-                show.percent(statistics.median(cell.cv for cell in own), 1),
+                f"{len(of_kind)}",
+                show.percent(statistics.median(cell.cv for cell in of_kind), 1),
                 [show.percent(worst.cv, 1), code(worst.cell)],
             )
         )
@@ -347,9 +347,9 @@ def absent(missing: Missing) -> Table:
     for row in missing.rows:
         groups.setdefault((row["status"], row["benchmark"], row["reason"]), []).append(row)
     rows = []
-    for (status, benchmark, reason), own in groups.items():
-        routes = [row["route"] for row in own if isinstance(row["route"], str)]
-        rows.append((code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(own)}", named(routes)))
+    for (status, benchmark, reason), group in groups.items():
+        routes = [row["route"] for row in group if isinstance(row["route"], str)]
+        rows.append((code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(group)}", named(routes)))
     title = "Cells without a figure"
     return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
 

@@ -161,15 +161,15 @@ def timed(lines: Iterable[Line]) -> list[Line]:
 
 def attempts(lines: Iterable[Line], known: Mapping[str, float]) -> dict[str, dict[int, Process]]:
     """Cell -> round -> its process: the first calm one of the round, else what all of them took."""
-    found: dict[str, dict[int, Process]] = {}
+    by_cell: dict[str, dict[int, Process]] = {}
     for line in lines:
-        rounds = found.setdefault(name_of(line), {})
+        rounds = by_cell.setdefault(name_of(line), {})
         before, process = rounds.get(line["round"]), judge(line, known)
         if before is None or (process.calm and not before.calm):
             rounds[line["round"]] = process
         elif not before.calm:
             rounds[line["round"]] = replace(before, samples=[*before.samples, *process.samples])
-    return found
+    return by_cell
 
 
 def select(rounds: Mapping[int, Process]) -> dict[int, Process]:
@@ -221,21 +221,21 @@ def chosen(lines: Iterable[Line]) -> dict[str, dict[int, Process]]:
     runs: dict[str, list[Line]] = {}
     for line in lines:
         runs.setdefault(line["run"], []).append(line)
-    found: dict[str, dict[int, Process]] = {}
+    by_cell: dict[str, dict[int, Process]] = {}
     first: dict[str, int] = {}
-    for own in runs.values():
-        rounds = 1 + max(line["round"] for line in own)
-        for cell, processes in attempts(own, floors(own)).items():
+    for run in runs.values():
+        rounds = 1 + max(line["round"] for line in run)
+        for cell, processes in attempts(run, floors(run)).items():
             begin = first.get(cell, 0)
-            found.setdefault(cell, {}).update({begin + number: process for number, process in processes.items()})
+            by_cell.setdefault(cell, {}).update({begin + number: process for number, process in processes.items()})
             first[cell] = begin + rounds
-    return {cell: select(processes) for cell, processes in found.items()}
+    return {cell: select(processes) for cell, processes in by_cell.items()}
 
 
-def lacking(found: Mapping[str, Mapping[int, Process]], rounds: Collection[int]) -> dict[str, list[int]]:
+def lacking(by_cell: Mapping[str, Mapping[int, Process]], rounds: Collection[int]) -> dict[str, list[int]]:
     """Cell -> the rounds of these in which it had no calm process; those that never had one first."""
-    lost = {cell: [n for n in rounds if n in own and not own[n].calm] for cell, own in found.items()}
-    order = sorted(lost, key=lambda cell: any(process.calm for process in found[cell].values()))
+    lost = {cell: [n for n in rounds if n in by_round and not by_round[n].calm] for cell, by_round in by_cell.items()}
+    order = sorted(lost, key=lambda cell: any(process.calm for process in by_cell[cell].values()))
     return {cell: lost[cell] for cell in order if lost[cell]}
 
 

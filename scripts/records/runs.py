@@ -153,9 +153,9 @@ class Unfinished(Record):
     between: tuple[tuple[str, ...], ...] = ()
 
 
-def record_of(found: Any, file: str = "") -> Record:
+def record_of(loaded: Any, file: str = "") -> Record:
     """The record that a line of JSON holds; TypeError or ValueError where it holds something else."""
-    record = made_of(Record, {**found, "file": file})
+    record = made_of(Record, {**loaded, "file": file})
     if not all(count >= 0 for count in record.disturbed_cells.values()):
         raise ValueError("disturbed_cells holds more than counts")
     return record
@@ -163,8 +163,8 @@ def record_of(found: Any, file: str = "") -> Record:
 
 def plain(record: Record) -> dict[str, Any]:
     """What a line of JSON holds of a record."""
-    found, names = asdict(record), (each.name for each in fields(Record) if each.name != "file")
-    return {name: found[name] for name in names if found[name] or name not in SOMETIMES}
+    entries, names = asdict(record), (each.name for each in fields(Record) if each.name != "file")
+    return {name: entries[name] for name in names if entries[name] or name not in SOMETIMES}
 
 
 def visits_of(records: Sequence[Record]) -> Sequence[Record]:

@@ -31,10 +31,14 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
     """
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
     begins = HASH.fullmatch(name) is not None
-    found = [one for one in known if name in (one.tag, one.version) or (begins and one.commit.startswith(name))]
-    if len(found) > 1:
-        raise UserError(f"{name} could be {' or '.join(one.tag for one in found)}: write one of them")
-    return found[0] if found else None
+    matching = [
+        toolchain
+        for toolchain in known
+        if name in (toolchain.tag, toolchain.version) or (begins and toolchain.commit.startswith(name))
+    ]
+    if len(matching) > 1:
+        raise UserError(f"{name} could be {' or '.join(toolchain.tag for toolchain in matching)}: write one of them")
+    return matching[0] if matching else None
 
 
 def releases(names: str | None, packages: Sequence[str], since: str | None) -> list[Toolchain]:
@@ -48,7 +52,7 @@ def releases(names: str | None, packages: Sequence[str], since: str | None) -> l
     if since is not None and not re.fullmatch(r"\d+(\.\d+)*", since):
         raise UserError(f"--since {since!r} is no version")
     if names is None:
-        found = [toolchain for package in packages for toolchain in ledger.series(package)]
+        toolchains = [toolchain for package in packages for toolchain in ledger.series(package)]
     else:
         named = []
         for name in names.replace(",", " ").split():
@@ -56,12 +60,12 @@ def releases(names: str | None, packages: Sequence[str], since: str | None) -> l
             if toolchain is None:
                 raise UserError(f"{name} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}")
             named.append(toolchain)
-        found = [toolchain for package in packages for toolchain in ledger.history(package) if toolchain in named]
+        toolchains = [toolchain for package in packages for toolchain in ledger.history(package) if toolchain in named]
     if since is not None:
-        found = [toolchain for toolchain in found if ledger.parts(toolchain.version) >= ledger.parts(since)]
-    if not found:
+        toolchains = [toolchain for toolchain in toolchains if ledger.parts(toolchain.version) >= ledger.parts(since)]
+    if not toolchains:
         raise UserError("no release is left to measure")
-    return found
+    return toolchains
 
 
 # --- what to measure with --------------------------------------------------------------------------------------------
@@ -85,8 +89,8 @@ def python(name: str) -> Path | None:
     for place in places:
         if place.is_file() and os.access(place, os.X_OK):
             return place
-    found = shutil.which(name)
-    return Path(found) if found else None
+    program = shutil.which(name)
+    return Path(program) if program else None
 
 
 def target(name: str) -> Target:
@@ -95,9 +99,9 @@ def target(name: str) -> Target:
     """
     if name == INSTALLED:
         return Target(Path(sys.executable))
-    own = python(name)
-    if own:
-        return Target(own)
+    interpreter = python(name)
+    if interpreter:
+        return Target(interpreter)
     toolchain = release(name)
     if toolchain:
         return Target(Path(sys.executable), toolchain.commit)
@@ -130,11 +134,11 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
         if path.suffix != ".json" or path.name in NOT_RESULTS:
             raise UserError(f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
         return path
-    found = _in_directory(path, machine) if path.is_dir() else _of_toolchain(name, result_files(results, machine))
-    if len(found) > 1:
-        named = ", ".join(f"{file.parent.name}/{file.name}" for file in found)
-        raise UserError(f"{name} has {len(found)} result files ({named}): name one, or restrict by --machine")
-    return found[0]
+    files = _in_directory(path, machine) if path.is_dir() else _of_toolchain(name, result_files(results, machine))
+    if len(files) > 1:
+        named = ", ".join(f"{file.parent.name}/{file.name}" for file in files)
+        raise UserError(f"{name} has {len(files)} result files ({named}): name one, or restrict by --machine")
+    return files[0]
 
 
 def results_of(file: Path) -> Path:
@@ -149,11 +153,11 @@ def results_of(file: Path) -> Path:
 def result_files(results: Path, machine: str | None = None) -> list[Path]:
     """The result files in a results directory, or those of one machine; UserError where there are none."""
     name = machine or "*"
-    found = sorted([*results.glob(f"{name}/*.json"), *results.glob(f"{name}/{NODE}*/*.json")])
-    found = [path for path in found if path.name not in NOT_RESULTS]
-    if not found:
+    files = sorted([*results.glob(f"{name}/*.json"), *results.glob(f"{name}/{NODE}*/*.json")])
+    files = [path for path in files if path.name not in NOT_RESULTS]
+    if not files:
         raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    return found
+    return files
 
 
 def _in_directory(path: Path, machine: str | None) -> list[Path]:
@@ -167,7 +171,7 @@ def _in_directory(path: Path, machine: str | None) -> list[Path]:
 
 def _of_toolchain(name: str, files: Iterable[Path]) -> list[Path]:
     known = release(name)
-    found, tags, broken = [], set(), []
+    matching, tags, broken = [], set(), []
     for path in files:
         short = path.name.split("-")[0]  # asv's file name has the first eight letters of the commit
         try:
@@ -181,12 +185,12 @@ def _of_toolchain(name: str, files: Iterable[Path]) -> list[Path]:
             continue
         tags.add(tag or short)
         if right:
-            found.append(path)
-    if not found:
+            matching.append(path)
+    if not matching:
         there = f"there are results of {', '.join(sorted(tags))}" if tags else "none of the results can be read"
         hint = f"; could not read {', '.join(broken)}" if broken else ""
         raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
-    return found
+    return matching
 
 
 def _tag(records: Path) -> str:

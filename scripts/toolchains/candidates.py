@@ -20,8 +20,10 @@ def newest(package: str, options: Sequence[str]) -> str:
     pip's."""
     last = ledger.parts(ledger.history(package)[-1].version)
     versions = index.offered(package, "--pre", *options).versions
-    found = [one for one in versions if NOT_FINAL.fullmatch(one) and ledger.parts(one)[: len(last)] > last]
-    return max(found, key=ledger.parts, default="")
+    newer = [
+        version for version in versions if NOT_FINAL.fullmatch(version) and ledger.parts(version)[: len(last)] > last
+    ]
+    return max(newer, key=ledger.parts, default="")
 
 
 def install(root: Path, package: str, version: str, options: Sequence[str]) -> Path:

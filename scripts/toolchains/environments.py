@@ -52,7 +52,7 @@ def python(environment: Path) -> Path:
     return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def found(environment: Path, wanted: Toolchain) -> Toolchain:
+def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
     """The toolchain that is really installed in an environment made for ``wanted``: that, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
     path = [sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib")]
@@ -184,7 +184,7 @@ def make(environment: Path, wanted: Sequence[str], seconds: float, options: Sequ
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
     make(environment, requirements(toolchain), seconds)
     try:
-        really = found(environment, toolchain)
+        really = installed_in(environment, toolchain)
     except ModuleNotFoundError as missing:
         raise InstallError(str(missing)) from None
     if (really.release, really.numpy) != (toolchain.release, toolchain.numpy):
@@ -212,8 +212,8 @@ def _run(command: list[str], seconds: float) -> None:
 def reason(output: str) -> str:
     """pip's reason for a failure in one line."""
     errors = re.findall(r"^\s*(?:ERROR|error): *(.+)$", output, re.MULTILINE)
-    told = [error for error in errors if not error.startswith(("ResolutionImpossible", "Ignored the following"))]
-    lines = told or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    reasons = [error for error in errors if not error.startswith(("ResolutionImpossible", "Ignored the following"))]
+    lines = reasons or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
     # neither an index's address nor this machine's paths belong into results
     text = re.sub(r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]).strip()
     if "Retrying" in output:

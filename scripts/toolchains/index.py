@@ -43,12 +43,12 @@ def offered(package: str, *options: str) -> Offer:
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"the package index did not say in {SECONDS} s which releases of {package} there are") from None
-    found = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
-    if done.returncode or not found:
+    matched = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
+    if done.returncode or not matched:
         reason = environments.reason(done.stderr or done.stdout)
         raise UserError(f"pip cannot say which releases of {package} there are: {reason}")
     places = re.findall(r"^\s*\* (https?://\S+)$", done.stdout, re.MULTILINE)
-    return Offer(tuple(found[1].split(", ")), tuple(places))
+    return Offer(tuple(matched[1].split(", ")), tuple(places))
 
 
 def files_at(place: str) -> list[Mapping[str, Any]]:
@@ -63,20 +63,20 @@ def files_at(place: str) -> list[Mapping[str, Any]]:
 
 def wheels(files: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Version -> the days of its wheels, "" where one has none; [] where all of them are withdrawn."""
-    found: dict[str, list[str]] = {}
+    by_version: dict[str, list[str]] = {}
     for file in files:
         name = str(file.get("filename"))
         if name.endswith(".whl"):
-            days = found.setdefault(name.split("-")[1], [])
+            days = by_version.setdefault(name.split("-")[1], [])
             days += [] if file.get("yanked") else [str(file.get("upload-time") or "")[:10]]
-    return found
+    return by_version
 
 
-def days_of(found: Mapping[str, list[str]]) -> dict[str, str]:
+def days_of(listed: Mapping[str, list[str]]) -> dict[str, str]:
     """Version -> the day of its first wheel, see ``wheels``. Nothing where several have one day: so says an index that
     does not know them."""
-    known = {version: [day for day in days if DAY.fullmatch(day)] for version, days in found.items()}
-    days = {version: min(own) for version, own in known.items() if own}
+    known = {version: [day for day in days if DAY.fullmatch(day)] for version, days in listed.items()}
+    days = {version: min(dates) for version, dates in known.items() if dates}
     return {} if len(days) > 1 and len(set(days.values())) == 1 else days
 
 
@@ -85,10 +85,13 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
 
     What is missing in between was left out, and stays so.
     """
-    minors = {minor: max(own) for minor, own in groupby(sorted(map(ledger.parts, known)), key=lambda one: one[:2])}
+    minors = {
+        minor: max(patches)
+        for minor, patches in groupby(sorted(map(ledger.parts, known)), key=lambda numbers: numbers[:2])
+    }
     newest = max(minors.values())
     final = sorted(filter(FINAL.fullmatch, versions), key=ledger.parts)
-    return [one for one in final if ledger.parts(one) > minors.get(ledger.parts(one)[:2], newest)]
+    return [version for version in final if ledger.parts(version) > minors.get(ledger.parts(version)[:2], newest)]
 
 
 def update(today: str = "") -> list[ledger.Toolchain]:
@@ -101,7 +104,7 @@ def update(today: str = "") -> list[ledger.Toolchain]:
         fresh = since(known, offer.versions)
         listed = wheels(file for place in offer.places for file in files_at(place)) if fresh else {}
         days = days_of(listed)
-        found = {version: days.get(version, today) for version in fresh if listed.get(version) != []}
-        ledger.add(package, found, seen=[version for version in found if version not in days])
-        added += [f"{package}-{version}" for version in found]
-    return [one for package in ledger.PACKAGES for one in ledger.history(package) if one.tag in added]
+        dated = {version: days.get(version, today) for version in fresh if listed.get(version) != []}
+        ledger.add(package, dated, seen=[version for version in dated if version not in days])
+        added += [f"{package}-{version}" for version in dated]
+    return [toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package) if toolchain.tag in added]

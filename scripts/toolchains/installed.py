@@ -66,9 +66,9 @@ def cpu_model() -> str:
     """Name of the processor, as the system tells it."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        found = re.search(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", text, re.MULTILINE)
-        if found:
-            return found.group(1).strip()
+        matched = re.search(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", text, re.MULTILINE)
+        if matched:
+            return matched.group(1).strip()
     except OSError:
         pass
     return platform.processor() or platform.machine()

@@ -7,6 +7,7 @@ toolchains that have results. Commits are made without parents and joined by git
 hash depends on that toolchain alone: the same on every machine, whatever else is in the ledger.
 """
 
+import copy
 import json
 import os
 import re
@@ -138,11 +139,11 @@ def add(package: str, days: Mapping[str, str], seen: Collection[str] = ()) -> No
 
     if not days:
         return
-    found = _releases()
-    found[package] = dict(sorted({**days, **found[package]}.items(), key=lambda item: parts(item[0])))
+    releases = copy.deepcopy(_releases())  # a cache, which nothing may be in that was not written
+    releases[package] = dict(sorted({**days, **releases[package]}.items(), key=lambda item: parts(item[0])))
     if seen:
-        found.setdefault("seen", {}).setdefault(package, []).extend(seen)
-    put(RELEASES, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        releases.setdefault("seen", {}).setdefault(package, []).extend(seen)
+    put(RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
     for known in (_releases, history, commits):
         known.cache_clear()
 
@@ -164,8 +165,8 @@ def commits() -> dict[str, Toolchain]:
 
 def find(commit: str, outside: Iterable[Toolchain] = ()) -> Toolchain | None:
     """The toolchain of a commit, among the histories and ``outside``."""
-    found = commits().get(commit)
-    return found or next((toolchain for toolchain in outside if toolchain.commit == commit), None)
+    in_history = commits().get(commit)
+    return in_history or next((toolchain for toolchain in outside if toolchain.commit == commit), None)
 
 
 def _commit(reference: str, toolchain: Toolchain, parent: Toolchain | None = None) -> str:

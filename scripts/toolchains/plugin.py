@@ -32,7 +32,7 @@ OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the
 
 def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
     """The toolchains outside the histories that have results, in order of release."""
-    found = set()
+    toolchains = set()
     for path in [results / OUTSIDE, *results.glob("*/*.jsonl")]:
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
             try:
@@ -42,8 +42,8 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # the loader of results names the broken record; asv can do without it
             if toolchain.tag == made.get("tag", toolchain.tag):  # a toolchain of a history has a shorter one
-                found.add(toolchain)
-    return in_order(found)
+                toolchains.add(toolchain)
+    return in_order(toolchains)
 
 
 def in_order(toolchains: Iterable[ledger.Toolchain]) -> list[ledger.Toolchain]:

@@ -38,9 +38,9 @@ def counted_line(comparison: Comparison) -> str:
     table = comparison.counted
     if table.empty:
         return ""
-    found = table["verdict"].value_counts(sort=False)
-    order = [*comparison.counts_decided, *(name for name in found.index if name not in comparison.counts_decided)]
-    said = show.join([f"{found[name]} {name}" for name in order if name in found])
+    by_verdict = table["verdict"].value_counts(sort=False)
+    order = [*comparison.counts_decided, *(name for name in by_verdict.index if name not in comparison.counts_decided)]
+    said = show.join([f"{by_verdict[name]} {name}" for name in order if name in by_verdict])
     disagree = int(table["contradicts"].sum())
     rest = f"; time says otherwise of {disagree}" if disagree else ""
     return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} calls: {said}{rest}"
@@ -48,7 +48,7 @@ def counted_line(comparison: Comparison) -> str:
 
 def changed(comparison: Comparison) -> str:
     """What changed, in a few words: 2 calls of more instructions; "" where nothing did."""
-    found = comparison.counts_decided
+    by_verdict = comparison.counts_decided
     unit = next(iter(comparison.counted["unit"].dropna()), "")
-    words = show.join([f"{found[name]} of {name}" for name in CHANGED if found[name]])
+    words = show.join([f"{by_verdict[name]} of {name}" for name in CHANGED if by_verdict[name]])
     return f"{words} {unit}" if words else ""

@@ -43,15 +43,15 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1
 
 def chosen(comparison: Comparison) -> list[dict[str, Any]]:
     """The cells that the plot shows, from slowest to fastest: what changed, then what is undecided, then the rest."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     changed = sorted(
         (row for verdict in (SLOWER, FASTER) for row in of_verdict(comparison.cells, verdict)),
         key=lambda row: -abs(math.log(row["ratio"])),
     )
     for group in (changed, of_verdict(comparison.cells, INCONCLUSIVE), of_verdict(comparison.cells, NO_CHANGE)):
         drawable = [row for row in group if math.isfinite(row["low95"])]
-        found += drawable[: AT_MOST - len(found)]
-    return sorted(found, key=lambda row: -row["ratio"])
+        rows += drawable[: AT_MOST - len(rows)]
+    return sorted(rows, key=lambda row: -row["ratio"])
 
 
 def draw_forest(ax: Axes, cells: list[dict[str, Any]], equivalence: float) -> None:

@@ -197,10 +197,10 @@ def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
 
 def title(comparison: Comparison) -> str:
     base, new = comparison.base, comparison.new
-    one, other = base["toolchain"], new["toolchain"]
+    base_toolchain, new_toolchain = base["toolchain"], new["toolchain"]
     if base["machine"] != new["machine"]:
-        return f"{one} on {base['machine']} → {other} on {new['machine']}"
-    return f"{one} → {other} on {new['machine']}"
+        return f"{base_toolchain} on {base['machine']} → {new_toolchain} on {new['machine']}"
+    return f"{base_toolchain} → {new_toolchain} on {new['machine']}"
 
 
 def trust(comparison: Comparison) -> list[str]:
@@ -261,11 +261,11 @@ def headline(comparison: Comparison) -> str:
     if not comparison.possible:
         return "could not compare: " + why_not(comparison)
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    found = f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
+    outcome = f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
     if comparison.cells.empty:
-        found = "" if counts_words.changed(comparison) else "nothing changed"
-    found = "; ".join(filter(None, (found, counts_words.changed(comparison))))
-    return f"too little decided: {found}" if comparison.exit_code == 2 else found
+        outcome = "" if counts_words.changed(comparison) else "nothing changed"
+    outcome = "; ".join(filter(None, (outcome, counts_words.changed(comparison))))
+    return f"too little decided: {outcome}" if comparison.exit_code == 2 else outcome
 
 
 def refusal(comparison: Comparison) -> str:
@@ -340,12 +340,12 @@ def text(comparison: Comparison, everything: bool) -> str:
 
 def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, bool]]:
     """(verdict, its sentence, the cell, whether the row stands for hidden ones): what changed first."""
-    for verdict, found in _told(comparison, everything):
-        shown = found if everything else found[:AT_MOST]
+    for verdict, pairs in _told(comparison, everything):
+        shown = pairs if everything else pairs[:AT_MOST]
         for said, row in shown:
             yield verdict, said, cell_text(row), False
-        if len(found) > len(shown):
-            yield verdict, f"and {len(found) - len(shown)} more", "--all shows them", True
+        if len(pairs) > len(shown):
+            yield verdict, f"and {len(pairs) - len(shown)} more", "--all shows them", True
 
 
 def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
@@ -366,7 +366,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
     counted = counts_words.counted_line(comparison)
     lines += [f"{escape(counted)}.", ""] if counted else []
-    pairs = [pair for _, found in _told(comparison, everything) for pair in found]
+    pairs = [pair for _, group in _told(comparison, everything) for pair in group]
     listing = [f"| {escape(said)} | {escape(cell_line(row))} |" for said, row in pairs]
     tail = ["", "| verdict | cells |", "| --- | ---: |"]
     for verdict, count in comparison.counts.items():

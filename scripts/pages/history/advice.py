@@ -54,18 +54,21 @@ class Advice:
 
 @dataclass(frozen=True)
 class Differing:
-    """A question that two machines at least decide differently; own: machine -> what it prefers, of all that were
-    asked. loss: the largest factor by which a machine is slower with the route of another that it differs from."""
+    """A question that two machines at least decide differently.
 
-    own: Mapping[str, Preferred]
+    by_machine: machine -> what it prefers, of all that were asked; loss: the largest factor by which a machine is
+    slower with the route of another that it differs from
+    """
+
+    by_machine: Mapping[str, Preferred]
     loss: float
 
 
 def text_of(history: History, newest: Results) -> str:
     """What to take by ``newest``, the results of the newest release of a history, as JSON."""
     release = history.releases[-1]
-    told = Advice(f"{release.name} with {history.held}", node_of(release.file), tuple(_preferred(newest)))
-    return json.dumps(asdict(told), indent=1, ensure_ascii=False) + "\n"
+    advice = Advice(f"{release.name} with {history.held}", node_of(release.file), tuple(_preferred(newest)))
+    return json.dumps(asdict(advice), indent=1, ensure_ascii=False) + "\n"
 
 
 def _preferred(results: Results) -> Iterator[Preferred]:
@@ -99,73 +102,80 @@ def read(path: Path) -> Advice:
         return made_of(Advice, json.loads(path.read_text(encoding="utf-8")))
 
 
-def asked(told: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
-    """Machine -> what it prefers, of each question, dtype and size that several machines answer; told: by machine."""
-    found: dict[tuple[str, str, int], dict[str, Preferred]] = {}
-    for machine, advice in told.items():
-        for one in advice.preferred:
-            found.setdefault((one.question, one.dtype, one.nbytes), {})[machine] = one
-    return [own for own in found.values() if len(own) > 1]
+def asked(advised: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
+    """Machine -> what it prefers, of each question, dtype and size that several machines answer.
+
+    advised: machine -> its advice
+    """
+    questions: dict[tuple[str, str, int], dict[str, Preferred]] = {}
+    for machine, advice in advised.items():
+        for preferred in advice.preferred:
+            questions.setdefault((preferred.question, preferred.dtype, preferred.nbytes), {})[machine] = preferred
+    return [by_machine for by_machine in questions.values() if len(by_machine) > 1]
 
 
-def differing(told: Mapping[str, Advice]) -> list[Differing]:
+def differing(advised: Mapping[str, Advice]) -> list[Differing]:
     """Where machines prefer different routes, the largest loss first.
 
     Two differ where each decides that the other's route is slower. Else, as far as is known, one of the routes does for
     both.
     """
-    found = []
-    for own in asked(told):
+    differences = []
+    for by_machine in asked(advised):
         losses = [
             here.slower[there.route] / here.seconds
-            for here in own.values()
-            for there in own.values()
+            for here in by_machine.values()
+            for there in by_machine.values()
             if there.route in here.slower and here.route in there.slower
         ]
         if losses:
-            found.append(Differing(own, max(losses)))
-    return sorted(found, key=lambda one: -one.loss)
+            differences.append(Differing(by_machine, max(losses)))
+    return sorted(differences, key=lambda difference: -difference.loss)
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
-def warnings(told: Mapping[str, Advice]) -> Iterator[str]:
+def warnings(advised: Mapping[str, Advice]) -> Iterator[str]:
     """What makes machines differ beside themselves."""
-    if len({one.release for one in told.values()}) > 1 and asked(told):
-        each = show.join([f"{one.release} on {machine}" for machine, one in told.items()])
+    if len({advice.release for advice in advised.values()}) > 1 and asked(advised):
+        each = show.join([f"{advice.release} on {machine}" for machine, advice in advised.items()])
         yield f"What to take is told of each machine's newest release: {each}. What differs there may be the releases'."
 
 
-def boxes(told: Mapping[str, Advice]) -> list[Box]:
+def boxes(advised: Mapping[str, Advice]) -> list[Box]:
     """How many questions machines decide differently, and the largest of these; nothing where none is asked of two."""
-    every, found = asked(told), differing(told)
+    every, differences = asked(advised), differing(advised)
     if not every:
         return []
-    lines = [f"Of {len(every)} questions that several machines answer, {len(found)} are decided differently."]
-    for one in found[:IN_BOX]:
-        first = next(iter(one.own.values()))
-        routes = show.join([f"{code(each.route)} on {machine}" for machine, each in one.own.items()])
+    lines = [f"Of {len(every)} questions that several machines answer, {len(differences)} are decided differently."]
+    for difference in differences[:IN_BOX]:
+        first = next(iter(difference.by_machine.values()))
+        routes = show.join([f"{code(each.route)} on {machine}" for machine, each in difference.by_machine.items()])
         lines.append(f"{first.question}, {_source(first)}: {routes}.")
-    if len(found) > IN_BOX:
-        lines.append(f"{len(found) - IN_BOX} more are in the table.")
+    if len(differences) > IN_BOX:
+        lines.append(f"{len(differences) - IN_BOX} more are in the table.")
     return [Box("What to take, by machine", lines=tuple(lines))]
 
 
-def _source(one: Preferred) -> str:
-    return " ".join(filter(None, (one.dtype, show.size(one.nbytes))))
+def _source(preferred: Preferred) -> str:
+    return " ".join(filter(None, (preferred.dtype, show.size(preferred.nbytes))))
 
 
-def sections(told: Mapping[str, Advice]) -> list[Section]:
+def sections(advised: Mapping[str, Advice]) -> list[Section]:
     """What the machines prefer where two of them differ."""
-    found = differing(told)
-    if not found:
+    differences = differing(advised)
+    if not differences:
         return []
     rows: list[tuple[Entry, ...]] = []
-    for one in found:
-        first = next(iter(one.own.values()))
-        rows.append(([first.question, _source(first)], [_told(machine, one) for machine in one.own]))
-    where = show.join([f"{one.release} on {' '.join(filter(None, (name, one.node)))}" for name, one in told.items()])
+    for difference in differences:
+        first = next(iter(difference.by_machine.values()))
+        rows.append(
+            ([first.question, _source(first)], [_told(machine, difference) for machine in difference.by_machine])
+        )
+    where = show.join(
+        [f"{advice.release} on {' '.join(filter(None, (name, advice.node)))}" for name, advice in advised.items()]
+    )
     about = (
         f"By the newest release that each machine measured: {where}. Two machines differ where each decides that the "
         "other's route is slower, by the test that chooses the routes of a machine's page. Where one of them decides "
@@ -175,9 +185,9 @@ def sections(told: Mapping[str, Advice]) -> list[Section]:
     return [Section("advice", "Where machines prefer different routes", about, tables=(table,))]
 
 
-def _told(machine: str, one: Differing) -> str:
+def _told(machine: str, difference: Differing) -> str:
     """What a machine prefers, and what the others' routes take there."""
-    here = one.own[machine]
-    others = dict.fromkeys(other.route for other in one.own.values() if other.route in here.slower)
+    here = difference.by_machine[machine]
+    others = dict.fromkeys(other.route for other in difference.by_machine.values() if other.route in here.slower)
     beside = [f"{code(route)} {show.seconds(here.slower[route])}" for route in others]
     return f"{machine}: {code(here.route)}, {show.seconds(here.seconds)}" + (f"; {show.join(beside)}" if beside else "")

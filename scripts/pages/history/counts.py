@@ -45,45 +45,45 @@ def head(history: History) -> Iterator[str]:
     yield (
         f"Nothing was timed; {unit(history)} have no noise. Most of all changed at:" if grouped else "Nothing changed."
     )
-    yield from (f"{own[0][1].at.name}: {release_line(own)}" for own in grouped[:TOLD])
+    yield from (f"{pairs[0][1].at.name}: {release_line(pairs)}" for pairs in grouped[:TOLD])
 
 
 def by_release(history: History) -> list[list[Found]]:
     """Steps of the same release together: first those that changed the most in sum."""
     stepped = [pair for pair in findings_in(history) if pair[1].step]
     grouped = _grouped(stepped, lambda pair: pair[1].at.version)
-    return sorted(grouped, key=lambda own: -sum(pair[1].size for pair in own))
+    return sorted(grouped, key=lambda pairs: -sum(pair[1].size for pair in pairs))
 
 
-def release_line(own: Sequence[Found]) -> str:
+def release_line(pairs: Sequence[Found]) -> str:
     """3 routes (5 cells), most of all `torch.tensor(a)`, 1.2× the instructions at 4 KiB, float32"""
-    counted, one = own[0]
-    routes = len({pair[0].key for pair in own})
-    most = f"{route_of(counted)}, {_factor(counted, one.step)} at {place_of(counted)}" if one.step else ""
-    return f"{routes} route{'s' if routes > 1 else ''} ({len(own)} cells), most of all {most}"
+    counted, finding = pairs[0]
+    routes = len({pair[0].key for pair in pairs})
+    most = f"{route_of(counted)}, {_factor(counted, finding.step)} at {place_of(counted)}" if finding.step else ""
+    return f"{routes} route{'s' if routes > 1 else ''} ({len(pairs)} cells), most of all {most}"
 
 
 def curves(groups: Mapping[str, Sequence[Counted]], history: History) -> Table:
     """The points of a figure: counts, a row a cell."""
-    every = (one for own in groups.values() for one in own)
+    every = (counted for group in groups.values() for counted in group)
     rows = [(counted, [f"{value:,.0f}" for value in counted.values]) for counted in every]
     return along(f"{unit(history).capitalize()} of a call", rows, history)
 
 
-def remark(findings: Sequence[Found], one: Change) -> list[str]:
+def remark(findings: Sequence[Found], route_change: Change) -> list[str]:
     """What the counts say of a change of times, as a line to go below it; none where its cells are not counted.
 
     findings: those of the history
     """
-    times = {id(broken) for _, broken in one.breaks}
-    own = [pair for pair in findings if id(pair[1].time) in times]
-    chosen = [pair for pair in own if pair[1].disagree] or [pair for pair in own if pair[1].step]
+    times = {id(broken) for _, broken in route_change.breaks}
+    pairs = [pair for pair in findings if id(pair[1].time) in times]
+    chosen = [pair for pair in pairs if pair[1].disagree] or [pair for pair in pairs if pair[1].step]
     if not chosen:
         return []
-    counted, found = chosen[0]
-    said = _counted(counted, found) if found.disagree else f"{counted.unit} agree"
-    factor = f", {number(found.step.ratio)}×" if found.step else f": {ELSEWHERE}"
-    return [f"{said}{factor}{f' ({place_of(counted)})' if len(one.breaks) > 1 else ''}"]
+    counted, finding = chosen[0]
+    said = _counted(counted, finding) if finding.disagree else f"{counted.unit} agree"
+    factor = f", {number(finding.step.ratio)}×" if finding.step else f": {ELSEWHERE}"
+    return [f"{said}{factor}{f' ({place_of(counted)})' if len(route_change.breaks) > 1 else ''}"]
 
 
 def section(history: History) -> Section:
@@ -107,7 +107,7 @@ def section(history: History) -> Section:
 
 def findings_in(history: History) -> list[Found]:
     """Every step, and every confirmed break of the time of a counted call, the largest first."""
-    every = [(counted, found) for counted in history.counted for found in counted.findings]
+    every = [(counted, finding) for counted in history.counted for finding in counted.findings]
     return sorted(every, key=lambda pair: -pair[1].size)
 
 
@@ -129,8 +129,8 @@ def _steps(history: History) -> Table:
     every.sort(key=lambda item: -abs(math.log(item[0].ratio)))
     grouped = _grouped(every, lambda item: (item[0].at.version, item[1].key, item[0].verdict))
     rows: list[tuple[Entry, ...]] = []
-    for own in grouped[:AT_MOST]:
-        step, counted, _ = own[0]
+    for group in grouped[:AT_MOST]:
+        step, counted, _ = group[0]
         rows.append(
             (
                 [step.at.name, step.at.date, *_since(step)],
@@ -141,8 +141,8 @@ def _steps(history: History) -> Table:
                     *_on_some(history, counted, step),
                 ],
                 [place_of(counted), f"{step.old:,.0f} → {step.new:,.0f}"],
-                cells_by_size([(other, smaller.ratio) for smaller, other, _ in own[1:]]) or "",
-                _times([found for _, _, found in own]),
+                cells_by_size([(other, smaller.ratio) for smaller, other, _ in group[1:]]) or "",
+                _times([finding for _, _, finding in group]),
             )
         )
     return Table(
@@ -158,17 +158,17 @@ def _disagreements(history: History) -> Table:
     """A row a release, a route and what time and count say of it."""
     grouped = _grouped(_disagreeing(history), lambda pair: (pair[1].at.version, pair[0].key, _verdicts(pair[1])))
     rows: list[tuple[Entry, ...]] = []
-    for own in grouped[:AT_MOST]:
-        counted, found = own[0]
-        step, time = found.step, found.time
+    for pairs in grouped[:AT_MOST]:
+        counted, finding = pairs[0]
+        step, time = finding.step, finding.time
         rows.append(
             (
-                [found.at.name, found.at.date],
+                [finding.at.name, finding.at.date],
                 [route_of(counted), direction(counted)],
-                _factor(counted, step) if step else _counted(counted, found),
+                _factor(counted, step) if step else _counted(counted, finding),
                 list(change(time.verdict, time.ratio, time.low, time.high, time.q)) if time else "no change found",
-                [place_of(counted), *([f"and {len(own) - 1} more cells"] if len(own) > 1 else [])],
-                f"{_counted(counted, found)}, {TIMED[_verdicts(found)[1]]}{'' if step else f': {ELSEWHERE}'}",
+                [place_of(counted), *([f"and {len(pairs) - 1} more cells"] if len(pairs) > 1 else [])],
+                f"{_counted(counted, finding)}, {TIMED[_verdicts(finding)[1]]}{'' if step else f': {ELSEWHERE}'}",
             )
         )
     return Table(
@@ -185,13 +185,13 @@ def _rest(grouped: Sequence[list[T]]) -> tuple[str, ...]:
     return (f"{left} smaller ones are in results.csv.",) if left > 0 else ()
 
 
-def _verdicts(found: Finding) -> tuple[str, str]:
+def _verdicts(finding: Finding) -> tuple[str, str]:
     """Of the count and of the time; "" where there is no change."""
-    return found.step.verdict if found.step else "", found.time.verdict if found.time else ""
+    return finding.step.verdict if finding.step else "", finding.time.verdict if finding.time else ""
 
 
-def _counted(counted: Counted, found: Finding) -> str:
-    return COUNTED[_verdicts(found)[0]].format(counted.unit)
+def _counted(counted: Counted, finding: Finding) -> str:
+    return COUNTED[_verdicts(finding)[0]].format(counted.unit)
 
 
 def _factor(counted: Counted, step: Step) -> str:
@@ -210,13 +210,14 @@ def _on_some(history: History, counted: Counted, step: Step) -> list[str]:
     """Whether nodes count otherwise at an end of a step: of each release one node's counts stand for all."""
     ends = {step.since.version, step.at.version}
     differing = history.nodes.differing if history.nodes else ()
-    apart = any(one.names["cell"] == counted.names["cell"] and one.release.version in ends for one in differing)
+    apart = any(cell.names["cell"] == counted.names["cell"] and cell.release.version in ends for cell in differing)
     return ["not the same on all nodes"] if apart else []
 
 
-def _times(own: Sequence[Finding]) -> list[str]:
+def _times(findings: Sequence[Finding]) -> list[str]:
     """What the time of calls did at their steps: a line a verdict, with how many where they differ."""
     said = Counter(
-        one.time.verdict if one.time else "no change found" if one.disagree else "not decided" for one in own
+        finding.time.verdict if finding.time else "no change found" if finding.disagree else "not decided"
+        for finding in findings
     )
     return list(said) if len(said) == 1 else [f"{verdict}: {cells}" for verdict, cells in said.most_common()]

@@ -46,28 +46,28 @@ def panels(
     """
     rows = math.ceil(len(groups) / ACROSS)
     width = ACROSS * (LEFT + PANEL + RIGHT)  # however few there are: panels of all figures are of one size
-    below = GAP + COUNTS if any(own and counted.get(label) for label, own in groups) else 0.0
+    below = GAP + COUNTS if any(series and counted.get(label) for label, series in groups) else 0.0
     each = HEAD + HEIGHT + below + FOOT
     height = rows * each + TOP + BOTTOM
     with plt.style.context(str(STYLE)):
         figure = plt.figure(figsize=(width, height))
         gids, order = anchors(label for label, _ in groups), itertools.count()
-        timed = any(own for _, own in groups)  # then the figure's table is of times alone
-        for place, (label, own) in enumerate(groups):
+        timed = any(series for _, series in groups)  # then the figure's table is of times alone
+        for place, (label, series) in enumerate(groups):
             row, column = divmod(place, ACROSS)
             left = column * (LEFT + PANEL + RIGHT) + LEFT
             bottom = height - TOP - row * each - HEAD - HEIGHT
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
             ax.set_gid(gids[label])
-            if own:
-                draw_history(ax, own, history, order)
+            if series:
+                draw_history(ax, series, history, order)
             else:
-                draw_counts(ax, counted[label], own, history, HEIGHT, None if timed else order)
+                draw_counts(ax, counted[label], series, history, HEIGHT, None if timed else order)
             ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
-            if own and counted.get(label):
+            if series and counted.get(label):
                 ax.tick_params(labelbottom=False)
                 ax = figure.add_axes((left / width, (bottom - below) / height, PANEL / width, COUNTS / height))
-                draw_counts(ax, counted[label], own, history, COUNTS)
+                draw_counts(ax, counted[label], series, history, COUNTS)
         return finish(figure, name, title, described(history, groups, counted), (), caption)
 
 
@@ -78,16 +78,16 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History, rows: Ite
     """
     breaks: dict[str, float] = {}
     across = 0.0
-    for index, one in enumerate(series):
-        days = _days(one)
-        now = one.levels[-1]
-        values, levels, half = one.values - now, one.levels - now, HALF * one.noise
+    for index, cell in enumerate(series):
+        days = _days(cell)
+        now = cell.levels[-1]
+        values, levels, half = cell.values - now, cell.levels - now, HALF * cell.noise
         drawn = np.exp([values, values - half, values + half, levels])
         colour = _line(ax, index, days, drawn, f"{POINTS}{next(rows)}")
-        for found in one.breaks:
-            if found.verdict in CHANGED:
-                breaks[found.at.version] = _day(found.at.date)
-        text = f"{show.size(one.nbytes) if one.nbytes else ''} {show.seconds(math.exp(now))}".strip()
+        for broken in cell.breaks:
+            if broken.verdict in CHANGED:
+                breaks[broken.at.version] = _day(broken.at.date)
+        text = f"{show.size(cell.nbytes) if cell.nbytes else ''} {show.seconds(math.exp(now))}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
         across += 0.0235 * len(text) + 0.05
     _axes(ax, breaks, history, (_reach(series, -1), _reach(series, 1)), HEIGHT)
@@ -106,24 +106,24 @@ def draw_counts(
     A count looks as that one of ``series`` does which is of as many bytes. inches: how high the panel is; rows: as of
     ``draw_history``
     """
-    sizes = [one.nbytes for one in series]
+    sizes = [cell.nbytes for cell in series]
     steps: dict[str, float] = {}
     across = low = high = 0.0
-    for index, one in enumerate(counted):
-        drawn = np.stack([one.values, one.low, one.high, one.levels]) / one.levels[-1]
-        same = sizes.index(one.nbytes) if one.nbytes in sizes else len(sizes) + index
-        colour = _line(ax, same, _days(one), drawn, None if rows is None else f"{POINTS}{next(rows)}")
-        steps |= {step.at.version: _day(step.at.date) for step in one.steps}
-        unit = one.unit if one is counted[-1] else ""
-        text = f"{show.size(one.nbytes) if one.nbytes else ''} {one.levels[-1]:,.0f} {unit}".strip()
+    for index, cell in enumerate(counted):
+        drawn = np.stack([cell.values, cell.low, cell.high, cell.levels]) / cell.levels[-1]
+        same = sizes.index(cell.nbytes) if cell.nbytes in sizes else len(sizes) + index
+        colour = _line(ax, same, _days(cell), drawn, None if rows is None else f"{POINTS}{next(rows)}")
+        steps |= {step.at.version: _day(step.at.date) for step in cell.steps}
+        unit = cell.unit if cell is counted[-1] else ""
+        text = f"{show.size(cell.nbytes) if cell.nbytes else ''} {cell.levels[-1]:,.0f} {unit}".strip()
         ax.text(across, 1.08, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
         across += 0.0235 * len(text) + 0.05
         low, high = max(low, -math.log(drawn.min())), max(high, math.log(drawn.max()))
     _axes(ax, steps, history, (1.2 * low, 1.2 * high), inches)
 
 
-def _days(one: Series | Counted) -> Floats:
-    return np.array([_day(release.date) for release in one.releases])
+def _days(cell: Series | Counted) -> Floats:
+    return np.array([_day(release.date) for release in cell.releases])
 
 
 def _line(ax: Axes, index: int, days: Floats, drawn: Floats, gid: str | None = None) -> str:
@@ -159,8 +159,8 @@ def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[fl
 
 def _reach(series: Sequence[Series], sign: int) -> float:
     """How far points with their intervals lie above (1) or below (-1) their last level, in log units."""
-    ends = (sign * (one.values - one.levels[-1]) + HALF * one.noise for one in series)
-    return max((float(np.max(own)) for own in ends), default=0.0)
+    ends = (sign * (cell.values - cell.levels[-1]) + HALF * cell.noise for cell in series)
+    return max((float(np.max(end)) for end in ends), default=0.0)
 
 
 def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float) -> None:
@@ -195,14 +195,14 @@ def described(
 ) -> str:
     """What a figure shows, in words computed from its series."""
     first, last = history.releases[0], history.releases[-1]
-    words = [f"{label} changed at {show.join(_changed(own))}" for label, own in groups if _changed(own)]
-    for label, found in counted.items():
-        at = list(dict.fromkeys(step.at.version for one in found for step in one.steps))
-        words += [f"the {found[0].unit} of {label} at {show.join(at)}"] if at else []
-    told = "; ".join(words) if words else "no change of level was found"
-    return f"{len(groups)} panels, {first.name} to {last.version}. Of {history.package}: {told}."
+    words = [f"{label} changed at {show.join(_changed(series))}" for label, series in groups if _changed(series)]
+    for label, cells in counted.items():
+        at = list(dict.fromkeys(step.at.version for cell in cells for step in cell.steps))
+        words += [f"the {cells[0].unit} of {label} at {show.join(at)}"] if at else []
+    clauses = "; ".join(words) if words else "no change of level was found"
+    return f"{len(groups)} panels, {first.name} to {last.version}. Of {history.package}: {clauses}."
 
 
 def _changed(series: Sequence[Series]) -> list[str]:
-    found = [one.at for own in series for one in own.breaks if one.verdict in CHANGED]
-    return list(dict.fromkeys(release.version for release in sorted(found, key=lambda release: release.date)))
+    releases = [broken.at for cell in series for broken in cell.breaks if broken.verdict in CHANGED]
+    return list(dict.fromkeys(release.version for release in sorted(releases, key=lambda release: release.date)))

@@ -26,8 +26,8 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
     for group in groups:
         panels = anchors(group.routes)
         strips = []
-        for route, own in group.routes.items():
-            chosen = _chosen(group.memory, own, group.counted[route])
+        for route, series in group.routes.items():
+            chosen = _chosen(group.memory, series, group.counted[route])
             strips.append(Strip(route, _by(chosen), f"#{group.name}-{panels[route]}", tuple(_tiles(history, chosen))))
         made.append((group.title, tuple(strips)))
     title = f"Cost by release of {history.package}, with {history.held}"
@@ -36,28 +36,28 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
     return Heat(title, versions, tuple(made), LEGEND.format(versions[-1]), ids)
 
 
-def _chosen(memory: str, own: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:
+def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:
     """What stands for a route: where it shares memory, its instructions or its shortest time; else its longest."""
-    if memory != ALIAS and own:
-        return own[-1]
-    return min(counted, key=lambda one: one.nbytes) if counted else own[0]
+    if memory != ALIAS and series:
+        return series[-1]
+    return min(counted, key=lambda cell: cell.nbytes) if counted else series[0]
 
 
-def _by(one: Series | Counted) -> str:
-    what = one.unit if isinstance(one, Counted) else "time"
-    return f"{what}, {show.size(one.nbytes)}" if one.nbytes else what
+def _by(cell: Series | Counted) -> str:
+    what = cell.unit if isinstance(cell, Counted) else "time"
+    return f"{what}, {show.size(cell.nbytes)}" if cell.nbytes else what
 
 
-def _tiles(history: History, one: Series | Counted) -> list[Tile | None]:
+def _tiles(history: History, cell: Series | Counted) -> list[Tile | None]:
     """A tile for each release of the history."""
-    if isinstance(one, Counted):
-        ratios = [float(level / one.levels[-1]) for level in one.levels]
-        changed = {step.at.version: step.ratio for step in one.steps}
+    if isinstance(cell, Counted):
+        ratios = [float(level / cell.levels[-1]) for level in cell.levels]
+        changed = {step.at.version: step.ratio for step in cell.steps}
     else:
-        ratios = [math.exp(level - one.levels[-1]) for level in one.levels]
-        changed = {broken.at.version: broken.ratio for broken in one.breaks if broken.verdict in CHANGED}
-    at = {release.version: ratio for release, ratio in zip(one.releases, ratios)}
-    last = one.releases[-1].version
+        ratios = [math.exp(level - cell.levels[-1]) for level in cell.levels]
+        changed = {broken.at.version: broken.ratio for broken in cell.breaks if broken.verdict in CHANGED}
+    at = {release.version: ratio for release, ratio in zip(cell.releases, ratios)}
+    last = cell.releases[-1].version
     tiles: list[Tile | None] = []
     for release in history.releases:
         ratio = at.get(release.version)
@@ -65,7 +65,7 @@ def _tiles(history: History, one: Series | Counted) -> list[Tile | None]:
             tiles.append(None)
             continue
         step = changed.get(release.version)
-        about = f"{release.name}: {number(ratio)}× of {last} ({_by(one)})"
+        about = f"{release.name}: {number(ratio)}× of {last} ({_by(cell)})"
         about += f"; here it became {number(step)}×" if step else ""
         tiles.append(Tile(number(ratio) if _shade(ratio) else "1", about, _shade(ratio), step is not None))
     return tiles

@@ -63,8 +63,8 @@ def write(output: Path) -> Path | None:
     cells = [cell for table in tables.values() for cell in {*zip(table["benchmark"], table["cell"])}]
     if len(cells) == len({*cells}):
         return None
-    told = {path.parent.name: advice.read(path) for path in sorted(output.glob(f"*/{advice.ADVICE}"))}
-    page = page_of(tables, told)
+    advised = {path.parent.name: advice.read(path) for path in sorted(output.glob(f"*/{advice.ADVICE}"))}
+    page = page_of(tables, advised)
     for name, content in rendered(page).items():
         put(output / name, content)
     return output / "index.html"
@@ -86,37 +86,39 @@ def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
     Of two machines it is one change where both may have it by the same release: a change that one machine sees at a
     release may have come with any that it did not measure since the one before. Of several it is the one most alike.
     """
-    found = []
+    shared = []
     groups = {
         machine: dict(list(table.groupby(["history", "benchmark", "cell"], sort=False)))
         for machine, table in tables.items()
     }
-    for key in dict.fromkeys(key for own in groups.values() for key in own):
-        own = {machine: theirs[key] for machine, theirs in groups.items() if key in theirs}
-        told = {
+    for key in dict.fromkeys(key for by_cell in groups.values() for key in by_cell):
+        by_machine = {machine: theirs[key] for machine, theirs in groups.items() if key in theirs}
+        confirmed = {
             machine: [
                 {**row, "since": _before(table, row)} for row in table.to_dict("records") if row["verdict"] in CHANGES
             ]
-            for machine, table in own.items()
+            for machine, table in by_machine.items()
         }
-        left = sorted(((machine, row) for machine in told for row in told[machine]), key=lambda pair: -_size(pair[1]))
-        while left and len(own) > 1:
+        left = sorted(
+            ((machine, row) for machine in confirmed for row in confirmed[machine]), key=lambda pair: -_size(pair[1])
+        )
+        while left and len(by_machine) > 1:
             machine, first = left[0]
             alike = {machine: first}
-            for other in told.keys() - {machine}:
+            for other in confirmed.keys() - {machine}:
                 free = [row for name, row in left if name == other and _overlap(first, row)]
                 if free:
                     alike[other] = min(free, key=lambda row: abs(math.log(row["ratio"] / first["ratio"])))
             left = [(name, row) for name, row in left if alike.get(name) is not row]
-            ratios = {name: float(alike[name]["ratio"]) for name in own if name in alike}
+            ratios = {name: float(alike[name]["ratio"]) for name in by_machine if name in alike}
             release = min((row["release"] for row in alike.values()), key=ledger.parts)
             # where a machine has one that may be this one and is another's, nobody knows
-            silent = [name for name in own if not any(_overlap(first, row) for row in told[name])]
-            without = tuple(name for name in silent if _spans(own[name], first))
+            silent = [name for name in by_machine if not any(_overlap(first, row) for row in confirmed[name])]
+            without = tuple(name for name in silent if _spans(by_machine[name], first))
             if len(ratios) + len(without) > 1:
                 package, benchmark, cell = key
-                found.append(Shared(package, release, benchmark, cell, first["verdict"], ratios, without))
-    return sorted(found, key=lambda one: -one.size)
+                shared.append(Shared(package, release, benchmark, cell, first["verdict"], ratios, without))
+    return sorted(shared, key=lambda change: -change.size)
 
 
 def _size(change: dict) -> float:  # type: ignore[type-arg]
@@ -129,11 +131,11 @@ def _before(table: pd.DataFrame, change: dict) -> str:  # type: ignore[type-arg]
     return max((release for release in table["release"] if ledger.parts(release) < first), key=ledger.parts)
 
 
-def _overlap(one: dict, other: dict) -> bool:  # type: ignore[type-arg]
+def _overlap(change: dict, other: dict) -> bool:  # type: ignore[type-arg]
     since, last, others_since, others_last = (
-        ledger.parts(row[name]) for row in (one, other) for name in ("since", "latest")
+        ledger.parts(row[name]) for row in (change, other) for name in ("since", "latest")
     )
-    return one["verdict"] == other["verdict"] and others_since < last and since < others_last
+    return change["verdict"] == other["verdict"] and others_since < last and since < others_last
 
 
 def _spans(table: pd.DataFrame, change: dict) -> bool:  # type: ignore[type-arg]
@@ -142,20 +144,22 @@ def _spans(table: pd.DataFrame, change: dict) -> bool:  # type: ignore[type-arg]
     return min(versions) < ledger.parts(change["earliest"]) and max(versions) >= ledger.parts(change["latest"])
 
 
-def page_of(tables: dict[str, pd.DataFrame], told: Mapping[str, advice.Advice]) -> Page:
-    """Everything the page over all histories says; told: what to take at the newest release of each."""
-    found = changes(tables)
-    everywhere, here = ([one for one in found if bool(one.without) is some] for some in (False, True))
+def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice]) -> Page:
+    """Everything the page over all histories says; advised: what to take at the newest release of each."""
+    shared = changes(tables)
+    everywhere, here = ([change for change in shared if bool(change.without) is some] for some in (False, True))
     common = set.intersection(*({*zip(table["benchmark"], table["cell"])} for table in tables.values()))
     lines = [
         f"{len(everywhere)} changes are on every machine that measured the cell, {len(here)} on some only; "
         f"{len(common)} cells were measured on all {len(tables)} machines."
     ]
-    for one in everywhere[:3]:
-        lines.append(f"Everywhere: {one.package} {one.release}, {code(one.cell)}: {_ratios(one)}")
-    for one in here[:3]:
-        where = show.join(list(one.ratios))
-        lines.append(f"Confirmed only on {where}: {one.package} {one.release}, {code(one.cell)}: {_ratios(one)}")
+    for change in everywhere[:3]:
+        lines.append(f"Everywhere: {change.package} {change.release}, {code(change.cell)}: {_ratios(change)}")
+    for change in here[:3]:
+        where = show.join(list(change.ratios))
+        lines.append(
+            f"Confirmed only on {where}: {change.package} {change.release}, {code(change.cell)}: {_ratios(change)}"
+        )
     about = (
         "A change is one of a level, confirmed on its own machine. It is the same change on two machines where it may "
         "have come with the same release, which one of them perhaps did not measure. That a machine shows none is no "
@@ -165,45 +169,56 @@ def page_of(tables: dict[str, pd.DataFrame], told: Mapping[str, advice.Advice]) 
         title="What releases of torch and numpy changed, by machine",
         machine="",
         facts=(f"{len(tables)} machines",),
-        warnings=tuple(advice.warnings(told)),
-        boxes=(Box("Everywhere, or only here", lines=tuple(lines)), *advice.boxes(told)),
+        warnings=tuple(advice.warnings(advised)),
+        boxes=(Box("Everywhere, or only here", lines=tuple(lines)), *advice.boxes(advised)),
         legend=(),
         sections=[
             Section("everywhere", "Changes on every machine", about, tables=(_table("Everywhere", everywhere),)),
             Section("here", "Changes on some machines", tables=(_table("On some", here),)),
-            *advice.sections(told),
+            *advice.sections(advised),
         ],
         links=(
             *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in tables),
             ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
-        csv=_csv(found),
+        csv=_csv(shared),
         columns=COLUMNS,
         data="changes.csv",
     )
 
 
-def _ratios(one: Shared) -> str:
-    return show.join([f"{number(ratio)}× on {machine}" for machine, ratio in one.ratios.items()])
+def _ratios(change: Shared) -> str:
+    return show.join([f"{number(ratio)}× on {machine}" for machine, ratio in change.ratios.items()])
 
 
-def _table(title: str, found: Sequence[Shared]) -> Table:
+def _table(title: str, shared: Sequence[Shared]) -> Table:
     rows: list[tuple[Entry, ...]] = []
-    for one in found[:AT_MOST]:
-        told = [f"{machine}: {number(ratio)}×" for machine, ratio in one.ratios.items()]
-        told += [f"{machine}: none confirmed" for machine in one.without]
-        rows.append((f"{one.package} {one.release}", [code(one.cell), one.benchmark], one.verdict, told))
-    rest = len(found) - len(rows)
+    for change in shared[:AT_MOST]:
+        lines = [f"{machine}: {number(ratio)}×" for machine, ratio in change.ratios.items()]
+        lines += [f"{machine}: none confirmed" for machine in change.without]
+        rows.append(
+            (f"{change.package} {change.release}", [code(change.cell), change.benchmark], change.verdict, lines)
+        )
+    rest = len(shared) - len(rows)
     notes = (f"{rest} more are in changes.csv.",) if rest > 0 else ()
     return Table(title, ("release", "cell", "change", "new level over old"), tuple(rows), notes, numeric=False)
 
 
-def _csv(found: Sequence[Shared]) -> str:
+def _csv(shared: Sequence[Shared]) -> str:
     rows = [
-        (one.package, one.release, one.benchmark, one.cell, one.verdict, machine, f"{ratio:.5g}", not one.without)
-        for one in found
-        for machine, ratio in one.ratios.items()
+        (
+            change.package,
+            change.release,
+            change.benchmark,
+            change.cell,
+            change.verdict,
+            machine,
+            f"{ratio:.5g}",
+            not change.without,
+        )
+        for change in shared
+        for machine, ratio in change.ratios.items()
     ]
     text = StringIO()
     names = [name for names in COLUMNS for name in names]

@@ -15,9 +15,9 @@ from . import words
 AT_MOST = 20  # rows of changes on some nodes
 
 
-def remark(one: words.Change) -> list[str]:
+def remark(route_change: words.Change) -> list[str]:
     """Where a change is, as a line to go below it; none where one machine measured it."""
-    said = words.on_nodes(one.largest[1])
+    said = words.on_nodes(route_change.largest[1])
     return [said] if said else []
 
 
@@ -32,7 +32,7 @@ def warnings(history: History) -> Iterator[str]:
     if nodes and nodes.unlike:
         yield f"The nodes are not alike: they differ by {show.join(nodes.unlike)}."
     if nodes and nodes.differing:
-        names = dict.fromkeys(node for one in nodes.differing for node in one.counts)
+        names = dict.fromkeys(node for cell in nodes.differing for node in cell.counts)
         yield f"{len(nodes.differing)} counts of instructions are not the same on {show.join(list(names))}: see below."
 
 
@@ -59,8 +59,13 @@ def section(history: History) -> Section:
 
 
 def _nodes(nodes: Nodes) -> Table:
-    def row(one: Node) -> tuple[Entry, ...]:
-        return one.name, str(one.releases), str(one.visits), f"{number(one.adds, 3)}×" if one.adds == one.adds else ""
+    def row(node: Node) -> tuple[Entry, ...]:
+        return (
+            node.name,
+            str(node.releases),
+            str(node.visits),
+            f"{number(node.adds, 3)}×" if node.adds == node.adds else "",
+        )
 
     return Table(
         "The nodes: times over those of the mean node, the median over cells",
@@ -71,34 +76,34 @@ def _nodes(nodes: Nodes) -> Table:
 
 def _local(history: History, nodes: Nodes) -> Table:
     """Changes that not all nodes have: those that all of them together show, too."""
-    partly = [(series, one) for series, one in history.breaks if any(on.has is False for on in one.nodes)]
-    found = sorted([*partly, *nodes.local], key=lambda pair: -max(abs(on.ratio - 1) for on in pair[1].nodes))
-    rest = len(found) - AT_MOST
+    partly = [(series, broken) for series, broken in history.breaks if any(on.has is False for on in broken.nodes)]
+    breaks = sorted([*partly, *nodes.local], key=lambda pair: -max(abs(on.ratio - 1) for on in pair[1].nodes))
+    rest = len(breaks) - AT_MOST
     return Table(
         f"Changes of {history.package} that are not on every node",
         ("release", "route", "where", "node by node"),
-        tuple(_placed(series, one) for series, one in found[:AT_MOST]),
+        tuple(_placed(series, broken) for series, broken in breaks[:AT_MOST]),
         (f"{rest} more are not shown.",) if rest > 0 else (),
         numeric=False,
     )
 
 
-def _placed(series: Series, one: Break) -> tuple[Entry, ...]:
-    effect, _ = change(one.verdict, one.ratio, one.low, one.high, one.q)
-    each = [f"{on.node}: {number(on.ratio, 3)}× ({number(on.low, 3)} to {number(on.high, 3)})" for on in one.nodes]
+def _placed(series: Series, broken: Break) -> tuple[Entry, ...]:
+    effect, _ = change(broken.verdict, broken.ratio, broken.low, broken.high, broken.q)
+    each = [f"{on.node}: {number(on.ratio, 3)}× ({number(on.low, 3)} to {number(on.high, 3)})" for on in broken.nodes]
     return (
-        [one.at.name, one.at.date],
+        [broken.at.name, broken.at.date],
         [words.route_of(series), ", ".join(filter(None, (words.place_of(series), words.direction(series))))],
-        [words.on_nodes(one), effect],
+        [words.on_nodes(broken), effect],
         each,
     )
 
 
 def _differing(nodes: Nodes) -> Table:
     rows: list[tuple[Entry, ...]] = []
-    for one in nodes.differing:
-        counts: Sequence[str] = [f"{node}: {count:,.0f}" for node, count in one.counts.items()]
-        rows.append((one.release.name, str(one.names["cell"]), list(counts)))
+    for cell in nodes.differing:
+        counts: Sequence[str] = [f"{node}: {count:,.0f}" for node, count in cell.counts.items()]
+        rows.append((cell.release.name, str(cell.names["cell"]), list(counts)))
     return Table(
         "Counts that nodes do not agree in: no repeat of one is within those of another",
         ("release", "cell", "instructions"),

@@ -73,26 +73,26 @@ def histories_of(results: Results) -> list[History]:
 
 def link(histories: Sequence[History]) -> str:
     """What another page calls this one."""
-    spans = [f"{one.releases[0].name} to {one.releases[-1].version}" for one in histories]
+    spans = [f"{history.releases[0].name} to {history.releases[-1].version}" for history in histories]
     return f"What releases changed: {show.join(spans)}"
 
 
 def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
-    found = {history.package: words.changes(history) for history in histories}
+    changed = {history.package: words.changes(history) for history in histories}
     groups = {history.package: _groups(results, history) for history in histories}
     sections = [
         section
         for history in histories
-        for section in _sections(history, groups[history.package], found[history.package])
+        for section in _sections(history, groups[history.package], changed[history.package])
     ]
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(results, histories),
         warnings=tuple(_warnings(results, histories)),
-        boxes=tuple(_box(history, found[history.package]) for history in histories),
+        boxes=tuple(_box(history, changed[history.package]) for history in histories),
         heats=tuple(heat.heat_of(history, groups[history.package]) for history in histories),
         legend=prose("history_legend"),
         sections=[section for section in (*sections, _method(results, histories)) if section],
@@ -152,11 +152,11 @@ def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
         yield "No toolchain was measured twice: how far the machine drifted is not known, and not corrected for."
 
 
-def _box(history: History, found: Sequence[Change]) -> Box:
+def _box(history: History, changes: Sequence[Change]) -> Box:
     first, last = history.releases[0], history.releases[-1]
     notes: list[str] = []
-    new = [one for one in history.appearances if one.gained]
-    routes = [route for one in new if not one.dtypes for route in one.routes]
+    new = [appearance for appearance in history.appearances if appearance.gained]
+    routes = [route for appearance in new if not appearance.dtypes for route in appearance.routes]
     if routes:
         notes.append(f"New since then: {named(routes)}.")
     if history.looked_at[1] and not history.semantics:
@@ -166,13 +166,17 @@ def _box(history: History, found: Sequence[Change]) -> Box:
             f"No release changed what a route means: memory, dtype of the result and grad ({times} facts a release)."
         )
     elif history.semantics:
-        one = history.semantics[0]
+        meaning = history.semantics[0]
         more = f", and {len(history.semantics) - 1} more" if len(history.semantics) > 1 else ""
-        notes.append(f"Means something else: {one.at.name}, {code(one.route)}, {': '.join(words.meant(one))}{more}.")
+        notes.append(
+            f"Means something else: {meaning.at.name}, {code(meaning.route)}, {': '.join(words.meant(meaning))}{more}."
+        )
     notes += counts.note(history)
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
-        lines=(words.overall(history), *words.head(history, found)) if history.series else tuple(counts.head(history)),
+        lines=(words.overall(history), *words.head(history, changes))
+        if history.series
+        else tuple(counts.head(history)),
         notes=tuple(notes),
     )
 
@@ -180,10 +184,10 @@ def _box(history: History, found: Sequence[Change]) -> Box:
 # --- the parts -----------------------------------------------------------------------------------------------------
 
 
-def _sections(history: History, groups: Sequence[Group], found: Sequence[Change]) -> Iterator[Section]:
+def _sections(history: History, groups: Sequence[Group], changes: Sequence[Change]) -> Iterator[Section]:
     package = history.package
     if history.series:
-        yield _changes(history, found)
+        yield _changes(history, changes)
     yield nodes.section(history)
     yield counts.section(history)
     yield Section(
@@ -210,14 +214,14 @@ def _sections(history: History, groups: Sequence[Group], found: Sequence[Change]
     )
 
 
-def _changes(history: History, found: Sequence[Change]) -> Section:
+def _changes(history: History, changes: Sequence[Change]) -> Section:
     """What releases did to time."""
     package = history.package
-    undecided = sum(1 for series in history.series for one in series.breaks if one.verdict == INCONCLUSIVE)
+    undecided = sum(1 for series in history.series for broken in series.breaks if broken.verdict == INCONCLUSIVE)
     settings, counted = history.settings, counts.findings_in(history)
 
-    def remark(one: Change) -> list[str]:
-        return [*counts.remark(counted, one), *nodes.remark(one)]
+    def remark(change: Change) -> list[str]:
+        return [*counts.remark(counted, change), *nodes.remark(change)]
 
     return Section(
         f"{package}-changes",
@@ -232,7 +236,7 @@ def _changes(history: History, found: Sequence[Change]) -> Section:
             f"A release stands for all patches since the release before it in the table; which patch it was, "
             f"{code(f'asv find {package}-A..{package}-B NAME')} tells.",
         ),
-        tables=tuple(filter(None, (words.releases(history, found), words.largest(history, found, remark)))),
+        tables=tuple(filter(None, (words.releases(history, changes), words.largest(history, changes, remark)))),
     )
 
 
@@ -253,20 +257,20 @@ def _groups(results: Results, history: History) -> list[Group]:
     grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
     counted: dict[tuple[str, str], list[Counted]] = {}
 
-    def routes_of(direction: str, one: Series | Counted) -> dict[str, list[Series]]:
-        declared = one.names["declared"].direction
-        contract = results.contracts.get((declared, one.names["route"]), NONE)
-        return grouped.setdefault((direction, contract.memory_for(one.names["dtype"] or "")), {})
+    def routes_of(direction: str, cell: Series | Counted) -> dict[str, list[Series]]:
+        declared = cell.names["declared"].direction
+        contract = results.contracts.get((declared, cell.names["route"]), NONE)
+        return grouped.setdefault((direction, contract.memory_for(cell.names["dtype"] or "")), {})
 
-    def shown(one: Series | Counted) -> bool:
-        return isinstance(one.names["route"], str) and one.names["dtype"] in ("float32", None)
+    def shown(cell: Series | Counted) -> bool:
+        return isinstance(cell.names["route"], str) and cell.names["dtype"] in ("float32", None)
 
     for series in filter(shown, history.series):
         routes_of(words.direction(series), series).setdefault(str(series.names["route"]), []).append(series)
-    for one in filter(shown, history.counted):
-        way, route = counts.direction(one), str(one.names["route"])
-        routes_of(way, one).setdefault(route, [])  # though nothing was timed
-        counted.setdefault((way, route), []).append(one)
+    for cell in filter(shown, history.counted):
+        way, route = counts.direction(cell), str(cell.names["route"])
+        routes_of(way, cell).setdefault(route, [])  # though nothing was timed
+        counted.setdefault((way, route), []).append(cell)
     groups = []
     for (direction, memory), routes in grouped.items():
         groups.append(
@@ -274,7 +278,7 @@ def _groups(results: Results, history: History) -> list[Group]:
                 f"{direction}, {MEMORY_WORDS.get(memory, memory)}",
                 slug("history", history.package, direction, memory),
                 memory,
-                {route: sorted(own, key=lambda series: series.nbytes) for route, own in routes.items()},
+                {route: sorted(cells, key=lambda series: series.nbytes) for route, cells in routes.items()},
                 {route: counted.get((direction, route), []) for route in routes},
             )
         )
@@ -283,11 +287,11 @@ def _groups(results: Results, history: History) -> list[Group]:
 
 def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure, Table]]:
     """The panels of each group."""
-    for one in groups:
-        about = f"Cost against release date of {history.package}: {one.title}"
-        every = [series for own in one.routes.values() for series in own]
-        drawn = panels(history, one.name, about, one.title, list(one.routes.items()), one.counted)
-        yield drawn, words.curves(every, history) if every else counts.curves(one.counted, history)
+    for group in groups:
+        about = f"Cost against release date of {history.package}: {group.title}"
+        every = [series for cells in group.routes.values() for series in cells]
+        drawn = panels(history, group.name, about, group.title, list(group.routes.items()), group.counted)
+        yield drawn, words.curves(every, history) if every else counts.curves(group.counted, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:
@@ -302,8 +306,8 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
             about = f"What no release of {history.package} can change"
             name = slug("history", history.package, "controls")
             made = panels(history, name, about, about, list(groups.items()))
-            figures.append((made, words.curves([one for own in groups.values() for one in own], history)))
-    twice = {(one.sooner.name, one.later.name): one for history in histories for one in history.repeats}
+            figures.append((made, words.curves([cell for cells in groups.values() for cell in cells], history)))
+    twice = {(repeat.sooner.name, repeat.later.name): repeat for history in histories for repeat in history.repeats}
     sessions = list(dict.fromkeys(map(words.sessions, histories)))
     records = _records(results, histories)
     several = any(history.nodes for history in histories)
@@ -363,7 +367,7 @@ def columns_of(histories: Sequence[History]) -> dict[tuple[str, ...], str]:
     every: list[Series | Counted] = []
     for history in histories:
         every += [*history.series, *history.controls, *history.counted]
-    parameters = dict.fromkeys(name for one in every for name in one.names["parameters"])
+    parameters = dict.fromkeys(name for cell in every for name in cell.names["parameters"])
     columns = {**COLUMNS, **(COUNTS if any(history.counted for history in histories) else {})}
     columns.update(NODES if any(history.nodes for history in histories) else {})
     return {(*names, *parameters) if names == CELL else names: words for names, words in columns.items()}
@@ -373,12 +377,12 @@ def csv_of(histories: Sequence[History]) -> str:
     """A row a series and release, then a row a count and release."""
     rows = []
     for history in histories:
-        disagree = {id(found.time) for counted in history.counted for found in counted.findings if found.disagree}
+        disagree = {id(finding.time) for counted in history.counted for finding in counted.findings if finding.disagree}
         for series in (*history.series, *history.controls):
-            begins = {one.at.version: one for one in series.breaks}
+            begins = {broken.at.version: broken for broken in series.breaks}
             low, high = series.values - HALF * series.noise, series.values + HALF * series.noise
             for place, release in enumerate(series.releases):
-                one = begins.get(release.version)
+                broken = begins.get(release.version)
                 rows.append(
                     {
                         **_about(history, release, series),
@@ -388,16 +392,16 @@ def csv_of(histories: Sequence[History]) -> str:
                         "low95": math.exp(low[place]),
                         "high95": math.exp(high[place]),
                         "level": math.exp(series.levels[place]),
-                        "verdict": one.verdict if one else "",
-                        "ratio": one.ratio if one else np.nan,
-                        "ratio_low95": one.low if one else np.nan,
-                        "ratio_high95": one.high if one else np.nan,
-                        "q": one.q if one else np.nan,
-                        "earliest": one.earliest.version if one else "",
-                        "latest": one.latest.version if one else "",
-                        "disagree": id(one) in disagree if one else "",
-                        "nodes_with": " ".join(on.node for on in one.nodes if on.has) if one else "",
-                        "nodes_without": " ".join(on.node for on in one.nodes if on.has is False) if one else "",
+                        "verdict": broken.verdict if broken else "",
+                        "ratio": broken.ratio if broken else np.nan,
+                        "ratio_low95": broken.low if broken else np.nan,
+                        "ratio_high95": broken.high if broken else np.nan,
+                        "q": broken.q if broken else np.nan,
+                        "earliest": broken.earliest.version if broken else "",
+                        "latest": broken.latest.version if broken else "",
+                        "disagree": id(broken) in disagree if broken else "",
+                        "nodes_with": " ".join(on.node for on in broken.nodes if on.has) if broken else "",
+                        "nodes_without": " ".join(on.node for on in broken.nodes if on.has is False) if broken else "",
                     }
                 )
         rows += [row for counted in history.counted for row in _counts(history, counted)]
@@ -407,7 +411,7 @@ def csv_of(histories: Sequence[History]) -> str:
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
 
 
-def _about(history: History, release: Release, one: Series | Counted) -> dict[str, Any]:
+def _about(history: History, release: Release, cell: Series | Counted) -> dict[str, Any]:
     """What a row is about."""
     return {
         "history": history.package,
@@ -416,14 +420,14 @@ def _about(history: History, release: Release, one: Series | Counted) -> dict[st
         "torch": release.torch,
         "numpy": release.numpy,
         "measured": release.started,
-        "benchmark": one.names["benchmark"],
-        **one.names["parameters"],
+        "benchmark": cell.names["benchmark"],
+        **cell.names["parameters"],
     }
 
 
 def _counts(history: History, counted: Counted) -> Iterator[dict[str, Any]]:
     """The rows of a cell that is counted, a release each."""
-    steps = {found.at.version: (found.step, found.disagree) for found in counted.findings if found.step}
+    steps = {finding.at.version: (finding.step, finding.disagree) for finding in counted.findings if finding.step}
     for place, release in enumerate(counted.releases):
         step, disagree = steps.get(release.version, (None, ""))
         yield {

@@ -54,11 +54,11 @@ class Group:
 
 def changes(history: History) -> list[Change]:
     """Everything that was found slower or faster, a row a release and route, the largest first."""
-    found: dict[tuple[str, str, str, str], list[tuple[Series, Break]]] = {}
-    for series, one in history.breaks:
-        found.setdefault((one.at.version, *series.key, one.verdict), []).append((series, one))
-    made = [Change(own[0][1].at, key[3], tuple(own)) for key, own in found.items()]
-    return sorted(made, key=lambda one: -one.size)
+    grouped: dict[tuple[str, str, str, str], list[tuple[Series, Break]]] = {}
+    for series, broken in history.breaks:
+        grouped.setdefault((broken.at.version, *series.key, broken.verdict), []).append((series, broken))
+    made = [Change(breaks[0][1].at, key[3], tuple(breaks)) for key, breaks in grouped.items()]
+    return sorted(made, key=lambda route_change: -route_change.size)
 
 
 def direction(series: Series) -> str:
@@ -76,12 +76,12 @@ def route_of(series: Series | Counted) -> str:
 
 def anchors(labels: Iterable[str]) -> dict[str, str]:
     """Label -> id of its panel within a figure, made of what it is called; those alike but for case are numbered."""
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for label in labels:
         name = f"{PANEL}{slug(label)}"
-        taken = sum(other == name or other.startswith(f"{name}--") for other in found.values())
-        found[label] = f"{name}--{taken + 1}" if taken else name
-    return found
+        taken = sum(other == name or other.startswith(f"{name}--") for other in ids.values())
+        ids[label] = f"{name}--{taken + 1}" if taken else name
+    return ids
 
 
 def size_and_more(series: Series | Counted) -> tuple[str, str]:
@@ -96,40 +96,40 @@ def place_of(series: Series | Counted) -> str:
     return ", ".join(filter(None, size_and_more(series)))
 
 
-def around(series: Series, one: Break) -> tuple[float, float]:
+def around(series: Series, broken: Break) -> tuple[float, float]:
     """Seconds at the levels before and after a break, the machine's drift taken out."""
-    place = series.releases.index(one.at)
+    place = series.releases.index(broken.at)
     return math.exp(series.levels[place - 1]), math.exp(series.levels[place])
 
 
-def on_nodes(one: Break) -> str:
+def on_nodes(broken: Break) -> str:
     """On which nodes a change is: "on 4 of 4 nodes", "only on node-b"; "" where one machine measured it."""
-    having, lacking = ([on.node for on in one.nodes if on.has is told] for told in (True, False))
-    if not one.nodes:
+    having, lacking = ([on.node for on in broken.nodes if on.has is answer] for answer in (True, False))
+    if not broken.nodes:
         return ""
-    if having and len(having) + len(lacking) == len(one.nodes) and len(having) <= len(lacking):
+    if having and len(having) + len(lacking) == len(broken.nodes) and len(having) <= len(lacking):
         return f"only on {show.join(having)}"
-    said = f"on {len(having)} of {len(one.nodes)} nodes"
+    said = f"on {len(having)} of {len(broken.nodes)} nodes"
     return said + (f", not on {show.join(lacking)}" if lacking else "")
 
 
-def largest(history: History, found: Sequence[Change], remark: Callable[[Change], list[str]]) -> Table:
+def largest(history: History, route_changes: Sequence[Change], remark: Callable[[Change], list[str]]) -> Table:
     """remark: what there is to add to a change, as lines."""
     rows: list[tuple[Entry, ...]] = []
-    for one in found[:AT_MOST]:
-        series, broken = one.largest
+    for route_change in route_changes[:AT_MOST]:
+        series, broken = route_change.largest
         effect, evidence = change(broken.verdict, broken.ratio, broken.low, broken.high, broken.q)
         old, new = (show.seconds(value) for value in around(series, broken))
         rows.append(
             (
-                [one.at.name, one.at.date, *_or(history, one)],
+                [route_change.at.name, route_change.at.date, *_or(history, route_change)],
                 [route_of(series), direction(series)],
-                [effect, evidence, *remark(one)],
+                [effect, evidence, *remark(route_change)],
                 [place_of(series), f"{old} → {new}"],
-                also(one) or "",
+                also(route_change) or "",
             )
         )
-    rest = len(found) - len(rows)
+    rest = len(route_changes) - len(rows)
     notes: list[str] = [f"{rest} smaller changes are in results.csv."] if rest > 0 else []
     return Table(
         f"The largest changes, a row a route and release of {history.package}",
@@ -137,7 +137,7 @@ def largest(history: History, found: Sequence[Change], remark: Callable[[Change]
         tuple(rows),
         tuple(notes),
         numeric=False,
-        ids=tuple(address(one) for one in found[:AT_MOST]),
+        ids=tuple(address(route_change) for route_change in route_changes[:AT_MOST]),
     )
 
 
@@ -147,19 +147,22 @@ def address(change: Change) -> str:
     return f"{slug('change', *about)}-{sha256(' '.join(about).encode()).hexdigest()[:6]}"
 
 
-def _or(history: History, found: Change) -> list[str]:
+def _or(history: History, route_change: Change) -> list[str]:
     """The other releases at which its largest break may have been, as a line to go below its release."""
-    one = found.largest[1]
-    first, last = history.releases.index(one.earliest), history.releases.index(one.latest)
-    others = [release.version for release in history.releases[first : last + 1] if release is not one.at]
+    broken = route_change.largest[1]
+    first, last = history.releases.index(broken.earliest), history.releases.index(broken.latest)
+    others = [release.version for release in history.releases[first : last + 1] if release is not broken.at]
     if not others:
         return []
     return [f"or {show.join(others, 'or') if len(others) < 3 else f'{others[0]} to {others[-1]}'}"]
 
 
-def also(found: Change) -> list[str]:
+def also(route_change: Change) -> list[str]:
     """The other cells of a change, sizes first; dtypes of one size together."""
-    cells = [(series, 1 / one.ratio if one.verdict == FASTER else one.ratio) for series, one in found.breaks[1:]]
+    cells = [
+        (series, 1 / broken.ratio if broken.verdict == FASTER else broken.ratio)
+        for series, broken in route_change.breaks[1:]
+    ]
     return cells_by_size(cells)
 
 
@@ -170,25 +173,26 @@ def cells_by_size(cells: Iterable[tuple[Series | Counted, float]]) -> list[str]:
         size, dtype = size_and_more(series)
         by_size.setdefault(size, []).append((dtype, ratio))
     words = []
-    for size, own in sorted(by_size.items()):
-        ratios = [ratio for _, ratio in own]
+    for size, same_size in sorted(by_size.items()):
+        ratios = [ratio for _, ratio in same_size]
         ends = dict.fromkeys((number(min(ratios)), number(max(ratios))))
         span = f"{'–'.join(ends)}×"
-        dtypes = show.join([dtype for dtype, _ in own]) if len(own) < 4 else f"{len(own)} dtypes"
+        dtypes = show.join([dtype for dtype, _ in same_size]) if len(same_size) < 4 else f"{len(same_size)} dtypes"
         words.append(f"{', '.join(filter(None, (size, dtypes)))}: {span}")
     return words
 
 
-def releases(history: History, found: Sequence[Change]) -> Table:
+def releases(history: History, route_changes: Sequence[Change]) -> Table:
     """A row a release: how many cells it changed, what is new, and its largest change."""
     rows: list[tuple[Entry, ...]] = []
     for release in history.releases:
-        own = [one for one in found if one.at is release]
+        at_release = [route_change for route_change in route_changes if route_change.at is release]
         counts = [
-            str(sum(len(one.breaks) for one in own if one.verdict == verdict) or "") for verdict in (SLOWER, FASTER)
+            str(sum(len(route_change.breaks) for route_change in at_release if route_change.verdict == verdict) or "")
+            for verdict in (SLOWER, FASTER)
         ]
-        new = [one for one in history.appearances if one.at is release]
-        meaning = [one for one in history.semantics if one.at is release]
+        new = [appearance for appearance in history.appearances if appearance.at is release]
+        meaning = [semantic for semantic in history.semantics if semantic.at is release]
         first = release is history.releases[0]
         rows.append(
             (
@@ -196,7 +200,7 @@ def releases(history: History, found: Sequence[Change]) -> Table:
                 *(("", "") if first else counts),
                 (f"{len(new)}" if new else ""),
                 (f"{len(meaning)}" if meaning else ""),
-                "where it begins" if first else (_short(history, own[0]) if own else ""),
+                "where it begins" if first else (_short(history, at_release[0]) if at_release else ""),
             )
         )
     for version, reason in history.failed.items():
@@ -210,20 +214,28 @@ def releases(history: History, found: Sequence[Change]) -> Table:
     )
 
 
-def _short(history: History, found: Change) -> str:
-    series, one = found.largest
-    effect, _ = change(one.verdict, one.ratio, one.low, one.high, one.q)
-    other = "".join(f" ({text})" for text in _or(history, found))
+def _short(history: History, route_change: Change) -> str:
+    series, broken = route_change.largest
+    effect, _ = change(broken.verdict, broken.ratio, broken.low, broken.high, broken.q)
+    other = "".join(f" ({text})" for text in _or(history, route_change))
     return f"{route_of(series)} {effect} at {place_of(series)}, {direction(series)}{other}"
 
 
 def appeared(history: History) -> Table:
     rows: list[tuple[Entry, ...]] = []
-    for one in history.appearances:
-        what = named(one.routes)
-        dtypes = show.join(one.dtypes) if one.dtypes else "as a whole"
-        word = "new" if one.gained else "gone"
-        rows.append(([one.at.name, one.at.date], word, what, f"{one.direction}, {dtypes}", one.reason))
+    for appearance in history.appearances:
+        what = named(appearance.routes)
+        dtypes = show.join(appearance.dtypes) if appearance.dtypes else "as a whole"
+        word = "new" if appearance.gained else "gone"
+        rows.append(
+            (
+                [appearance.at.name, appearance.at.date],
+                word,
+                what,
+                f"{appearance.direction}, {dtypes}",
+                appearance.reason,
+            )
+        )
     return Table(
         "What has a figure from a release on and had none before, or the other way round",
         ("release", "it is", "routes", "of", "otherwise"),
@@ -265,13 +277,26 @@ def meaning(history: History) -> Table:
     )
 
 
-def repeats(found: Sequence[Repeat]) -> Table:
+def repeats(measured_again: Sequence[Repeat]) -> Table:
     """How far the machine was the same when it measured a toolchain again."""
     rows: list[tuple[Entry, ...]] = []
-    for one in found:
-        name = one.sooner.name if one.sooner is one.later else f"{one.sooner.name}, which is {one.later.name}"
-        half = f"{number(one.quarter, 3)} to {number(one.three_quarters, 3)}"
-        rows.append((name, f"{one.hours:.1f} h", str(one.cells), number(one.median, 3), half, number(one.controls, 3)))
+    for repeat in measured_again:
+        name = (
+            repeat.sooner.name
+            if repeat.sooner is repeat.later
+            else f"{repeat.sooner.name}, which is {repeat.later.name}"
+        )
+        half = f"{number(repeat.quarter, 3)} to {number(repeat.three_quarters, 3)}"
+        rows.append(
+            (
+                name,
+                f"{repeat.hours:.1f} h",
+                str(repeat.cells),
+                number(repeat.median, 3),
+                half,
+                number(repeat.controls, 3),
+            )
+        )
     return Table(
         "The same toolchain again: later time over sooner time",
         ("toolchain", "apart", "cells", "median", "half of them within", "memcpy and floor"),
@@ -289,9 +314,9 @@ def sessions(history: History) -> str:
     return show.join([f"{sd} for {show.join(families)}" for sd, families in by.items()])
 
 
-def curves(own: Iterable[Series], history: History) -> Table:
+def curves(timed: Iterable[Series], history: History) -> Table:
     """The points of a figure: seconds as measured, a row a series."""
-    rows = [(series, [show.seconds(seconds) for seconds in np.exp(series.raw)]) for series in own]
+    rows = [(series, [show.seconds(seconds) for seconds in np.exp(series.raw)]) for series in timed]
     return along("Seconds as measured, before the drift is taken out", rows, history)
 
 
@@ -299,14 +324,14 @@ def along(title: str, points: Iterable[tuple[Series | Counted, Sequence[str]]], 
     """A row a cell, with what it has at each release: an entry for each of its own."""
     versions = [release.version for release in history.releases]
     rows: list[tuple[Entry, ...]] = []
-    for one, entries in points:
-        found = dict(zip((release.version for release in one.releases), entries))
-        label = ", ".join(filter(None, (route_of(one), place_of(one))))
-        rows.append((label, *(found.get(version, "n/a") for version in versions)))
+    for cell, entries in points:
+        by_version = dict(zip((release.version for release in cell.releases), entries))
+        label = ", ".join(filter(None, (route_of(cell), place_of(cell))))
+        rows.append((label, *(by_version.get(version, "n/a") for version in versions)))
     return Table(title, ("route", *versions), tuple(rows))
 
 
-def head(history: History, found: Sequence[Change]) -> tuple[str, ...]:
+def head(history: History, route_changes: Sequence[Change]) -> tuple[str, ...]:
     """What a history comes to, for the head of the page: how much changed, then the releases that changed the most."""
     cells, touched = len(history.series), {id(series) for series, _ in history.breaks}
     if len(history.releases) < LEAST_RELEASES:
@@ -315,35 +340,38 @@ def head(history: History, found: Sequence[Change]) -> tuple[str, ...]:
             f"{len(history.releases)} releases are too few to tell a change from noise. A verdict on two: "
             f"{code(f'python scripts/compare.py {two}')}",
         )
-    if not found:
+    if not route_changes:
         return (f"No change of level was found in {cells} cells.",)
-    told = [release_line(own) for own in by_release(found)[:TOLD]]
-    return (f"{len(touched)} of {cells} cells changed level at least once, most of all at:", *told)
+    lines = [release_line(group) for group in by_release(route_changes)[:TOLD]]
+    return (f"{len(touched)} of {cells} cells changed level at least once, most of all at:", *lines)
 
 
-def by_release(found: Sequence[Change]) -> list[list[Change]]:
+def by_release(route_changes: Sequence[Change]) -> list[list[Change]]:
     """Changes of the same release and verdict together: first those whose cells changed the most in sum."""
     groups: dict[tuple[str, str], list[Change]] = {}
-    for one in found:
-        groups.setdefault((one.at.version, one.verdict), []).append(one)
-    return sorted(groups.values(), key=lambda own: -sum(abs(math.log(b.ratio)) for one in own for _, b in one.breaks))
+    for route_change in route_changes:
+        groups.setdefault((route_change.at.version, route_change.verdict), []).append(route_change)
+    return sorted(
+        groups.values(),
+        key=lambda group: -sum(abs(math.log(b.ratio)) for route_change in group for _, b in route_change.breaks),
+    )
 
 
-def release_line(own: Sequence[Change]) -> str:
+def release_line(route_changes: Sequence[Change]) -> str:
     """torch 2.11.0: 21 routes faster (156 cells, median 1.24×), most of all `t.detach().numpy()`, 1.39× at 1 MiB (…)"""
-    series, one = own[0].largest
-    effect, evidence = change(one.verdict, one.ratio, one.low, one.high, one.q)
-    old, new = (show.seconds(value) for value in around(series, one))
+    series, broken = route_changes[0].largest
+    effect, evidence = change(broken.verdict, broken.ratio, broken.low, broken.high, broken.q)
+    old, new = (show.seconds(value) for value in around(series, broken))
     where = f"{place_of(series)}, {direction(series)} ({old} → {new}; {evidence})"
-    where += "".join(f", {said}" for said in filter(None, [on_nodes(one)]))
-    cells = [abs(math.log(b.ratio)) for each in own for _, b in each.breaks]
+    where += "".join(f", {said}" for said in filter(None, [on_nodes(broken)]))
+    cells = [abs(math.log(b.ratio)) for each in route_changes for _, b in each.breaks]
     if len(cells) == 1:
-        return f"{own[0].at.name}: {route_of(series)} {effect} at {where}"
-    routes = len({one.largest[0].names["route"] for one in own})
+        return f"{route_changes[0].at.name}: {route_of(series)} {effect} at {where}"
+    routes = len({route_change.largest[0].names["route"] for route_change in route_changes})
     middle = number(math.exp(float(np.median(cells))))
     return (
-        f"{own[0].at.name}: {routes} route{'s' if routes > 1 else ''} {one.verdict} ({len(cells)} cells, "
-        f"median {middle}×), most of all {route_of(series)}, {factor(one.verdict, one.ratio)} at {where}"
+        f"{route_changes[0].at.name}: {routes} route{'s' if routes > 1 else ''} {broken.verdict} ({len(cells)} cells, "
+        f"median {middle}×), most of all {route_of(series)}, {factor(broken.verdict, broken.ratio)} at {where}"
     )
 
 

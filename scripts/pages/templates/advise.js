@@ -17,15 +17,15 @@ const advise = (() => {
 
   class UserError extends Error {}
 
-  const compare = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
+  const compare = (key, other) => (key < other ? -1 : key > other ? 1 : 0);
   // Python's min and max by a key: the first of those that are alike
   function least(values, key) {
-    return values.reduce((one, other) => (compare(key(other), key(one)) < 0 ? other : one));
+    return values.reduce((smallest, other) => (compare(key(other), key(smallest)) < 0 ? other : smallest));
   }
   function most(values, keys) {
-    return values.reduce((one, other) => {
-      const differs = keys(other).map((key, place) => compare(key, keys(one)[place])).find((each) => each !== 0);
-      return differs > 0 ? other : one;
+    return values.reduce((largest, other) => {
+      const differs = keys(other).map((key, place) => compare(key, keys(largest)[place])).find((each) => each !== 0);
+      return differs > 0 ? other : largest;
     });
   }
 
@@ -78,8 +78,8 @@ const advise = (() => {
   /* --- analysis/curves.py: a curve is a Map from sizes to points --------------------------------------------------- */
 
   const latency = (curve) => Math.min(...[...curve.values()].map((point) => point.seconds));
-  const parted = (breaks, one, other) =>
-    breaks.some((size) => Math.min(one, other) < size && size <= Math.max(one, other));
+  const parted = (breaks, nbytes, other) =>
+    breaks.some((size) => Math.min(nbytes, other) < size && size <= Math.max(nbytes, other));
 
   function neighbours(curve, nbytes, breaks = []) {
     if (curve.has(nbytes)) return [curve.get(nbytes)];
@@ -111,11 +111,11 @@ const advise = (() => {
     return { seconds: line("seconds").at(-1), low, high, how: BETWEEN, sizes, broken: false };
   }
 
-  function lines([{ nbytes: left }, { nbytes: right }], one, other, nbytes, call) {
-    const straight = one + ((nbytes - left) / (right - left)) * (other - one);
-    if (call === null || Math.min(one, other) <= call) return [straight];
+  function lines([{ nbytes: left }, { nbytes: right }], atLeft, atRight, nbytes, call) {
+    const straight = atLeft + ((nbytes - left) / (right - left)) * (atRight - atLeft);
+    if (call === null || Math.min(atLeft, atRight) <= call) return [straight];
     const power = Math.log(nbytes / left) / Math.log(right / left);
-    return [straight, call + (one - call) * ((other - call) / (one - call)) ** power];
+    return [straight, call + (atLeft - call) * ((atRight - call) / (atLeft - call)) ** power];
   }
 
   function goingOn(curve, point, nbytes, breaks, moves) {
@@ -170,12 +170,12 @@ const advise = (() => {
   /* A case is {source, target, nbytes, dtype, layout, memory, host, grad, batch, enqueue, count}. */
   const USUAL = { dtype: "float32", layout: CONTIGUOUS, memory: "", host: "", grad: false, batch: 0, enqueue: false, count: 1 };
   function caseOf(given) {
-    const found = { ...USUAL, ...given };
-    found.direction = data.ways[`${found.source} ${found.target}`] ?? "";
-    found.array = [found.source, found.target].includes(NUMPY);
-    found.device = [found.source, found.target].includes(CUDA);
-    found.total = found.nbytes * Math.max(1, found.batch);
-    return found;
+    const theCase = { ...USUAL, ...given };
+    theCase.direction = data.ways[`${theCase.source} ${theCase.target}`] ?? "";
+    theCase.array = [theCase.source, theCase.target].includes(NUMPY);
+    theCase.device = [theCase.source, theCase.target].includes(CUDA);
+    theCase.total = theCase.nbytes * Math.max(1, theCase.batch);
+    return theCase;
   }
 
   function rank(given) {
@@ -183,52 +183,58 @@ const advise = (() => {
     check(it);
     checkKnown(it);
     const curves = curvesOf(it);
-    const every = [...curves.values()].map(({ route, host, own }) => [route, candidate(it, route, host, own), own]);
-    const found = every.map(([, each]) => each).filter(Boolean);
-    const good = found
+    const every = [...curves.values()].map(
+      ({ route, host, bySource }) => [route, candidateOf(it, route, host, bySource), bySource],
+    );
+    const measured = every.map(([, each]) => each).filter(Boolean);
+    const good = measured
       .filter((each) => each.good)
-      .sort((one, other) => compare(one.unpriced, other.unpriced) || compare(one.total, other.total));
-    if (!good.length) throw new UserError(nothing(it, found.length > 0));
-    const unbeaten = good.filter((one) => !good.some((other) => slower(one, other)));
+      .sort((candidate, other) => compare(candidate.unpriced, other.unpriced) || compare(candidate.total, other.total));
+    if (!good.length) throw new UserError(nothing(it, measured.length > 0));
+    const unbeaten = good.filter((candidate) => !good.some((other) => slower(candidate, other)));
     const level = unbeaten.length ? unbeaten : good.slice(0, 1);
-    const beaten = new Set(level.filter((one) => level.some((other) => lost(one, other))));
+    const beaten = new Set(level.filter((candidate) => level.some((other) => lost(candidate, other))));
     const ties = [...level].sort(
-      (one, other) => beaten.has(one) - beaten.has(other) || one.speaks[0].order - other.speaks[0].order,
+      (candidate, other) =>
+        beaten.has(candidate) - beaten.has(other) || candidate.speaks[0].order - other.speaks[0].order,
     );
     ties.forEach((each) => (each.tie = level.length > 1));
     const ranked = [...ties, ...good.filter((each) => !level.includes(each))];
-    const unsafe = found.filter((each) => !each.good && slower(ranked[0], each));
+    const unsafe = measured.filter((each) => !each.good && slower(ranked[0], each));
     const unknown = [...new Set(every.filter(([, each]) => !each).map(([route]) => route))];
-    const points = every.flatMap(([, , own]) => [...own.values()].flatMap((curve) => [...curve.values()]));
+    const points = every.flatMap(([, , bySource]) => [...bySource.values()].flatMap((curve) => [...curve.values()]));
     return { case: it, ranked, unsafe, unknown, arrays: Math.max(...points.map((point) => point.arrays)) };
   }
 
-  function slower(one, other) {
-    if (one.unpriced !== other.unpriced) return one.unpriced;
-    if (one.calm !== other.calm) return other.calm && one.total > other.total - other.figure.seconds + other.figure.high;
-    const decided = compared(one, other);
+  function slower(candidate, other) {
+    if (candidate.unpriced !== other.unpriced) return candidate.unpriced;
+    if (candidate.calm !== other.calm)
+      return other.calm && candidate.total > other.total - other.figure.seconds + other.figure.high;
+    const decided = compared(candidate, other);
     const apart =
-      one.total - one.figure.seconds + one.figure.low > other.total - other.figure.seconds + other.figure.high;
-    if (one.paid || other.paid || !decided.length) return apart;
+      candidate.total - candidate.figure.seconds + candidate.figure.low >
+      other.total - other.figure.seconds + other.figure.high;
+    if (candidate.paid || other.paid || !decided.length) return apart;
     return decided.every(Boolean) || (apart && decided.some(Boolean));
   }
 
-  function compared(one, other) {
-    const name = one.asUsual && other.asUsual ? "speaks" : "anchors";
-    return one[name].flatMap((a) =>
+  function compared(candidate, other) {
+    const name = candidate.asUsual && other.asUsual ? "speaks" : "anchors";
+    return candidate[name].flatMap((a) =>
       other[name]
         .filter((b) => a.nbytes === b.nbytes && a.dtype === b.dtype && a.layout === b.layout && a.grad === b.grad)
         .map((b) => a.behind.includes(b.place)),
     );
   }
 
-  const lost = (one, other) => compared(one, other).some(Boolean) && !compared(other, one).some(Boolean);
+  const lost = (candidate, other) =>
+    compared(candidate, other).some(Boolean) && !compared(other, candidate).some(Boolean);
 
   function curvesOf(it) {
     const fits = new Map(
       data.contracts.filter((c) => c.direction === it.direction && fit(it, c)).map((c) => [c.expression, c]),
     );
-    const found = new Map();
+    const curves = new Map();
     for (const point of data.points) {
       if (point.direction !== it.direction || !fits.has(point.route) || Boolean(point.arrays) !== Boolean(it.batch))
         continue;
@@ -236,13 +242,13 @@ const advise = (() => {
       const clock = it.enqueue && fits.get(point.route).non_blocking ? ENQUEUE : COMPLETION;
       if (point.clock !== clock) continue;
       const key = `${point.route}\n${point.host}`;
-      if (!found.has(key)) found.set(key, { route: point.route, host: point.host, own: new Map() });
-      const { own } = found.get(key);
+      if (!curves.has(key)) curves.set(key, { route: point.route, host: point.host, bySource: new Map() });
+      const { bySource } = curves.get(key);
       const source = `${point.dtype}\n${point.layout}\n${point.grad}`;
-      if (!own.has(source)) own.set(source, new Map());
-      own.get(source).set(point.nbytes, point);
+      if (!bySource.has(source)) bySource.set(source, new Map());
+      bySource.get(source).set(point.nbytes, point);
     }
-    return found;
+    return curves;
   }
 
   function fit(it, contract) {
@@ -256,7 +262,7 @@ const advise = (() => {
     );
   }
 
-  function candidate(it, route, host, curves) {
+  function candidateOf(it, route, host, curves) {
     const contract = on(data.contracts.find((c) => c.expression === route && c.direction === it.direction), host);
     const memory = memoryFor(contract, it.dtype, it.layout);
     const breaks = breaksOf(it.direction, memory);
@@ -272,15 +278,15 @@ const advise = (() => {
     const curve = curves.get(usual);
     let figure = figureAt(curve, it.total, breaks, memory !== ALIAS);
     const [carried, anchors] = [[], []];
-    for (const { what, instead, own } of differences(wanted, usual, curves)) {
-      const both = [...own.keys()].filter((size) => curve.has(size));
+    for (const { what, instead, curve: differing } of differences(wanted, usual, curves)) {
+      const both = [...differing.keys()].filter((size) => curve.has(size));
       if (!both.length) {
         if (what.includes(it.layout)) return null;
         carried.push({ what, instead, at: 0, factor: 1, calm: true });
         continue;
       }
       const at = least(both, (size) => Math.abs(Math.log(size / it.total)));
-      const [mine, other] = [own.get(at), curve.get(at)];
+      const [mine, other] = [differing.get(at), curve.get(at)];
       anchors.push(mine);
       const calm = mine.calm && other.calm;
       const counts = !calm || other.behind.includes(mine.place) || mine.behind.includes(other.place);
@@ -306,18 +312,19 @@ const advise = (() => {
   }
 
   function slowedOf(it, route) {
-    const found = data.slowed.filter((each) => each.routes.includes(route) && it.layout === CONTIGUOUS);
-    const sizes = found.map((each) => each.nbytes);
-    if (!found.length || it.nbytes < Math.min(...sizes) || it.nbytes > Math.max(...sizes)) return null;
-    return least(found, (each) => Math.abs(Math.log(each.nbytes / it.nbytes)));
+    const slowed = data.slowed.filter((each) => each.routes.includes(route) && it.layout === CONTIGUOUS);
+    const sizes = slowed.map((each) => each.nbytes);
+    if (!slowed.length || it.nbytes < Math.min(...sizes) || it.nbytes > Math.max(...sizes)) return null;
+    return least(slowed, (each) => Math.abs(Math.log(each.nbytes / it.nbytes)));
   }
 
   /* [bytes, seconds] of a route along the sizes at which it was measured, and at the case's. */
-  function line(it, one) {
-    const own = curvesOf(it).get(`${one.route}\n${one.host}`).own;
-    const sizes = [...new Set([...one.sizes, it.total])].sort((a, b) => a - b);
+  function line(it, { route, host, sizes: measured }) {
+    const { bySource } = curvesOf(it).get(`${route}\n${host}`);
+    const sizes = [...new Set([...measured, it.total])].sort((a, b) => a - b);
     const arrays = Math.max(1, it.batch);
-    return sizes.map((total) => [total, candidate({ ...it, total, nbytes: total / arrays }, one.route, one.host, own).figure.seconds]);
+    const candidateAt = (total) => candidateOf({ ...it, total, nbytes: total / arrays }, route, host, bySource);
+    return sizes.map((total) => [total, candidateAt(total).figure.seconds]);
   }
 
   const breaksOf = (direction, memory) =>
@@ -330,36 +337,35 @@ const advise = (() => {
     const pairs = places.map((place) => [words(want)[place], words(use)[place]]);
     if (curves.has(wanted) && places.length) {
       const [what, instead] = [0, 1].map((side) => pairs.map((pair) => pair[side]).join(" "));
-      return [{ what, instead, own: curves.get(wanted) }];
+      return [{ what, instead, curve: curves.get(wanted) }];
     }
     return places.map((place, index) => {
       const alone = want.map((_, n) => (n === place ? want : use)[n]).join("\n");
-      return { what: pairs[index][0], instead: pairs[index][1], own: curves.get(alone) ?? new Map() };
+      return { what: pairs[index][0], instead: pairs[index][1], curve: curves.get(alone) ?? new Map() };
     });
   }
 
-  function carry(figure, own, other, shortest) {
-    const call = Math.min(own.seconds, other.seconds) >= data.byBytes * shortest ? shortest : 0;
-    const carried = (seconds, one, usual) => call + (Math.max(0, seconds - call) * (one - call)) / (usual - call);
+  function carry(figure, point, other, shortest) {
+    const call = Math.min(point.seconds, other.seconds) >= data.byBytes * shortest ? shortest : 0;
+    const carried = (seconds, taken, usual) => call + (Math.max(0, seconds - call) * (taken - call)) / (usual - call);
     return {
       ...figure,
-      seconds: carried(figure.seconds, own.seconds, other.seconds),
-      low: Math.min(carried(figure.low, own.low, other.seconds), carried(figure.low, own.seconds, other.high)),
-      high: Math.max(carried(figure.high, own.high, other.seconds), carried(figure.high, own.seconds, other.low)),
+      seconds: carried(figure.seconds, point.seconds, other.seconds),
+      low: Math.min(carried(figure.low, point.low, other.seconds), carried(figure.low, point.seconds, other.high)),
+      high: Math.max(carried(figure.high, point.high, other.seconds), carried(figure.high, point.seconds, other.low)),
     };
   }
 
   function once(it, route, host, memory) {
     if (it.host === PINNED || !it.device) return [null, ""];
-    let found;
+    let clock, nbytes, what;
     if (host === PINNED) {
       if (it.direction === DEVICE_TO_HOST && memory !== INTO) return [null, ""];
-      found = it.source === CUDA ? [ALLOCATE, it.nbytes, "h"] : [PIN, it.nbytes, "t"];
-      if (uses(route, "buffers")) found = [ALLOCATE, 2 * it.nbytes, "buffers"];
-    } else if (uses(route, "s")) found = [ALLOCATE, it.nbytes, "s"];
-    else if (uses(route, "stages")) found = [ALLOCATE, data.chunks, "stages"];
+      [clock, nbytes, what] = it.source === CUDA ? [ALLOCATE, it.nbytes, "h"] : [PIN, it.nbytes, "t"];
+      if (uses(route, "buffers")) [nbytes, what] = [2 * it.nbytes, "buffers"];
+    } else if (uses(route, "s")) [clock, nbytes, what] = [ALLOCATE, it.nbytes, "s"];
+    else if (uses(route, "stages")) [clock, nbytes, what] = [ALLOCATE, data.chunks, "stages"];
     else return [null, ""];
-    const [clock, nbytes, what] = found;
     let curve = new Map(data.points.filter((point) => point.clock === clock).map((point) => [point.nbytes, point]));
     if (!curve.size) return [null, what];
     const smallest = Math.min(...curve.keys());
@@ -448,49 +454,58 @@ const advise = (() => {
     return [`From ${it.source} to ${it.target}, ${source}`, ...extra].join("; ");
   }
 
-  function lineOf(one, it) {
-    const { figure } = one;
-    const said = [`${show.seconds(figure.seconds, one.calm)} (${show.interval(figure.low, figure.high)})`];
-    if (one.rate) said.push(show.bandwidth(one.rate));
-    if (one.share) said.push(`${show.percent(one.share)} of ${it.device ? "the link" : "memcpy"}`);
-    said.push(data.memories[one.memory]);
-    if (one.host === PINNED) said.push("pinned host memory");
-    if (one.once)
-      said.push(`and ${show.seconds(one.once.seconds)} once, ${show.seconds(one.total)} by the transfer`);
-    if (it.count > 1) said.push(`${show.seconds(one.total * it.count)} for all`);
-    return [show.code(one.route), ...said].join(", ") + (one.tie ? " (tie)" : "");
+  function lineOf(candidate, it) {
+    const { figure } = candidate;
+    const said = [`${show.seconds(figure.seconds, candidate.calm)} (${show.interval(figure.low, figure.high)})`];
+    if (candidate.rate) said.push(show.bandwidth(candidate.rate));
+    if (candidate.share) said.push(`${show.percent(candidate.share)} of ${it.device ? "the link" : "memcpy"}`);
+    said.push(data.memories[candidate.memory]);
+    if (candidate.host === PINNED) said.push("pinned host memory");
+    if (candidate.once)
+      said.push(`and ${show.seconds(candidate.once.seconds)} once, ${show.seconds(candidate.total)} by the transfer`);
+    if (it.count > 1) said.push(`${show.seconds(candidate.total * it.count)} for all`);
+    return [show.code(candidate.route), ...said].join(", ") + (candidate.tie ? " (tie)" : "");
   }
 
   function notes(answer) {
     const { case: it, ranked } = answer;
     const [best, shown] = [ranked[0], ranked.slice(0, data.shown)];
-    const found = [];
+    const sentences = [];
     const ties = ranked.filter((each) => each.tie).map((each) => each.route);
-    if (ties.length) found.push(`A tie, not decided by what was measured beside it: ${show.codes(ties)}.`);
-    found.push(...saidOf(shown.length, shown.flatMap((one) => restsOn(one, it).map((text) => [text, one.route]))));
+    if (ties.length) sentences.push(`A tie, not decided by what was measured beside it: ${show.codes(ties)}.`);
+    const rests = shown.flatMap((candidate) => restsOn(candidate, it).map((text) => [text, candidate.route]));
+    sentences.push(...saidOf(shown.length, rests));
     if (answer.arrays && answer.arrays !== it.batch)
-      found.push(`Measured with ${answer.arrays} arrays of as many bytes together: what ${it.batch} cost may differ.`);
+      sentences.push(
+        `Measured with ${answer.arrays} arrays of as many bytes together: what ${it.batch} cost may differ.`,
+      );
     if (!shown.every((each) => each.calm))
-      found.push("~ The machine was never calm there: it takes that long at most, and nothing is decided.");
-    found.push(...saidOf(0, shown.flatMap((one) => promises(one).map((text) => [text, one.route]))));
-    if (best.contract.quiet) found.push(`${show.code(best.route)}: ${best.contract.quiet}.`);
+      sentences.push("~ The machine was never calm there: it takes that long at most, and nothing is decided.");
+    const promised = shown.flatMap((candidate) => promises(candidate).map((text) => [text, candidate.route]));
+    sentences.push(...saidOf(0, promised));
+    if (best.contract.quiet) sentences.push(`${show.code(best.route)}: ${best.contract.quiet}.`);
     for (const gain of best.gains) {
       const faster = `${show.ratio(gain.factor)} as fast at ${show.size(gain.nbytes)}`;
       const caution = gain.caution ? `; ${gain.caution}` : "";
-      found.push(`Started with ${show.code(gain.setting)} before the command, ${show.code(gain.route)} is ${faster}${caution}.`);
+      sentences.push(
+        `Started with ${show.code(gain.setting)} before the command, ${show.code(gain.route)} is ${faster}${caution}.`,
+      );
     }
     const slowed = slowedOf(it, best.route);
     if (slowed && best.memory !== ALIAS) {
       const longer = `${show.code(slowed.route)} takes ${show.ratio(slowed.factor)} as long at ${show.size(slowed.nbytes)}`;
       const where = "between arrays of whole pages, allocated one behind the other";
-      found.push(`${show.code(best.route)} copies by C's memmove: ${where}, ${longer}, and torch's own copies do not.`);
+      sentences.push(
+        `${show.code(best.route)} copies by C's memmove: ${where}, ${longer}, and torch's own copies do not.`,
+      );
     }
-    for (const one of answer.unsafe) {
-      const why = one.contract.hazard || "it gets some inputs wrong without an exception";
-      found.push(`${show.code(one.route)} is faster, ${show.seconds(one.figure.seconds)}, but not recommended: ${why}.`);
+    for (const candidate of answer.unsafe) {
+      const why = candidate.contract.hazard || "it gets some inputs wrong without an exception";
+      const seconds = show.seconds(candidate.figure.seconds);
+      sentences.push(`${show.code(candidate.route)} is faster, ${seconds}, but not recommended: ${why}.`);
     }
-    if (answer.unknown.length) found.push(`Not measured for ${it.layout} sources: ${show.codes(answer.unknown)}.`);
-    return [...new Set(found)];
+    if (answer.unknown.length) sentences.push(`Not measured for ${it.layout} sources: ${show.codes(answer.unknown)}.`);
+    return [...new Set(sentences)];
   }
 
   function saidOf(every, said) {
@@ -499,37 +514,39 @@ const advise = (() => {
     return [...routes].map(([text, about]) => (about.length === every ? `${text}.` : `${show.codes(about)}: ${text}.`));
   }
 
-  function restsOn(one, it) {
-    const { figure } = one;
+  function restsOn(candidate, it) {
+    const { figure } = candidate;
     const [sizes, at] = [show.sizes(figure.sizes), show.size(it.total)];
-    const found = [];
+    const clauses = [];
     if (figure.how === BETWEEN && figure.broken) {
       const why = `from ${show.size(data.mapped)} on fresh memory is faulted in anew at every call`;
-      found.push(`${at} was not measured; of ${sizes}, the one on its side: ${why}`);
-    } else if (figure.how === BETWEEN) found.push(`${at} was not measured: interpolated between ${sizes}`);
-    else if (figure.how === BEYOND) found.push(`${at} lies outside of what was measured: drawn on from ${sizes}`);
-    if (one.once && one.once.how !== MEASURED) found.push(`what is paid once comes from ${show.sizes(one.once.sizes)}`);
-    for (const { what, instead, at: there, factor, calm } of one.carried) {
-      if (!there) found.push(`${what} was not measured: taken for ${instead}`);
+      clauses.push(`${at} was not measured; of ${sizes}, the one on its side: ${why}`);
+    } else if (figure.how === BETWEEN) clauses.push(`${at} was not measured: interpolated between ${sizes}`);
+    else if (figure.how === BEYOND) clauses.push(`${at} lies outside of what was measured: drawn on from ${sizes}`);
+    if (candidate.once && candidate.once.how !== MEASURED)
+      clauses.push(`what is paid once comes from ${show.sizes(candidate.once.sizes)}`);
+    for (const { what, instead, at: there, factor, calm } of candidate.carried) {
+      if (!there) clauses.push(`${what} was not measured: taken for ${instead}`);
       else if (!calm)
-        found.push(
+        clauses.push(
           `${what} takes ${show.ratio(factor)} the time of ${instead} at ${show.size(there)}, where the machine was never calm, and is taken to do so`,
         );
       else if (factor === 1)
-        found.push(`${what} is taken for ${instead}, from which it is not decided to differ at ${show.size(there)}`);
+        clauses.push(`${what} is taken for ${instead}, from which it is not decided to differ at ${show.size(there)}`);
       else
-        found.push(
+        clauses.push(
           `${what} takes ${show.ratio(factor)} the time of ${instead} at ${show.size(there)}, and is taken to do so here`,
         );
     }
-    return found;
+    return clauses;
   }
 
-  function promises(one) {
-    const found = [one.contract.hazard, one.contract.caution].filter(Boolean);
-    if (one.contract.needs) found.push(`needs ${show.join(one.contract.needs.split(/\s+/).filter(Boolean))}`);
-    if (one.unpriced) found.push("what its pinned memory costs once was not measured, and is left out");
-    return found;
+  function promises(candidate) {
+    const clauses = [candidate.contract.hazard, candidate.contract.caution].filter(Boolean);
+    if (candidate.contract.needs)
+      clauses.push(`needs ${show.join(candidate.contract.needs.split(/\s+/).filter(Boolean))}`);
+    if (candidate.unpriced) clauses.push("what its pinned memory costs once was not measured, and is left out");
+    return clauses;
   }
 
   /* --- pages/case.py: code to paste -------------------------------------------------------------------------------- */
@@ -580,52 +597,53 @@ const advise = (() => {
   function buffers(it, best) {
     const { route } = best;
     const from = uses(route, "m") ? "m" : "t";
-    const found = [];
-    if (uses(route, "dtype") && route.includes("dtype=dtype")) found.push(`dtype = torch.${it.dtype}`);
+    const statements = [];
+    if (uses(route, "dtype") && route.includes("dtype=dtype")) statements.push(`dtype = torch.${it.dtype}`);
     if (uses(route, "b")) {
       const [shape, library] = it.target === TORCH ? ["a.shape", "torch"] : ["tuple(t.shape)", "np"];
       const what = best.memory === INTO ? "the buffer" : "one of yours";
-      found.push(`b = ${library}.empty(${shape}, dtype=${dtypeOf(library, it)})  # ${what}`);
+      statements.push(`b = ${library}.empty(${shape}, dtype=${dtypeOf(library, it)})  # ${what}`);
     }
     if (uses(route, "h")) {
       const pinned = best.host === PINNED ? ", pin_memory=True" : "";
-      found.push(`h = torch.empty(t.shape, dtype=t.dtype${pinned})  # the buffer`);
+      statements.push(`h = torch.empty(t.shape, dtype=t.dtype${pinned})  # the buffer`);
     }
     const like = uses(route, "a") ? `a.shape, dtype=torch.${it.dtype}` : `${from}.shape, dtype=${from}.dtype`;
-    if (uses(route, "d")) found.push(`d = torch.empty(${like}, device=device)  # the buffer`);
-    if (uses(route, "s")) found.push(`s = torch.empty(${like}, pin_memory=True)  # pinned once`);
+    if (uses(route, "d")) statements.push(`d = torch.empty(${like}, device=device)  # the buffer`);
+    if (uses(route, "s")) statements.push(`s = torch.empty(${like}, pin_memory=True)  # pinned once`);
     if (uses(route, "buffers"))
-      found.push(
+      statements.push(
         "from benchmarks import devices  # of this suite's checkout",
         "from benchmarks.moving import Buffers",
         "buffers = Buffers(devices.find().use(), torch.empty(t.shape, dtype=t.dtype))  # pinned once",
       );
     if (uses(route, "stages"))
-      found.push(
+      statements.push(
         "from benchmarks import devices  # of this suite's checkout",
         "from benchmarks.moving import Stages, copy_in_chunks",
         "stages = Stages(devices.find().use(), t.dtype)  # pinned once",
       );
-    return found;
+    return statements;
   }
 
   /* --- scripts/advise.py ------------------------------------------------------------------------------------------- */
 
   function size(text) {
-    const found = text.match(/^\s*(-?\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*$/i);
-    const nbytes = found ? Number(found[1]) * UNITS[found[2].toLowerCase()] : NaN;
+    const matched = text.match(/^\s*(-?\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*$/i);
+    const nbytes = matched ? Number(matched[1]) * UNITS[matched[2].toLowerCase()] : NaN;
     if (!Number.isInteger(nbytes)) throw new UserError(`--nbytes '${text}': write bytes such as 4096, 3MiB or 3MB`);
     return nbytes;
   }
 
   /* All that is shown of a case, as data: what advise.py --json says of it, or {wrong}. */
-  function told(given) {
+  function asJson(given) {
     try {
       const answer = rank(given);
       const { case: it } = answer;
-      const plain = (one) => ({
-        route: one.route, memory: one.memory, host: one.host, seconds: one.figure.seconds, low: one.figure.low,
-        high: one.figure.high, total: one.total, tie: one.tie, line: lineOf(one, it), code: snippet(it, one),
+      const plain = (candidate) => ({
+        route: candidate.route, memory: candidate.memory, host: candidate.host, seconds: candidate.figure.seconds,
+        low: candidate.figure.low, high: candidate.figure.high, total: candidate.total, tie: candidate.tie,
+        line: lineOf(candidate, it), code: snippet(it, candidate),
       });
       return {
         case: it, title: title(it), ranked: answer.ranked.map(plain), unsafe: answer.unsafe.map(plain),
@@ -637,6 +655,6 @@ const advise = (() => {
     }
   }
 
-  return { know, told, line, size, itemsize, mayRequireGrad, show, known: () => data };
+  return { know, asJson, line, size, itemsize, mayRequireGrad, show, known: () => data };
 })();
 if (typeof module !== "undefined") module.exports = advise;

@@ -92,30 +92,30 @@
 
   function update(remember = true) {
     const text = chosen();
-    let found;
+    let reply;
     try {
       const it = caseOf(text);
       slide(it.nbytes);
-      found = advise.told(it);
+      reply = advise.asJson(it);
     } catch (error) {
-      found = { wrong: error.message };
+      reply = { wrong: error.message };
     }
-    root.querySelector(".chosen").replaceChildren(...(found.wrong ? [fact("p", ...sentence(found.wrong))] : answer(found)));
-    root.querySelector(".marked").replaceChildren(...(found.wrong ? [] : [drawing(found)]));
+    root.querySelector(".chosen").replaceChildren(...(reply.wrong ? [fact("p", ...sentence(reply.wrong))] : answer(reply)));
+    root.querySelector(".marked").replaceChildren(...(reply.wrong ? [] : [drawing(reply)]));
     if (remember) history.replaceState(null, "", `#${new URLSearchParams(Object.entries(text).filter(([name, value]) => value !== USUAL[name] || ["from", "to", "nbytes"].includes(name)))}`);
   }
 
-  function answer(found) {
-    const [best] = found.ranked;
+  function answer(reply) {
+    const [best] = reply.ranked;
     const list = fact("ol");
-    for (const [place, one] of found.ranked.slice(0, known.shown).entries()) {
+    for (const [place, candidate] of reply.ranked.slice(0, known.shown).entries()) {
       const swatch = fact("span");
       swatch.className = "swatch";
       swatch.style.background = `var(--${COLOURS[place]})`;
-      list.append(fact("li", swatch, ...sentence(one.line)));
+      list.append(fact("li", swatch, ...sentence(candidate.line)));
     }
-    const rest = found.ranked.length - known.shown;
-    const notes = fact("ul", ...found.notes.map((note) => fact("li", ...sentence(note))));
+    const rest = reply.ranked.length - known.shown;
+    const notes = fact("ul", ...reply.notes.map((note) => fact("li", ...sentence(note))));
     const code = fact("pre", fact("code", best.code));
     code.tabIndex = 0;
     const copy = fact("button", "Copy");
@@ -128,12 +128,12 @@
     };
     const block = fact("div", copy, code);
     block.className = "paste";
-    const title = fact("h3", found.title);
+    const title = fact("h3", reply.title);
     return [title, list, ...(rest > 0 ? [fact("p", `and ${rest} slower`)] : []), block, notes];
   }
 
   /* Seconds against size of the routes that are named, and where the case is on the first. */
-  function drawing(found) {
+  function drawing(reply) {
     const [width, height, left, bottom, top, right] = [520, 300, 58, 34, 14, 14];
     const svg = (name, attributes, ...parts) => {
       const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -141,15 +141,15 @@
       node.append(...parts);
       return node;
     };
-    const lines = found.candidates.slice(0, known.shown).map((one) => advise.line(found.case, one));
+    const lines = reply.candidates.slice(0, known.shown).map((candidate) => advise.line(reply.case, candidate));
     const every = lines.flat();
     const [sizes, times] = [every.map(([size]) => size), every.map(([, seconds]) => seconds)];
     const [low, high] = [Math.log2(Math.min(...sizes)) - 0.5, Math.log2(Math.max(...sizes)) + 0.5];
     const [quick, slow] = [Math.floor(Math.log10(Math.min(...times))), Math.ceil(Math.log10(Math.max(...times)) + 1e-9)];
     const x = (size) => left + ((Math.log2(size) - low) / (high - low)) * (width - left - right);
     const y = (seconds) => height - bottom - ((Math.log10(seconds) - quick) / (slow - quick)) * (height - top - bottom);
-    const [best] = found.ranked;
-    const label = `Time against size of the routes named, marked at ${show.size(found.case.total)}: ${show.seconds(best.seconds)}`;
+    const [best] = reply.ranked;
+    const label = `Time against size of the routes named, marked at ${show.size(reply.case.total)}: ${show.seconds(best.seconds)}`;
     const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
     for (let power = quick; power <= slow; power += 1)
       chart.append(
@@ -158,14 +158,14 @@
       );
     for (let power = Math.ceil(low / 5) * 5; power <= high; power += 5)
       chart.append(svg("text", { x: x(2 ** power), y: height - bottom + 18, "text-anchor": "middle" }, show.size(2 ** power)));
-    const here = found.case.total;
+    const here = reply.case.total;
     chart.append(svg("line", { x1: x(here), x2: x(here), y1: top, y2: height - bottom, class: "here" }));
     for (const [place, line] of [...lines.entries()].reverse()) {
       const colour = `var(--${COLOURS[place]})`;
       const points = line.map(([size, seconds]) => `${x(size).toFixed(1)},${y(seconds).toFixed(1)}`);
       chart.append(svg("polyline", { points: points.join(" "), style: `stroke: ${colour}`, class: "line" }));
       for (const [size, seconds] of line)
-        if (found.candidates[place].sizes.includes(size))
+        if (reply.candidates[place].sizes.includes(size))
           chart.append(svg("circle", { cx: x(size), cy: y(seconds), r: 2.5, style: `fill: ${colour}` }));
     }
     chart.append(svg("circle", { cx: x(here), cy: y(best.seconds), r: 6, class: "mark" }));

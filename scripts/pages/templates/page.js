@@ -7,14 +7,14 @@
   /* What a cell is sorted by: its first number in its unit, else its text. */
   function keyOf(cell) {
     const text = (cell.querySelector("div") ?? cell).textContent.trim();
-    const found = text.match(/^[<~−-]?\s*(\d[\d,]*(?:\.\d+)?|\.\d+)\s*(\S*)/);
-    return found ? Number(found[1].replaceAll(",", "")) * (SCALE[found[2]] ?? 1) : text.toLowerCase();
+    const matched = text.match(/^[<~−-]?\s*(\d[\d,]*(?:\.\d+)?|\.\d+)\s*(\S*)/);
+    return matched ? Number(matched[1].replaceAll(",", "")) * (SCALE[matched[2]] ?? 1) : text.toLowerCase();
   }
 
-  function compare(one, other) {
-    if (typeof one !== typeof other) return typeof one === "number" ? -1 : 1; // numbers first, then words, then nothing
-    if (one === "" || other === "") return (one === "") - (other === "");
-    return one < other ? -1 : one > other ? 1 : 0;
+  function compare(key, other) {
+    if (typeof key !== typeof other) return typeof key === "number" ? -1 : 1; // numbers first, then words, then nothing
+    if (key === "" || other === "") return (key === "") - (other === "");
+    return key < other ? -1 : key > other ? 1 : 0;
   }
 
   function sortable(table) {
@@ -33,7 +33,7 @@
         if (next !== "none") head.setAttribute("aria-sort", next);
         const sign = next === "descending" ? -1 : 1;
         const keyed = rows.map((row) => [keyOf(row.cells[column]), row]);
-        if (next !== "none") keyed.sort(([one], [other]) => (one === "" || other === "" ? compare(one, other) : sign * compare(one, other)));
+        if (next !== "none") keyed.sort(([key], [other]) => (key === "" || other === "" ? compare(key, other) : sign * compare(key, other)));
         body.append(...keyed.map(([, row]) => row));
       };
     });

@@ -14,10 +14,10 @@ from pages.advice import Box, Take, busy, needs_words, why_unsafe
 from pages.show import code
 
 
-def advice(found: Transfers) -> list[Box]:
+def advice(transfers: Transfers) -> list[Box]:
     """A box a way and end at the host, by completion time, and one on scalars."""
-    made = [_box(each, found) for each in recommendations(found)]
-    scalars = choose(found.role(SCALAR))
+    made = [_box(each, transfers) for each in recommendations(transfers)]
+    scalars = choose(transfers.role(SCALAR))
     if scalars:
         choice = scalars[0].choices[0]
         take = Take("", choice.cell.route, show.time(choice.cell))
@@ -26,7 +26,7 @@ def advice(found: Transfers) -> list[Box]:
     return made
 
 
-def _box(each: Mapping[Need, Choice], found: Transfers) -> Box:
+def _box(each: Mapping[Need, Choice], transfers: Transfers) -> Box:
     """What to take for needs that differ in whether the result is fresh alone."""
     need, choice = next(iter(each.items()))
     end = f"{end_of(need)} of {show.size(choice.nbytes)}"
@@ -37,14 +37,14 @@ def _box(each: Mapping[Need, Choice], found: Transfers) -> Box:
         chosen, fast = choice.cell, next(iter(choice.conditional), None)
         fresh = f"{result_of(need)}, " if len(each) > 1 else ""
         how = "on a condition" if chosen.contract.hazard else "no condition"
-        takes.append(Take(fresh + how, chosen.route, told(chosen, found)))
+        takes.append(Take(fresh + how, chosen.route, cost_words(chosen, transfers)))
         notes += [*busy([choice]), *_conditions(chosen), *_beside(choice)]
         if fast is not None:
-            takes.append(Take(f"{fresh}faster, on a condition", fast.route, told(fast, found)))
+            takes.append(Take(f"{fresh}faster, on a condition", fast.route, cost_words(fast, transfers)))
             gain = show.ratio(chosen.seconds / fast.seconds)
             notes += [f"{code(fast.route)} is {gain} as fast as {code(chosen.route)}.", *_conditions(fast)]
         notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c)}." for c in choice.unsafe]
-    if not found.link.limit(need.direction).bandwidth:
+    if not transfers.link.limit(need.direction).bandwidth:
         notes.append("No share of the link's limit: the limit was not measured in this run.")
     return Box(title, tuple(takes), notes=tuple(dict.fromkeys(notes)))
 
@@ -81,25 +81,25 @@ def in_a_line(what: str, choice: Choice) -> str:
     return " ".join(words)
 
 
-def impossible(found: Transfers) -> list[str]:
+def impossible(transfers: Transfers) -> list[str]:
     """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
-    fast = beyond_memory(found)
+    fast = beyond_memory(transfers)
     if fast:
         return [
             f"Not possible: {_count(fast)} more than any memory moves, the most with {show.bandwidth(fast.reads)}: "
             f"{code(fast.worst.cell)}. These figures are withheld: a synchronize did not wait, so do not trust the "
             "other transfers either."
         ]
-    fast = beyond_capacity(found)
+    fast = beyond_capacity(transfers)
     if fast:
-        generation, width = (int(found.link.hardware[f"link {word}"]) for word in ("generation", "width"))
-        link = f"(Gen{generation} x{width}: {show.bandwidth(found.link.capacity or 0)} each way)"
+        generation, width = (int(transfers.link.hardware[f"link {word}"]) for word in ("generation", "width"))
+        link = f"(Gen{generation} x{width}: {show.bandwidth(transfers.link.capacity or 0)} each way)"
         return [
             f"Not possible: {_count(fast)} more than the link carries {link}, the most with "
             f"{show.bandwidth(fast.reads)}: {code(fast.worst.cell)}. Either a synchronize is missing or the link is "
             "not PCI Express: do not trust these transfers."
         ]
-    fast = beyond_limit(found)
+    fast = beyond_limit(transfers)
     if fast:
         most = f"the most {show.percent(fast.reads)} of it"
         why = f"{_count(fast)} more than the measured limit of the link, {most}"
@@ -134,11 +134,11 @@ def result_of(need: Need) -> str:
     return "a new array" if need.array and not there else "a new tensor"
 
 
-def told(cell: Cell, found: Transfers) -> str:
+def cost_words(cell: Cell, transfers: Transfers) -> str:
     """Time, and decimal GB/s and share of the limit where these have a meaning and are known."""
     words = [show.time(cell)]
-    if found.by_bytes(cell):
-        share = found.link.limit(cell.direction).share(cell)
+    if transfers.by_bytes(cell):
+        share = transfers.link.limit(cell.direction).share(cell)
         words.append(show.bandwidth(cell.nbytes / cell.seconds))
         words += [f"{show.percent(share)} of the limit"] if share else []
     return ", ".join(words)

@@ -14,12 +14,12 @@ from pages.show import code
 from .advice import in_a_line
 
 
-def said(found: Transfers) -> dict[str, list[str]]:
+def said(transfers: Transfers) -> dict[str, list[str]]:
     """Family -> sentences."""
     return {
-        "busy": [*_held(while_busy(found)), *map(_behind, read_behind(found))],
-        "many": list(_chosen(found.role(MANY), "tensors")),
-        "transfer": list(_chosen(found.role(CAST_ON_THE_WAY), "nbytes")),
+        "busy": [*_held(while_busy(transfers)), *map(_behind, read_behind(transfers))],
+        "many": list(_chosen(transfers.role(MANY), "tensors")),
+        "transfer": list(_chosen(transfers.role(CAST_ON_THE_WAY), "nbytes")),
     }
 
 
@@ -40,9 +40,11 @@ def _listed(cells: Iterable[Cell]) -> str:
         word = "from" if cell.direction == HOST_TO_DEVICE else "to"
         sizes.setdefault((cell.route, word, cell.host), []).append(show.size(cell.nbytes))
     hosts: dict[tuple[str, str, str], list[str]] = {}
-    for (route, word, host), own in sizes.items():
-        hosts.setdefault((route, word, show.join(own)), []).append(host)
-    return "; ".join(f"{code(route)} {word} {show.join(own)} memory, {at}" for (route, word, at), own in hosts.items())
+    for (route, word, host), measured in sizes.items():
+        hosts.setdefault((route, word, show.join(measured)), []).append(host)
+    return "; ".join(
+        f"{code(route)} {word} {show.join(memories)} memory, {at}" for (route, word, at), memories in hosts.items()
+    )
 
 
 def _behind(pair: Beside) -> str:
@@ -62,6 +64,6 @@ def _chosen(cells: Iterable[Cell], by: str) -> Iterator[str]:
             value = cell.parameters[by]
             what = show.size(value) if by == "nbytes" else f"{value:,} {by}"
             groups.setdefault((what, cell.host), []).append(cell)
-    for (what, host), own in groups.items():
+    for (what, host), group in groups.items():
         named = f"float32 to bfloat16, {what}" if by == "nbytes" else what
-        yield in_a_line(f"{named} from {host} memory", choose(own)[0].choices[0])
+        yield in_a_line(f"{named} from {host} memory", choose(group)[0].choices[0])

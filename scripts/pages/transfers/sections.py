@@ -24,23 +24,23 @@ MEANING = {
 }
 
 
-def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
+def transfer_sections(transfers: Transfers, missing: Missing) -> list[Section]:
     """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
-    fitted, bent = transfer_tables.fits(found.of(COMPLETION))
-    own_dtype = found.main[0].dtype if found.main else ""
+    fitted, bent = transfer_tables.fits(transfers.of(COMPLETION))
+    own_dtype = transfers.main[0].dtype if transfers.main else ""
     return [
         Section(
             "transfers",
             "Transfers: what to take",
             (
                 f"Host memory and size, {own_dtype}, by completion: {MEANING[COMPLETION]}. GB/s are decimal, bytes of "
-                f"the source over seconds. {_limit_words(found)} {TIE} A condition is the hazard in a contract, which "
-                "completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
+                f"the source over seconds. {_limit_words(transfers)} {TIE} A condition is the hazard in a contract, "
+                "which completion heeds by waiting. Sizes at which only some routes of a row were measured are in the "
                 "curves below.",
-                *_absent(found),
-                *_evidence(found),
+                *_absent(transfers),
+                *_evidence(transfers),
             ),
-            tables=tuple(transfer_tables.decision(found)),
+            tables=tuple(transfer_tables.decision(transfers)),
         ),
         Section(
             "clocks",
@@ -49,17 +49,17 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
                 " ".join(
                     f"{capital(clock)} is {MEANING[clock]}."
                     for clock in (COMPLETION, ENQUEUE, SUSTAINED)
-                    if found.of(clock)
+                    if transfers.of(clock)
                 ),
             ),
-            figures=tuple(_curves(found, missing)),
-            tables=(*transfer_tables.clocks(found), *fitted),
+            figures=tuple(_curves(transfers, missing)),
+            tables=(*transfer_tables.clocks(transfers), *fitted),
             after=tuple(bent),
         ),
         Section(
             "transfer-dtypes",
             "Transfers by dtype",
-            tables=tuple(transfer_tables.dtypes(found, missing)),
+            tables=tuple(transfer_tables.dtypes(transfers, missing)),
         ),
         Section(
             "overlap",
@@ -69,7 +69,7 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
                 "in turns; as many products as take one to two times the transfer. The range is that of the "
                 "processes; more than 100 % or less than 0 % is noise.",
             ),
-            tables=tuple(transfer_tables.overlap(found)),
+            tables=tuple(transfer_tables.overlap(transfers)),
         ),
         Section(
             "firsts",
@@ -78,9 +78,9 @@ def transfer_sections(found: Transfers, missing: Missing) -> list[Section]:
                 "Once in a process: each figure is the median over processes that did it once. The driver's start is "
                 "part of the first tensor unless something beside this run keeps the device awake (persistence mode).",
             ),
-            tables=tuple(transfer_tables.firsts(found)),
+            tables=tuple(transfer_tables.firsts(transfers)),
         ),
-        Section("link", "The link", tuple(_device_ran(found.run)), tables=tuple(transfer_tables.link(found))),
+        Section("link", "The link", tuple(_device_ran(transfers.run)), tables=tuple(transfer_tables.link(transfers))),
     ]
 
 
@@ -105,9 +105,9 @@ def _device_ran(run: Record) -> Iterator[str]:
         yield f"The device was not kept awake beside this run: {run.not_awake}."
 
 
-def _limit_words(found: Transfers) -> str:
-    if not any(found.link.limit(direction).bandwidth for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
-        why = found.why_not(role=roles.LINK)
+def _limit_words(transfers: Transfers) -> str:
+    if not any(transfers.link.limit(direction).bandwidth for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)):
+        why = transfers.why_not(role=roles.LINK)
         return f"No % of the link's limit: it was not measured{f' ({why})' if why else ''}."
     return (
         "% compares with the fastest pinned copy into memory that exists, by the device's clock in the same run and "
@@ -115,17 +115,17 @@ def _limit_words(found: Transfers) -> str:
     )
 
 
-def _absent(found: Transfers) -> Iterator[str]:
+def _absent(transfers: Transfers) -> Iterator[str]:
     """Host memory that no figure is about, with the reason."""
-    have = {cell.host for cell in found.main}
-    for host in (host for host in HOSTS if found.main and host not in have):
-        if any(row.get("memory") == host for row in found.missing):
-            why = found.why_not(role=roles.TRANSFER, memory=host)
+    have = {cell.host for cell in transfers.main}
+    for host in (host for host in HOSTS if transfers.main and host not in have):
+        if any(row.get("memory") == host for row in transfers.missing):
+            why = transfers.why_not(role=roles.TRANSFER, memory=host)
             yield f"Nothing on {host} memory: {why or 'see Cells without a figure'}."
 
 
-def _evidence(found: Transfers) -> Iterator[str]:
-    counts = {cell.processes for cell in found.main}
+def _evidence(transfers: Transfers) -> Iterator[str]:
+    counts = {cell.processes for cell in transfers.main}
     if counts and max(counts) < 4:
         low, high = min(counts), max(counts)
         each = f"{low}" if low == high else f"{low} to {high}"
@@ -133,22 +133,22 @@ def _evidence(found: Transfers) -> Iterator[str]:
         yield f"{each} {plural} a cell: a quick look, too few for an interval or a verdict."
 
 
-def _curves(found: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
+def _curves(transfers: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
     """For each direction and host memory: completion and enqueue time, then completion's and sustained's GB/s."""
     for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
-        limit = found.link.limit(direction).bandwidth
+        limit = transfers.link.limit(direction).bandwidth
         for host in HOSTS:
             for clock in (COMPLETION, ENQUEUE):
-                cells = found.of(clock, direction, host)
+                cells = transfers.of(clock, direction, host)
                 about = f"{direction}, {host} host memory: {clock} time"
                 for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
                     yield figure, curves(figure.cells, missing)
             for clock in (COMPLETION, SUSTAINED):
-                cells = [cell for cell in found.of(clock, direction, host) if found.by_bytes(cell)]
+                cells = [cell for cell in transfers.of(clock, direction, host) if transfers.by_bytes(cell)]
                 about = f"{direction}, {host} host memory: GB/s by {clock}"
                 name = slug("bandwidth", direction, host, clock)
                 for figure in figures.bandwidths(name, *_named(about, cells), limit):
-                    yield figure, transfer_tables.bandwidths(figure.cells, missing, found)
+                    yield figure, transfer_tables.bandwidths(figure.cells, missing, transfers)
 
 
 def _named(about: str, cells: list[Cell]) -> tuple[str, str, list[Cell]]:

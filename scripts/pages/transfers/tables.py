@@ -15,17 +15,17 @@ from pages.advice import capital
 from pages.show import code
 from pages.tables import IN_CACHE, Entry, Missing, Table, named, pivot
 
-from .advice import result_of, told, way_of
+from .advice import cost_words, result_of, way_of
 
 UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
-def decision(found: Transfers) -> list[Table]:
+def decision(transfers: Transfers) -> list[Table]:
     """One table a direction: memory state × size band, the figures at the band's largest size."""
     tables = []
     for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
         rows: list[tuple[Entry, ...]] = []
-        for need, cells in needs(found.of(COMPLETION, direction)).items():
+        for need, cells in needs(transfers.of(COMPLETION, direction)).items():
             for segment in choose(comparable(cells)):
                 choice = segment.choices[-1]
                 sizes = [show.size(c.nbytes) for c in (segment.choices[0], choice)]
@@ -40,9 +40,9 @@ def decision(found: Transfers) -> list[Table]:
                         (sizes[0] if len(segment.choices) == 1 else f"{sizes[0]} to {sizes[1]}").replace(" ", UNBROKEN),
                         lines,
                         show.time(choice.cell),
-                        *_speed(choice.cell, found),
+                        *_speed(choice.cell, transfers),
                         _next(choice.others[0], choice.cell) if choice.others else "",
-                        _condition(segment.conditional, choice.cell, found),
+                        _condition(segment.conditional, choice.cell, transfers),
                     )
                 )
         take = "fastest, without a condition unless said"
@@ -52,10 +52,10 @@ def decision(found: Transfers) -> list[Table]:
     return [table for table in tables if table]
 
 
-def _speed(cell: Cell, found: Transfers) -> tuple[str, str]:
-    if not found.by_bytes(cell):
+def _speed(cell: Cell, transfers: Transfers) -> tuple[str, str]:
+    if not transfers.by_bytes(cell):
         return "", ""
-    share = found.link.limit(cell.direction).share(cell)
+    share = transfers.link.limit(cell.direction).share(cell)
     return show.significant(cell.nbytes / cell.seconds / 1e9, 2), show.percent(share) if share else ""
 
 
@@ -63,16 +63,16 @@ def _next(cell: Cell, chosen: Cell) -> list[str]:
     return [f"{code(cell.route)} {show.ratio(cell.seconds / chosen.seconds)}"]
 
 
-def _condition(cell: Cell | None, chosen: Cell, found: Transfers) -> Entry:
+def _condition(cell: Cell | None, chosen: Cell, transfers: Transfers) -> Entry:
     if cell is None:
         return ""
     gain = f"{show.ratio(chosen.seconds / cell.seconds)} as fast"
-    return [code(cell.route), f"{told(cell, found)}: {gain}", cell.contract.hazard]
+    return [code(cell.route), f"{cost_words(cell, transfers)}: {gain}", cell.contract.hazard]
 
 
-def clocks(found: Transfers) -> list[Table]:
+def clocks(transfers: Transfers) -> list[Table]:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
-    every = [cell for cell in found.main if cell.contract.non_blocking]
+    every = [cell for cell in transfers.main if cell.contract.non_blocking]
     held = [cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED)]
     if not held:
         return []
@@ -87,10 +87,10 @@ def clocks(found: Transfers) -> list[Table]:
             (
                 code(route),
                 f"{direction}, {host}",
-                told(done, found) if done else "",
+                cost_words(done, transfers) if done else "",
                 show.time(queued) if queued else "",
                 share,
-                told(several, found) if several else "",
+                cost_words(several, transfers) if several else "",
             )
         )
     columns = ("route", "way, host memory", "completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
@@ -98,11 +98,11 @@ def clocks(found: Transfers) -> list[Table]:
     return [Table(title, columns, tuple(rows))]
 
 
-def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Table:
+def bandwidths(cells: Sequence[Cell], missing: Missing, transfers: Transfers) -> Table:
     """The figures behind a panel of GB/s against size."""
 
     def speed(cell: Cell) -> Entry:
-        share = found.link.limit(cell.direction).share(cell)
+        share = transfers.link.limit(cell.direction).share(cell)
         lines: list[str] = [f"{show.bandwidth(cell.nbytes / cell.seconds)}"]
         return [*lines, show.percent(share)] if share else lines
 
@@ -110,11 +110,11 @@ def bandwidths(cells: Sequence[Cell], missing: Missing, found: Transfers) -> Tab
     return pivot(title, cells, "nbytes", missing, speed, show.size)
 
 
-def dtypes(found: Transfers, missing: Missing) -> list[Table]:
+def dtypes(transfers: Transfers, missing: Missing) -> list[Table]:
     """Transfers by dtype where more than one was measured."""
     tables = []
     groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in found.cells:
+    for cell in transfers.cells:
         if cell.role == roles.TRANSFER and cell.dtype and method(cell) == COMPLETION:
             groups.setdefault((cell.benchmark, cell.host), []).append(cell)
     for (_, host), cells in groups.items():
@@ -131,11 +131,11 @@ def dtypes(found: Transfers, missing: Missing) -> list[Table]:
 # Overlap
 
 
-def overlap(found: Transfers) -> list[Table]:
+def overlap(transfers: Transfers) -> list[Table]:
     """The share that hides."""
     rows: list[tuple[Entry, ...]] = []
-    for each in hidden(found):
-        span = f"{show.percent(min(each.shares))} to {show.percent(max(each.shares))}" if each.told else ""
+    for each in hidden(transfers):
+        span = f"{show.percent(min(each.shares))} to {show.percent(max(each.shares))}" if each.sound else ""
         name = f"{each.cell.direction}, {each.cell.host}, {show.size(each.cell.nbytes)}"
         rows.append((name, *(show.seconds(each.seconds(part)) for part in PARTS), share_words(each), span))
     title = "A non-blocking copy beside matrix products on another stream, completion"
@@ -146,7 +146,7 @@ def overlap(found: Transfers) -> list[Table]:
 def share_words(each: Hidden) -> str:
     """The share that hides; what noise lifts above all or below nothing is said to be that, or not told at all."""
     share = each.share
-    if not each.told:
+    if not each.sound:
         return "not told: the three times do not fit together"
     if share > 1:
         return f"all ({show.percent(share)} by noise)"
@@ -162,16 +162,16 @@ ONCE = {
 }
 
 
-def firsts(found: Transfers) -> list[Table]:
+def firsts(transfers: Transfers) -> list[Table]:
     """What the first use costs, in seconds and in seconds a GiB."""
     tables = []
-    context = found.role(roles.CONTEXT)
+    context = transfers.role(roles.CONTEXT)
     rows: list[tuple[Entry, ...]] = []
     for cell in context:
         rows.append(("the device's context, made by the first tensor on it", _range(cell)))
     title = "The first tensor on the device, from before its driver is touched"
     tables.append(Table(title, ("what", "once a process"), tuple(rows)))
-    pinned = found.role(roles.PINNING)
+    pinned = transfers.role(roles.PINNING)
     sizes = sorted({cell.nbytes for cell in pinned})
     here = {(method(cell), cell.nbytes): cell for cell in pinned}
     rows = []
@@ -201,16 +201,16 @@ HARDWARE: Mapping[str, Callable[[float], str]] = {
 }
 
 
-def link(found: Transfers) -> list[Table]:
+def link(transfers: Transfers) -> list[Table]:
     """The link as its driver describes it under load, what it carries, its measured limits, the floor of completion."""
-    hardware, capacity = found.link.hardware, found.link.capacity
+    hardware, capacity = transfers.link.hardware, transfers.link.capacity
     rows: list[tuple[Entry, ...]] = []
     for name, value in hardware.items():
         rows.append((name, HARDWARE[name](value) if name in HARDWARE else f"{value:.0f}"))
     if capacity is not None:
         rows.append(("carried each way, after encoding", show.bandwidth(capacity)))
     tables = [Table("Read under load with nvidia-ml-py", ("what", "value"), tuple(rows), numeric=False)]
-    limits = found.link.limits
+    limits = transfers.link.limits
     sizes = sorted({n for limit in limits.values() for n in limit.cells})
     rows = []
     for direction, limit in limits.items():
@@ -224,8 +224,8 @@ def link(found: Transfers) -> list[Table]:
         notes = ("Both at once: twice the size moves, and GB/s count both ways.",)
     title = "The limit: a pinned copy into memory that exists, by the device's clock"
     tables.append(Table(title, ("direction", *map(show.size, sizes)), tuple(rows), notes))
-    if found.link.floor is not None:
-        rows = [("synchronize() of an idle device", _range(found.link.floor))]
+    if transfers.link.floor is not None:
+        rows = [("synchronize() of an idle device", _range(transfers.link.floor))]
         tables.append(Table("The floor of every completion time", ("what", "a call"), tuple(rows)))
     return [table for table in tables if table]
 
