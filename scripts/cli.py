@@ -120,6 +120,9 @@ def line(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
+NUMBERS = frozenset((float, int, type(None)))  # in which there is no text
+
+
 def harmless(value: Any) -> Any:
     """What JSON holds, with every text in it made a ``line``: pages, figures and terminals show it, whoever wrote it.
 
@@ -128,7 +131,7 @@ def harmless(value: Any) -> Any:
     if isinstance(value, str):
         return line(value)
     if isinstance(value, list):
-        return [item if type(item) is float else harmless(item) for item in value]  # samples, by the million
+        return [item if type(item) in NUMBERS else harmless(item) for item in value]  # samples, by the million
     if isinstance(value, dict):
         members = {line(name): harmless(item) for name, item in value.items()}
         if len(members) < len(value):

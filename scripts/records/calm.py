@@ -7,6 +7,7 @@ processor throughout. Estimates rest on calm samples; a cell that has none says 
 Needs the standard library alone: it runs beside whatever numpy is measured, too.
 """
 
+import itertools
 import json
 import math
 import statistics
@@ -77,16 +78,19 @@ def floors(lines: Iterable[Line]) -> dict[str, float]:
     if not ordered:
         return {}
     known = floor([pulse for line in ordered for pulse in line["pulses"][PROCESSOR]])
-    low, high = (known * math.exp(side * NEAR[PROCESSOR]) for side in (-1, 1))
-    every: dict[str, list[float]] = {}
-    near: dict[str, list[float]] = {}
-    for line in ordered:
-        for kind in line["pulses"].keys() - {PROCESSOR}:
-            for beside, pulse in zip(line["pulses"][PROCESSOR], line["pulses"][kind]):
-                every.setdefault(kind, []).append(pulse)
-                if low <= beside <= high:
-                    near.setdefault(kind, []).append(pulse)
-    return {PROCESSOR: known, **{kind: floor(near.get(kind) or taken) for kind, taken in every.items()}}
+    low, high = around(PROCESSOR, known)
+    by_kind = {PROCESSOR: known}
+    for kind in dict.fromkeys(kind for line in ordered for kind in line["pulses"] if kind != PROCESSOR):
+        pairs = [zip(line["pulses"][PROCESSOR], line["pulses"][kind]) for line in ordered if kind in line["pulses"]]
+        taken = list(itertools.chain.from_iterable(pairs))
+        near = [pulse for beside, pulse in taken if low <= beside <= high]
+        by_kind[kind] = floor(near or [pulse for _, pulse in taken])
+    return by_kind
+
+
+def around(kind: str, known: float) -> tuple[float, float]:
+    """From where to where a pulse of a kind is calm, in the unit of its floor."""
+    return known * math.exp(-NEAR[kind]), known * math.exp(NEAR[kind])
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class Process:
     @property
     def beside(self) -> dict[str, float]:
         """The figures of its parts, made as its own."""
-        return {name: self._figure(samples) for name, samples in self.parts.items()}
+        return {name: self._figure(samples) for name, samples in self.parts.items()} if self.parts else {}
 
     def _figure(self, samples: Sequence[float]) -> float:
         ordered = sorted(samples)
@@ -137,10 +141,11 @@ def places(line: Line) -> list[int]:
 
 def judge(line: Line, known: Mapping[str, float]) -> Process:
     """A process, with its calm samples, or, where they are fewer than LEAST, all."""
-    near = [
-        [abs(math.log(pulse / known[kind])) <= NEAR[kind] for pulse in taken] for kind, taken in line["pulses"].items()
-    ]
-    calm = [all(kind[place] and kind[place + 1] for kind in near) for place in places(line)]
+    near = [True] * (len(line["seconds"]) + 1 + len(line["waits"]))
+    for kind, taken in line["pulses"].items():
+        low, high = around(kind, known[kind])
+        near = [before and low <= pulse <= high for before, pulse in zip(near, taken)]
+    calm = [near[place] and near[place + 1] for place in places(line)]
     for index in line["disturbed"]:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
@@ -196,7 +201,7 @@ def read(path: Path) -> list[Line]:
     for line in lines:
         count = len(line["seconds"])
         for taken in (line["seconds"], *line.get("parts", {}).values()):
-            if not count or len(taken) != count or not all(0 < sample < math.inf for sample in taken):
+            if not count or len(taken) != count or not (min(taken) > 0 and math.isfinite(sum(taken))):  # nor NaN
                 raise ValueError(f"{name_of(line)} took {taken}")
         for taken in line["pulses"].values():
             if len(taken) != count + 1 + len(line["waits"]) or min(taken) <= 0:
@@ -248,7 +253,7 @@ def share(lines: Iterable[Line], known: Mapping[str, float]) -> float:
     for line in lines:
         if PROCESSOR not in line["pulses"]:
             continue
-        low, high = (known[PROCESSOR] * math.exp(side * NEAR[PROCESSOR]) for side in (-1, 1))
+        low, high = around(PROCESSOR, known[PROCESSOR])
         near = [low <= pulse <= high for pulse in line["pulses"][PROCESSOR]]
         spent = [seconds * line["number"] for seconds in line["seconds"]]
         calm += sum(took * (near[place] + near[place + 1]) / 2 for place, took in zip(places(line), spent))
