@@ -94,10 +94,10 @@ def test_outside_of_what_was_measured(known):
     assert any("1 GiB lies outside of what was measured" in note for note in page.notes(found))
 
 
-def tied(tmp_path, near):
-    """Two routes that copy: as long as each other at 1 MiB, and one ``near`` times as long at 16 MiB."""
+def tied(tmp_path, near, sizes=SIZES):
+    """Two routes that copy: as long as each other, but one ``near`` times as long at 16 MiB."""
     both = ("torch.from_numpy(a).clone()", "torch.tensor(a)")
-    times = {(route, n): around(copied(n), 0.02) for route in both for n in SIZES}
+    times = {(route, n): around(copied(n), 0.02) for route in both for n in sizes}
     times["torch.tensor(a)", 16 * MIB] = around(copied(16 * MIB, near), 0.02)
     bench = conversion(times, [TENSOR, CLONE])
     return every(write(tmp_path / "results", declared([bench]), records=glibc([bench])))[0]
@@ -117,6 +117,14 @@ def test_decided_on_one_side_only(tmp_path):
     found = {n: rank(Case("numpy", "torch", n, memory="copy"), known) for n in (MIB + 64 * KIB, 8 * MIB, 16 * MIB)}
     assert [[each.tie for each in one.ranked] for one in found.values()] == [[True] * 2, [False] * 2, [False] * 2]
     assert {routes(one)[0] for one in found.values()} == {"torch.from_numpy(a).clone()"}
+
+
+def test_of_what_ties_first_what_is_slower_nowhere_around(tmp_path):
+    """At 6 MiB both neighbours are undecided, and 16 MiB is not; from 3 MiB that is too far to say anything."""
+    known = tied(tmp_path, 1.5, (MIB, 4 * MIB, 8 * MIB, 16 * MIB))
+    near, far = (rank(Case("numpy", "torch", n, memory="copy"), known) for n in (6 * MIB, 3 * MIB))
+    assert all(candidate.tie for candidate in (*near.ranked, *far.ranked))
+    assert (routes(near)[0], routes(far)[0]) == ("torch.from_numpy(a).clone()", "torch.tensor(a)")
 
 
 def test_another_dtype(known):

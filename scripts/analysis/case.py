@@ -61,6 +61,7 @@ WAYS = {
 FLOATS = ("float", "bfloat", "complex")
 MAPPED = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 LARGEST = 2**50  # of bytes and of transfers
+AROUND = 4.0  # times a size, or that part of it: up to there what is decided elsewhere orders routes that tie
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
 
 
@@ -196,7 +197,8 @@ class Candidate:
     rate     bytes a second; None where they take no time, or it is not they that do
     share    of the limit; None where that was not measured
     tie      as good as the best, as far as is decided at the measured sizes beside the case's
-    speaks   the points of its curve that are beside the case's size; anchors: those that show what its source costs
+    speaks   the points of its curve that are beside the case's size; around: these and those within AROUND of it;
+             anchors: those that show what its source costs
     """
 
     route: str
@@ -213,6 +215,7 @@ class Candidate:
     tie: bool = False
     gains: tuple[Gain, ...] = ()
     speaks: tuple[Point, ...] = ()
+    around: tuple[Point, ...] = ()
     anchors: tuple[Point, ...] = ()
 
     @property
@@ -266,7 +269,7 @@ def rank(case: Case, known: Known) -> Answer:
         raise UserError(_nothing(case, known, bool(measured)))
     # decisions are not transitive, so it may be that each is slower than some other
     level = [candidate for candidate in good if not any(_slower(candidate, other) for other in good)] or good[:1]
-    # of those that tie first what is decided to be slower nowhere beside the case's size, then the catalogue's order,
+    # of those that tie first what is decided to be slower nowhere around the case's size, then the catalogue's order,
     # so that the same run measured twice gives the same advice
     ties = sorted(level, key=lambda each: (any(_lost(each, other) for other in level), each.speaks[0].order))
     ranked = [replace(each, tie=len(level) > 1) for each in ties] + [each for each in good if each not in level]
@@ -297,19 +300,17 @@ def _slower(candidate: Candidate, other: Candidate) -> bool:
     return all(decided) or (apart and any(decided))
 
 
-def _compared(candidate: Candidate, other: Candidate) -> list[bool]:
-    """Of each measured size that speaks for both, whether the candidate is decided to be slower there."""
-    mine, others = (
-        (candidate.speaks, other.speaks)
-        if candidate.as_usual and other.as_usual
-        else (candidate.anchors, other.anchors)
-    )
+def _compared(candidate: Candidate, other: Candidate, wide: bool = False) -> list[bool]:
+    """Of each measured size that speaks for both, or lies around the case's, whether the candidate is decided to be
+    slower there."""
+    as_usual = candidate.as_usual and other.as_usual
+    mine, others = ((each.around if wide else each.speaks) if as_usual else each.anchors for each in (candidate, other))
     return [b.place in a.behind for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
 
 
 def _lost(candidate: Candidate, other: Candidate) -> bool:
-    """Whether a candidate is decided to be slower at some measured size, and the other at none."""
-    return any(_compared(candidate, other)) and not any(_compared(other, candidate))
+    """Whether a candidate is decided to be slower at some measured size around the case's, and the other at none."""
+    return any(_compared(candidate, other, wide=True)) and not any(_compared(other, candidate, wide=True))
 
 
 # A source: dtype, layout, whether it requires grad. Of each route by host memory: source -> its curve
@@ -397,6 +398,7 @@ def _candidate(
             if route in gain.routes and memory != ALIAS and not parted(breaks, gain.nbytes, case.total)
         ),
         speaks=tuple(speaks),
+        around=tuple(p for size, p in curve.items() if p in speaks or 1 / AROUND <= size / case.total <= AROUND),
         anchors=tuple(anchors),
     )
 

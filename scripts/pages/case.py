@@ -250,7 +250,9 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
 
     def plain(candidate: Candidate) -> dict[str, Any]:
         fields = {
-            name: value for name, value in asdict(candidate).items() if name not in ("speaks", "anchors", "contract")
+            name: value
+            for name, value in asdict(candidate).items()
+            if name not in ("speaks", "around", "anchors", "contract")
         }
         contract = {name: getattr(candidate.contract, name) for name in ("hazard", "caution", "needs", "non_blocking")}
         return {**fields, **contract, "calm": candidate.calm, "code": "\n".join(snippet(answer.case, candidate, known))}

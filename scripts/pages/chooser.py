@@ -6,7 +6,7 @@ What does not depend on the case is said here, in Python, so that the script say
 import json
 from typing import Any
 
-from analysis.case import CHUNKS, CUDA, LARGEST, MAPPED, WAYS, Known
+from analysis.case import AROUND, CHUNKS, CUDA, LARGEST, MAPPED, WAYS, Known
 from analysis.contracts import Contract
 from analysis.curves import BY_BYTES, Point
 
@@ -34,6 +34,7 @@ def embedded(known: Known) -> str:
         "glibc": known.conditions.libc.startswith("glibc"),
         "ways": {" ".join(ends): direction for ends, (direction, _) in WAYS.items()},
         "byBytes": BY_BYTES,
+        "around": AROUND,
         "mapped": MAPPED,
         "chunks": CHUNKS,
         "largest": LARGEST,

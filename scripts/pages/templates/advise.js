@@ -218,8 +218,8 @@ const advise = (() => {
     return decided.every(Boolean) || (apart && decided.some(Boolean));
   }
 
-  function compared(candidate, other) {
-    const name = candidate.asUsual && other.asUsual ? "speaks" : "anchors";
+  function compared(candidate, other, wide = false) {
+    const name = !(candidate.asUsual && other.asUsual) ? "anchors" : wide ? "around" : "speaks";
     return candidate[name].flatMap((a) =>
       other[name]
         .filter((b) => a.nbytes === b.nbytes && a.dtype === b.dtype && a.layout === b.layout && a.grad === b.grad)
@@ -228,7 +228,7 @@ const advise = (() => {
   }
 
   const lost = (candidate, other) =>
-    compared(candidate, other).some(Boolean) && !compared(other, candidate).some(Boolean);
+    compared(candidate, other, true).some(Boolean) && !compared(other, candidate, true).some(Boolean);
 
   function curvesOf(it) {
     const fits = new Map(
@@ -296,11 +296,13 @@ const advise = (() => {
     const [paidOnce, paid] = once(it, route, host, memory);
     const [rate, share] = memory !== ALIAS ? rateOf(it, figure, curve, breaks) : [null, null];
     const speaks = neighbours(curve, it.total, breaks);
+    const isNear = (size) => 1 / data.around <= size / it.total && size / it.total <= data.around;
+    const around = [...curve.values()].filter((point) => speaks.includes(point) || isNear(point.nbytes));
     const gains = data.gains.filter(
       (gain) => gain.routes.includes(route) && memory !== ALIAS && !parted(breaks, gain.nbytes, it.total),
     );
     return {
-      route, contract, memory, host, figure, carried, once: paidOnce, paid, rate, share, gains, speaks, anchors,
+      route, contract, memory, host, figure, carried, once: paidOnce, paid, rate, share, gains, speaks, around, anchors,
       total: figure.seconds + (paidOnce ? paidOnce.seconds / it.count : 0),
       tie: false,
       good: contract.safe || contract.non_blocking,
