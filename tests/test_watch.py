@@ -250,7 +250,7 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     def measured(name, version, **record):
         path = tmp_path / name / f"{torch[version].commit[:8]}-toolchain-py3.11.jsonl"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(record) + "\n")
+        path.write_text(json.dumps({"toolchain": {"tag": torch[version].tag}, "skipped": {}, **record}) + "\n")
 
     assert planned() is None
     assert planned("2.3.0") == (["torch-2.2.0", "torch-2.3.0"], ["torch-2.2.0"])
