@@ -14,7 +14,7 @@ def bound(path):
             yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)):
             yield node.name, node.lineno
         elif isinstance(node, ast.alias):
             yield node.asname, node.lineno

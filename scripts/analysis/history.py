@@ -377,7 +377,7 @@ def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator
     # what never was calm is the machine's doing, no release's
     rows = rows[rows["cell"].isin(table.index) & rows["calm"].ne(False)]
     rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
-    records = visits_of(results.runs_of.get(release.file, []))
+    records = visits_of(results.runs_of(release.file))
     sizes = [record.rounds for record in records]
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
     logs = np.full((len(table), width), np.nan)

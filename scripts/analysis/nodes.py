@@ -141,24 +141,21 @@ def is_covered(broken: "Break", confirmed: "Sequence[Break]", versions: Sequence
 
 def differing(results: Results, copies: "Mapping[str, Sequence[Release]]") -> list[Differing]:
     """Counts of a release that nodes do not agree in: no repeat of one is within the repeats of another."""
-    releases = [on_nodes[0] for on_nodes in copies.values()]
-    place_of = {release.file: place for place, on_nodes in enumerate(copies.values()) for release in on_nodes}
     rows = repeated(results)
-    rows = rows[rows["file"].isin(place_of)]
-    place = rows["file"].map(place_of)
-    order = place.argsort(kind="stable")
     differing_cells = []
-    for (at, _, _), table in rows.take(order).groupby([place.take(order), "cell", "version"], sort=False):
-        if table["low"].max() > table["high"].min():
-            counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
-            names = {str(name): value for name, value in table.iloc[0].items()}
-            differing_cells.append(Differing(releases[int(at)], names, counts))
+    for on_nodes in copies.values():
+        of_release = rows[rows["file"].isin([release.file for release in on_nodes])]
+        for _, table in of_release.groupby(["cell", "version"], sort=False):
+            if table["low"].max() > table["high"].min():
+                counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
+                names = {str(name): value for name, value in table.iloc[0].items()}
+                differing_cells.append(Differing(on_nodes[0], names, counts))
     return differing_cells
 
 
 def unlike(results: Results, files: Sequence[str]) -> list[str]:
     """What of the machine, by name, is not the same on all nodes of a kind."""
-    records = [record.conditions for file in files for record in results.runs_of.get(file, [])]
+    records = [record.conditions for file in files for record in results.runs_of(file)]
     facts = {
         "processor": [conditions.cpu for conditions in records],
         "cores": [str(conditions.cores) for conditions in records],
@@ -171,4 +168,4 @@ def unlike(results: Results, files: Sequence[str]) -> list[str]:
 
 def is_pretended(results: Results, files: Sequence[str]) -> bool:
     """Whether one machine stood for the nodes."""
-    return any(record.fleet.get("engine") == "debug" for file in files for record in results.runs_of.get(file, []))
+    return any(record.fleet.get("engine") == "debug" for file in files for record in results.runs_of(file))

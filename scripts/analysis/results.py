@@ -86,22 +86,27 @@ class Results:
         declaring = [benchmark for benchmark, declared in self.benchmarks.items() if getattr(declared, name) == value]
         return table[table["benchmark"].isin(declaring)]
 
+    # who asks file by file looks at all records and at all rows once
+
     @cached_property
-    def runs_of(self) -> Mapping[str, list[Record]]:
-        """Result file -> its run records, oldest first; no file without one."""
+    def _runs_by_file(self) -> Mapping[str, list[Record]]:
         by_file: dict[str, list[Record]] = {}
         for record in self.runs:
             by_file.setdefault(record.file, []).append(record)
         return by_file
 
     @cached_property
-    def _places(self) -> Mapping[str, Any]:
-        places: Mapping[str, Any] = self.processes.groupby("file", sort=False).indices
-        return places
+    def _rows_by_file(self) -> Mapping[str, Any]:
+        by_file: Mapping[str, Any] = self.processes.groupby("file", sort=False).indices
+        return by_file
+
+    def runs_of(self, file: str) -> list[Record]:
+        """The run records of a result file, oldest first."""
+        return self._runs_by_file.get(file, [])
 
     def processes_of(self, file: str) -> pd.DataFrame:
-        """The rows of ``processes`` that are of a result file; who asks file by file looks at all rows once."""
-        return self.processes.take(self._places.get(file, []))
+        """The rows of ``processes`` that are of a result file."""
+        return self.processes.take(self._rows_by_file.get(file, []))
 
     @property
     def last(self) -> Record:
@@ -436,7 +441,7 @@ def _load_benchmark(
     for place in there:
         cell, raw = grid.names[place], samples[place]
         raw = raw if isinstance(raw, list) and raw else [results[place]]
-        if not (min(raw) > 0 and math.isfinite(sum(raw))):  # sum, for a NaN may be lost on min and max
+        if not calm.are_seconds(raw):
             raise ValueError(f"{cell} took {min(raw)} to {max(raw)} seconds")
         by_round = watched.processes.get(cell)
         if by_round and watched.taken[cell].issuperset(raw):

@@ -64,7 +64,7 @@ def of_file(results: Results, file: str) -> Results:
     tables = {name: getattr(results, name) for name in ("processes", "values", "missing")}
     kept: dict[str, Any] = {name: table[table["file"] == file] for name, table in tables.items()}
     kept["unknown"] = {key: figures for key, figures in results.unknown.items() if key[0] == file}
-    return replace(results, runs=[record for record in results.runs if record.file == file], **kept)
+    return replace(results, runs=results.runs_of(file), **kept)
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:

@@ -119,7 +119,7 @@ class Process:
     @property
     def beside(self) -> dict[str, float]:
         """The figures of its parts, made as its own."""
-        return {name: self._figure(samples) for name, samples in self.parts.items()} if self.parts else {}
+        return {name: self._figure(samples) for name, samples in self.parts.items()}
 
     def _figure(self, samples: Sequence[float]) -> float:
         ordered = sorted(samples)
@@ -190,6 +190,11 @@ def select(rounds: Mapping[int, Process]) -> dict[int, Process]:
     return {number: replace(process, samples=[min(process.samples)])}
 
 
+def are_seconds(samples: Sequence[float]) -> bool:
+    """Whether all samples, one at least, are above zero and finite; by their sum, for min and max may miss a NaN."""
+    return min(samples) > 0 and math.isfinite(sum(samples))
+
+
 def read(path: Path) -> list[Line]:
     """The samples and pulses beside a result file, a line a process; none where there is no such file.
 
@@ -201,7 +206,7 @@ def read(path: Path) -> list[Line]:
     for line in lines:
         count = len(line["seconds"])
         for taken in (line["seconds"], *line.get("parts", {}).values()):
-            if not count or len(taken) != count or not (min(taken) > 0 and math.isfinite(sum(taken))):  # nor NaN
+            if not count or len(taken) != count or not are_seconds(taken):
                 raise ValueError(f"{name_of(line)} took {taken}")
         for taken in line["pulses"].values():
             if len(taken) != count + 1 + len(line["waits"]) or min(taken) <= 0:
