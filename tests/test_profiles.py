@@ -1,6 +1,7 @@
 """A profile selects the cells that its rules say, and no others."""
 
 import ast
+import contextlib
 import itertools
 import re
 
@@ -8,6 +9,7 @@ import pytest
 from cli import UserError
 from measuring import rounds
 from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
+from measuring.state import State
 from records.runs import Toolchain, Unfinished
 
 pytest.importorskip("torch")
@@ -112,7 +114,7 @@ def test_later_rounds_take_less_and_progress_counts_it(monkeypatch):
     timed = {TOY["name"]: {**TOY, "type": "time"}}
     rules = (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80]))
 
-    def take(record, state, number, patterns, processes, show, commit, append):
+    def take(record, state, number, patterns, processes, show, commit, append, counting):
         taken.append({cell[1] for cell in cells_of(patterns, TOY)})
         show((number + 1) * processes)
         return record
@@ -126,6 +128,31 @@ def test_later_rounds_take_less_and_progress_counts_it(monkeypatch):
     assert shown == [6, 9, 12]
     only = rounds.cells_of(Profile(3, 1.0, rules), timed, "80", "toy")
     assert (only.processes, only.repeated) == (3, 0)
+
+
+def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(monkeypatch, tmp_path):
+    """An installation, say: it would disturb what is timed."""
+    benchmarks = {"toy.Toy": {**TOY, "name": "toy.Toy", "type": "time"}}
+    benchmarks["toy.Counts"] = {**TOY, "name": "toy.Counts", "type": "track", "repeated": True}
+    taken, installing = [], []
+
+    def asv(patterns, **options):
+        taken.append(({name for name in benchmarks for p in patterns if re.escape(name) in p}, bool(installing)))
+
+    @contextlib.contextmanager
+    def meanwhile():
+        installing.append(True)
+        yield
+        installing.clear()
+
+    monkeypatch.setattr(rounds, "round_of", asv)
+    chosen = rounds.cells_of(Profile(2, 1.0, (Rule(r"toy\..*"),)), benchmarks, None, "toy")
+    state = State(tmp_path)
+    record = Unfinished(Toolchain(""), {})
+    state.start(record)
+    monkeypatch.setattr(rounds, "sum_up", lambda *arguments: None)
+    rounds.take_rounds(record, state, chosen, 2, lambda done, more=0.0: None, meanwhile=meanwhile())
+    assert taken == [({"toy.Counts"}, True), ({"toy.Toy"}, False), ({"toy.Toy"}, False)]
 
 
 def test_where_nothing_is_left_the_reasons_are_said():

@@ -144,6 +144,28 @@ def test_interrupted_run_goes_on(project):
     assert all(line["seconds"] in taken for line in first), "the first round was measured again"
 
 
+def test_next_release_is_installed_ahead(project):
+    done = project.run(sys.executable, "scripts/measuring/ahead.py", "torch-2.1.0", "3")
+    assert done.returncode == 0, done.stderr
+    assert [name for name in project.environments if "torch-2.1.0" in name], project.environments
+    done = project.run(sys.executable, "scripts/measuring/ahead.py", f"torch-{WITHOUT_WHEEL}", "3")
+    assert done.returncode, "who needs it says why"
+
+
+def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch, tmp_path):
+    """Two may stay: the toolchain that is measured, and the reference."""
+    asked = []
+    monkeypatch.setattr(tracking, "installing", lambda tag, keep: asked.append((tag, keep)) or contextlib.nullcontext())
+    plan = tracking.Plan(tmp_path, ["torch-2.1.2", "torch-2.6.0"], "tracking", None, 4)
+    for keep in (2, 3):
+        tracker = tracking.Tracker(plan, "box", keep)
+        with tracker.ahead():
+            assert not asked, "there is none to come"
+        tracker.coming = tracker.known["torch-2.6.0"]
+        with tracker.ahead():
+            assert asked == ([("torch-2.6.0", 3)] if keep == 3 else [])
+
+
 def test_failure_buries_no_older_results(project):
     chosen = ("--history", "torch", "--releases", "2.0.0,2.1.0", "--rounds", "1", "--no-report")
     assert project.verb("track", *chosen).returncode == 0

@@ -141,7 +141,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
 def test_an_interrupted_one_goes_on(project):
     torch_wheel(project.wheels, "2.4.0")
-    command = [sys.executable, "scripts/track.py", "--new", *ROUNDS]
+    command = [sys.executable, "scripts/track.py", "--new", *ROUNDS, "--keep", "2"]  # none is installed ahead
     running = subprocess.Popen(
         command, cwd=project.root, env=project.environment, text=True, stdout=subprocess.PIPE, start_new_session=True
     )

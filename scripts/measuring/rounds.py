@@ -4,6 +4,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -38,6 +39,7 @@ class Cells:
     unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
     on_device: bool = False  # an accelerator takes part in some
     asleep: Sequence[str] = ()  # benchmarks that time how it wakes
+    counted: Sequence[str] = ()  # patterns of what no noise touches
 
     def total(self, rounds: int) -> int:
         """Processes that time a cell, in so many rounds."""
@@ -85,6 +87,7 @@ def cells_of(
         unavailable=unavailable,
         on_device=any(benchmarks[name].get("needs_device") for name in patterns),
         asleep=[name for name in patterns if benchmarks[name].get("asleep")],
+        counted=[pattern for name, each in patterns.items() if benchmarks[name].get("repeated") for pattern in each],
     )
 
 
@@ -120,12 +123,15 @@ def take_rounds(
     show: Show,
     commit: str = "",
     append: bool = False,
+    meanwhile: AbstractContextManager[None] | None = None,
 ) -> Unfinished:
     """Take the rounds that ``record`` still lacks, each a step; ``show`` is told how far it is, as of ``progress``.
     The record then.
 
-    ``append`` keeps the samples that were there before the first round, too.
+    append     keeps the samples that were there before the first round, too
+    meanwhile  what is done while that is counted which no noise touches, before anything is timed
     """
+    counting = (cells.counted, meanwhile or nullcontext())
     for number in range(record.rounds, rounds):
         selected = cells.again if number else cells.timed if append else cells.patterns
         if not selected:
@@ -133,7 +139,8 @@ def take_rounds(
         patterns = [pattern for expressions in selected.values() for pattern in expressions]
         processes = cells.repeated if number else cells.processes
         show_round = after(show, cells.processes - processes)  # the first round has more processes than the others
-        record = take_round(record, state, number, patterns, processes, show_round, commit, append or number > 0)
+        appended = append or number > 0
+        record = take_round(record, state, number, patterns, processes, show_round, commit, appended, counting=counting)
     return sum_up(record, state, cells)
 
 
@@ -154,13 +161,15 @@ def take_round(
     commit: str,
     append: bool,
     again: bool = True,
+    counting: tuple[Sequence[str], AbstractContextManager[None]] = ((), nullcontext()),
 ) -> Unfinished:
     """Take a round of so many processes, then new ones of cells that were not calm, as long as the budget allows; the
     record then.
 
     What rounds before this one did not use of their part of the budget is this one's, too.
 
-    again  cells that were not calm, in this or in an earlier round as it looks now, get another process of that round
+    again     cells that were not calm, in this or an earlier round as it looks now, get another process of that round
+    counting  which of the patterns no noise touches: they come first, and what is done meanwhile
     """
     state.begin()
     before = len(state.lines())
@@ -178,7 +187,14 @@ def take_round(
 
     asv = partial(round_of, machine=record.machine, state=state, commit=commit)
     allowance = (WITHIN * left if again else left, processes)
-    record = _round(record, patterns, partial(asv, advance=advance, append=append, patience=allowance))
+    take = partial(asv, advance=advance, append=append, patience=allowance)
+    counted, meanwhile = counting
+    untouched = [pattern for pattern in patterns if pattern in counted]
+    if untouched:
+        with meanwhile:
+            take(untouched)
+    others = [pattern for pattern in patterns if pattern not in counted]
+    record = _round(record, others, take) if others else record
     state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
     for _ in range(PASSES if again else 0):

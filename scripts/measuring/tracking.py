@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from records import calm
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
+from .ahead import installing
 from .engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
 from .profiles import PROFILES
 from .profiles import cells as cells_in
@@ -118,6 +120,7 @@ class Tracker:
         self.benchmarks: dict[str, Any] = {}
         self.show: Show
         self.done = 0
+        self.coming: Toolchain | None = None  # to be measured next
 
     def run(self) -> None:
         """Measure what is left of the plan, then the first toolchain again."""
@@ -131,6 +134,7 @@ class Tracker:
         again = len(plan.tags) > 1
         with progress(each * (len(left) + again), f"{len(left)} toolchains") as self.show:
             for number, tag in enumerate(left, start=1):
+                self.coming = self.known[left[number]] if number < len(left) else None
                 if self.attempt(tag, again=tag in plan.beside and self.comparable(tag)):
                     plan.finished.append(tag)
                     plan.save()
@@ -189,6 +193,14 @@ class Tracker:
             print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
         return environments.python(environment), build
 
+    def ahead(self) -> AbstractContextManager[None]:
+        """Installs the toolchain to come, where three may stay: it, the one that is measured, and the reference."""
+        coming = self.coming
+        if coming is None or self.keep < 3 or (self.here and environments.same(coming, self.here)):
+            return nullcontext()
+        ready = environments.is_ready(environments.directory(ROOT / ENVIRONMENTS, coming))
+        return nullcontext() if ready else installing(coming.tag, self.keep)
+
     def take(self, tag: str, again: bool) -> None:
         """Install one toolchain, take its rounds and file their record."""
         plan, toolchain, before = self.plan, self.known[tag], self.done
@@ -204,7 +216,8 @@ class Tracker:
             state.start(record, [self.result_file(toolchain)])
         cells = self.cells(record.settings.no_device)
         show = after(self.show, before)
-        record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again)
+        meanwhile = self.ahead()
+        record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again, meanwhile=meanwhile)
         if again:
             first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))
             second = [{"run": "", **line} for line in state.lines()]

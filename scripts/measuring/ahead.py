@@ -1,0 +1,39 @@
+"""The toolchain to come, installed while the one before it is counted: no noise touches a count.
+
+Run as a program: installs the release with this tag, with so many environments on disk at most.
+"""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it is alone
+
+from toolchains import environments, ledger
+
+from measuring.engine import ENVIRONMENTS, ROOT
+from measuring.session import session
+
+
+@contextlib.contextmanager
+def installing(tag: str, keep: int) -> Iterator[None]:
+    """A release is installed while the block runs, and is when it is left; where it cannot be, who needs it learns why.
+
+    In a process of its own, so that what this one uses stays its own, and nothing of it is left when we are ended.
+    """
+    silent = subprocess.DEVNULL
+    command = [sys.executable, __file__, tag, str(keep)]
+    started = time.monotonic()
+    with session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
+        yield
+        if process.wait() == 0:
+            print(f"{tag}: installed ahead, ready after {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    tag, keep = sys.argv[1:]
+    known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
+    environments.prepare(ROOT / ENVIRONMENTS, known[tag], int(keep))
