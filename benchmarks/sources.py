@@ -20,6 +20,8 @@ LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "5-d", "0-d"]
 TILE = 2**16  # elements made by the random generator; larger sources repeat them
 
 VERSIONS = {"torch": torch.__version__, "numpy": np.__version__}
+if not hasattr(torch.Tensor, "nbytes"):  # torch 1.13 and 2.0 have none: https://github.com/pytorch/pytorch/pull/98322
+    torch.Tensor.nbytes = property(lambda tensor: tensor.nelement() * tensor.element_size())
 
 
 def release(version):

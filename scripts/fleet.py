@@ -15,7 +15,6 @@ The plan is printed first; with --dry-run, only that. Slurm is spoken to by subm
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
@@ -23,27 +22,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-import cli
 import report
 from cli import ONLY, Parser, UserError, run
-from measuring.engine import RESULTS, ROOT, check_asv
+from measuring.engine import ROOT, check_asv
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
-from nodes import design, engines
-from nodes.campaign import FLEET, PLAN, Campaign, plan_lines, wheels
-from nodes.engines import DEBUG, SLURM, Debug, Engine, Slurm
-from toolchains import asked, environments, installed, ledger
+from nodes import design, engines, supervise
+from nodes.campaign import FLEET, PLAN, Campaign, plan_lines
+from nodes.engines import DEBUG, SLURM
+from toolchains import asked, environments, installed
 
-LOGS = "logs"  # in the directory of a kind: what Slurm and submitit print
 MOST_NODES = 500
-POLL = 10.0  # seconds between two looks at what there is
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("--history", choices=ledger.PACKAGES, help="releases of this package only (default: of both)")
-    parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
-    parser.add_argument("--since", metavar="2.0", help="from this release on")
+    asked.add_releases(parser)
     parser.add_argument("--reference", metavar="2.13.0", help="measured on every node (default: the newest of them)")
     parser.add_argument("--profile", default="tracking", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
@@ -83,8 +77,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
         raise UserError(f"--copies {chosen.copies} takes as many nodes, and --nodes says {chosen.nodes}")
-    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
-    chosen.toolchains = asked.releases(chosen.releases, packages, chosen.since)
+    packages, chosen.toolchains = asked.chosen_releases(chosen)
     if chosen.reference:
         reference = asked.release(chosen.reference, packages)
         if reference is None:
@@ -154,13 +147,6 @@ def command_of(chosen: argparse.Namespace) -> str:
     return " ".join(["python scripts/fleet.py", *filter(None, kept), f"--engine {chosen.engine}"])
 
 
-def engine_of(campaign: Campaign) -> Engine:
-    if campaign.engine == DEBUG:
-        return Debug()
-    engines.check_slurm()
-    return Slurm(campaign.name, campaign.directory / LOGS, campaign.options, campaign.minutes)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     check_asv()
@@ -181,78 +167,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
             else:
                 if not chosen.dry_run:
-                    give_up(machine)
+                    supervise.give_up(machine)
                 campaign = plan_of(chosen, machine, options)
             print("\n".join(plan_lines(campaign)), flush=True)
             campaigns.append(campaign)
-        return 0 if chosen.dry_run else measure(campaigns, chosen.show_hosts, not chosen.no_report)
-
-
-def give_up(machine: str) -> None:
-    """Make room for a new campaign: what an incomplete one has measured is filed; UserError where it has jobs."""
-    before = Campaign.load(machine)
-    if before is None:
-        return
-    if engine_of(before).coming():
-        raise UserError(
-            f"jobs named {before.name} measure {machine}: --resume gathers what they do, "
-            f"scancel --name={before.name} ends them"
+        if chosen.dry_run:
+            return 0
+        return supervise.measure(
+            campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run
         )
-    before.gather()
-    before.finish()
-
-
-def measure(campaigns: Sequence[Campaign], show_hosts: bool, build: bool) -> int:
-    """See these campaigns through; the exit code: 2 where something could not be measured."""
-    engine = {campaign.machine: engine_of(campaign) for campaign in campaigns}
-    for campaign in campaigns:
-        if campaign.wheelhouse:
-            wheels(Path(campaign.wheelhouse), [campaign.reference, *campaign.tags])
-    shown: dict[tuple[str, str], str] = {}
-    working = list(campaigns)
-    try:
-        while working:
-            for campaign in list(working):
-                coming = campaign.step(engine[campaign.machine])
-                if coming is None:
-                    working.remove(campaign)
-                hosts = show_hosts and campaign.engine == SLURM
-                doing = campaign.doing()
-                lines = {f"{node} ({campaign.host(node)})" if hosts else node: what for node, what in doing.items()}
-                if coming:
-                    lines["jobs"] = ", ".join(f"{coming.count(word)} {word}" for word in sorted(set(coming)))
-                for who, what in lines.items():
-                    if shown.get((campaign.machine, who)) != what:
-                        shown[campaign.machine, who] = what
-                        print(cli.line(f"{campaign.machine} {who}: {what}"), flush=True)
-            if any(campaign.engine == SLURM for campaign in working):
-                time.sleep(POLL)
-    except KeyboardInterrupt:
-        print("jobs that were submitted go on; python scripts/fleet.py --resume, with the same name, gathers them")
-        raise
-    return max(ended(campaign, build) for campaign in campaigns)
-
-
-def ended(campaign: Campaign, build: bool) -> int:
-    """Say what a campaign has come to, and build its page."""
-    had, short, failed = campaign.had(), campaign.lacking(), campaign.failed()
-    where = f"{RESULTS.name}/{campaign.machine}"
-    print(f"{campaign.machine}: {len(had)} releases on {len(campaign.visits())} nodes are filed in {where}")
-    for tag, reasons in failed.items():
-        for node, reason in reasons.items():
-            print(cli.line(f"{tag} has no results of {node}: {reason}"))
-    for node in campaign.open_nodes():
-        print(f"{node} has not measured the reference at the end: its drift is not known")
-    if had and build:
-        report.after_run(campaign.machine)
-    if short:
-        print(
-            f"{len(short)} releases are not yet on {campaign.copies} nodes: python scripts/fleet.py --resume asks again"
-        )
-        return 2
-    if not failed:
-        campaign.finish()
-    return 2 if failed else 0
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import ONLY, Parser, UserError, put, run
+from cli import ONLY, Parser, UserError, run
 from measuring import watch
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
@@ -39,9 +39,7 @@ from toolchains import asked, candidates, environments, index, installed, ledger
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("--history", choices=ledger.PACKAGES, help="releases of this package only (default: of both)")
-    parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
-    parser.add_argument("--since", metavar="2.0", help="from this release on")
+    asked.add_releases(parser)
     parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
@@ -66,8 +64,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for option, needed in (("verdicts", "new"), ("pre", "new"), ("index_url", "pre")):
         if getattr(chosen, option) and not getattr(chosen, needed):
             raise UserError(f"--{option.replace('_', '-')} goes with --{needed}")
-    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
-    chosen.toolchains = asked.releases(chosen.releases, packages, chosen.since)
+    chosen.toolchains = asked.chosen_releases(chosen)[1]
     return chosen
 
 
@@ -120,7 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             plan.begin()
         releases = watch.new_in(plan)
         code = track(chosen, machine, plan)
-    return worst([code, judge(RESULTS, machine, releases, chosen.verdicts)])
+    try:
+        from pages import news
+    except ImportError as error:
+        raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
+    return worst([code, *news.tell(RESULTS, machine, releases, chosen.verdicts)])
 
 
 def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:
@@ -182,30 +183,6 @@ def candidate(chosen: argparse.Namespace) -> int:
 def worst(codes: Sequence[int]) -> int:
     """Of exit codes: what is slower was found, whatever else was not measured."""
     return 1 if 1 in codes else max(codes, default=0)
-
-
-def judge(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> int:
-    """Say what each release changed against the one before it, and write it where that is asked; the exit code."""
-    try:
-        from analysis.news import news_of
-        from pages import news, show
-    except ImportError as error:
-        raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    codes = []
-    for toolchain in releases:
-        try:
-            changes = news_of(results, machine, toolchain)
-        except UserError as why:
-            print(cli.line(f"{toolchain.tag} cannot be judged: {why}"))
-            codes.append(2)
-            continue
-        print(show.to_plain(news.paragraph(changes)))
-        codes.append(changes.comparison.exit_code)
-        if into:
-            into.mkdir(parents=True, exist_ok=True)
-            put(into / f"{toolchain.tag}.md", news.markdown(changes))
-            put(into / f"{toolchain.tag}.json", news.as_json(changes))
-    return worst(codes)
 
 
 if __name__ == "__main__":

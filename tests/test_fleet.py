@@ -12,7 +12,7 @@ from pathlib import Path
 import fleet
 import pytest
 from cli import UserError
-from nodes import block, campaign, design, engines
+from nodes import block, campaign, design, engines, supervise
 from records.runs import record_of
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
@@ -288,26 +288,24 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypat
     made.save()
     assert campaign.Campaign.load("cpu") == made
     coming = ["RUNNING None"]
-    monkeypatch.setattr(fleet, "engine_of", lambda campaign: type("Engine", (), {"coming": lambda self: coming})())
+    monkeypatch.setattr(supervise, "engine_of", lambda campaign: type("Engine", (), {"coming": lambda self: coming})())
     with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
-        fleet.give_up("cpu")
+        supervise.give_up("cpu")
     coming.clear()
-    fleet.give_up("cpu")
+    supervise.give_up("cpu")
     assert campaign.Campaign.load("cpu") is None
 
 
-@pytest.mark.parametrize("build", [True, False])
-def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch, capsys, build):
+def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1", "--partition", "cpu", "--nodes", "2"]
     made = fleet.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path / "cpu"
     made.save()
     built = []
-    monkeypatch.setattr(fleet.report, "after_run", built.append)
-    assert fleet.ended(made, build) == 2 and not built, "nothing was measured"
+    assert supervise.ended(made, built.append) == 2 and not built, "nothing was measured"
     monkeypatch.setattr(made, "had", lambda: {"torch-2.1.2": {"node-a", "node-b"}, "torch-2.3.1": {"node-a", "node-b"}})
-    assert fleet.ended(made, build) == 0 and built == (["cpu"] if build else [])
+    assert supervise.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
 
 

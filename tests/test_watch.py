@@ -112,7 +112,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     known()
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
-    assert track.judge(results(project), machine(project), [release], tmp_path / "said") == 1
+    assert news.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert told.startswith(f"torch 2.4.0 (first seen {today}) against 2.3.0 on {machine(project)}: ")
     assert "2 of more instructions" in told and "cells decided" in told
@@ -327,7 +327,7 @@ def test_what_is_new_is_not_chosen(option):
 
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
     release = ledger.history("torch")[-1]
-    assert track.judge(rich_results, "box", [release], None) == 2
+    assert news.tell(rich_results, "box", [release], None) == [2]
     assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: {release.tag} has no figures on box")
     with pytest.raises(UserError, match="has no figures on box"):
         news_of(rich_results, "box", release)

@@ -1,10 +1,13 @@
 """What a release changed, in one paragraph: for a terminal, an issue, a feed, a program."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from analysis.news import News
+import cli
+from analysis.news import News, news_of
 from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, of_verdict
+from cli import UserError, put
 from toolchains import ledger
 
 from . import show
@@ -59,6 +62,25 @@ def _most(news: News) -> Iterator[tuple[dict[str, object], str]]:
         timed = verdict in (SLOWER, FASTER)
         for row in of_verdict(comparison.cells if timed else comparison.counted, verdict)[:1]:
             yield row, (words.sentence if timed else words.count_sentence)(row, comparison)
+
+
+def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
+    """Say what each release changed against the one before it, and write it where that is asked; an exit code each."""
+    codes = []
+    for toolchain in releases:
+        try:
+            news = news_of(results, machine, toolchain)
+        except UserError as why:
+            print(cli.line(f"{toolchain.tag} cannot be judged: {why}"))
+            codes.append(2)
+            continue
+        print(show.to_plain(paragraph(news)))
+        codes.append(news.comparison.exit_code)
+        if into:
+            into.mkdir(parents=True, exist_ok=True)
+            put(into / f"{toolchain.tag}.md", markdown(news))
+            put(into / f"{toolchain.tag}.json", as_json(news))
+    return codes
 
 
 def markdown(news: News) -> str:

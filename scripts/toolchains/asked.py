@@ -1,5 +1,6 @@
 """What somebody typed, and what it names: releases, a Python to measure with, a machine, a file of results."""
 
+import argparse
 import json
 import os
 import re
@@ -66,6 +67,19 @@ def releases(names: str | None, packages: Sequence[str], since: str | None) -> l
     if not toolchains:
         raise UserError("no release is left to measure")
     return toolchains
+
+
+def add_releases(parser: argparse.ArgumentParser) -> None:
+    """The options that choose releases, see ``chosen_releases``."""
+    parser.add_argument("--history", choices=ledger.PACKAGES, help="releases of this package only (default: of both)")
+    parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
+    parser.add_argument("--since", metavar="2.0", help="from this release on")
+
+
+def chosen_releases(chosen: argparse.Namespace) -> tuple[list[str], list[Toolchain]]:
+    """The packages and the releases that such options choose; UserError as of ``releases``."""
+    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
+    return packages, releases(chosen.releases, packages, chosen.since)
 
 
 # --- what to measure with --------------------------------------------------------------------------------------------
