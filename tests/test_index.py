@@ -1,6 +1,7 @@
 """The page over all machines: where each one's pages are, what is the same on all of them, and what is not."""
 
 import csv
+import dataclasses
 import json
 import re
 from urllib.parse import quote
@@ -9,7 +10,8 @@ import pytest
 import report
 import resultfiles
 from cli import UserError
-from pages import index
+from pages import index, show
+from pages.advice import Box, Take
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, MIB, TENSOR, around, conversion
 
 
@@ -35,7 +37,7 @@ def test_machines_side_by_side(tmp_path):
     out = pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5))
     text = (out / "README.md").read_text(encoding="utf-8")
     same, _, differs = text.partition("**Not the same everywhere")
-    assert "**The same on all machines that were asked (2)**" in same
+    assert "**The same on all 2 machines, or on as many as answer it**" in same
     assert "- NumPy array to tensor, sharing its memory: `torch.from_numpy(a)`" in same
     assert "as a copy of its own" in differs.partition("## Side by side")[0] and "as a copy of its own" not in same
     row = next(line for line in text.splitlines() if line.startswith("| NumPy array to tensor, as a copy"))
@@ -50,6 +52,30 @@ def test_machines_side_by_side(tmp_path):
         "torch.from_numpy(a).clone()",
         "torch.tensor(a)",
     }
+
+
+def test_where_some_machines_answer_it_is_said_how_many():
+    """One that was asked alone is no agreement."""
+    take = Take("", "t.numpy()", "500 ns")
+    other = dataclasses.replace(take, route="np.asarray(t)")
+
+    def summary(name, **answers):
+        boxes = tuple(Box(question, takes=(made,)) for question, made in answers.items())
+        return index.Summary(name, (), boxes)
+
+    machines = [
+        summary("one", all=take, two=take, apart=take, alone=take),
+        summary("other", all=take, two=take, apart=other),
+        summary("third", all=take, apart=take),
+    ]
+    page = index.page_of(machines)
+    assert [tuple(map(show.to_plain, box.lines)) for box in page.boxes] == [
+        ("all: `t.numpy()`", "two: `t.numpy()` (2 machines)"),
+        ("apart",),
+        ("alone: `t.numpy()` (one)",),
+    ]
+    notes = [row[0][1] for row in page.sections[0].tables[0].rows]
+    assert notes == ["the same routes", "the same routes", "different routes", "one machine"]
 
 
 def test_one_machine_has_its_answers_there(tmp_path):

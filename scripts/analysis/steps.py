@@ -50,11 +50,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Finding:
-    """A step, a confirmed break of the time of the same call, or both where they may be of one release."""
+    """A step, a confirmed break of the time of the same call, or both where they may be of one release.
+
+    timed: whether the call is timed at all, along this history.
+    """
 
     step: Step | None
     time: "Break | None"
     disagree: bool
+    timed: bool = True
 
     @property
     def at(self) -> "Release":
@@ -239,7 +243,7 @@ def _beside(step: Step, timed: "Series | None", settings: Settings) -> Finding:
         return Finding(step, decided[0], size and decided[0].verdict != same)
     open_still = any(broken.verdict == INCONCLUSIVE for broken in breaks)
     known = timed and timed.judged and {step.before, step.at} <= set(timed.releases)
-    return Finding(step, None, bool(known) and not open_still and _large(step.ratio, settings))
+    return Finding(step, None, bool(known) and not open_still and _large(step.ratio, settings), timed is not None)
 
 
 def _covers(timed: "Series", broken: "Break", at: "Release") -> bool:

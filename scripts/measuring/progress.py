@@ -30,7 +30,8 @@ def after(show: Show, before: int) -> Show:
 def progress(total: int, title: str) -> Iterator[Show]:
     """A callable that takes the number of processes done: a bar with time left, or a line now and then.
 
-    The time left is by the mean since the start: between toolchains that are measured others are installed.
+    The time left is by the mean since the start, between toolchains that are measured others are installed; it is said
+    from the first hundredth on, for what was installed or counted before the first process says nothing of the others.
     """
     start = shown = time.monotonic()
     finished = False
@@ -50,7 +51,7 @@ def progress(total: int, title: str) -> Iterator[Show]:
 
             def move(done: int, more: float = 0.0) -> None:
                 share, left = share_and_left(done, more)
-                words = f"  {duration(left)} left" if done and left > 0 else ""
+                words = f"  {duration(left)} left" if share and left > 0 else ""
                 bar.update(task, completed=min(done, total), share=share, left=words)
 
             yield move
@@ -63,6 +64,6 @@ def progress(total: int, title: str) -> Iterator[Show]:
         if done and (now - shown > 15 and not finished or last):
             shown, finished = now, last
             share, left = share_and_left(done, more)
-            print(f"{title}: {share} %, {duration(left)} left", flush=True)
+            print(f"{title}: {share} %" + (f", {duration(left)} left" if share else ""), flush=True)
 
     yield line

@@ -191,6 +191,7 @@ def take_round(
     counted, meanwhile = counting
     untouched = [pattern for pattern in patterns if pattern in counted]
     if untouched:
+        print("counting what no noise touches: some minutes in which nothing is shown", flush=True)
         with meanwhile:
             take(untouched)
     others = [pattern for pattern in patterns if pattern not in counted]

@@ -71,12 +71,14 @@ def page_of(machines: Sequence[Summary]) -> Page:
     number = len(machines)
     boxes = []
     if number > 1:
-        same = [f"{question}: {show.codes(routes)}" for question, routes in alike.items() if routes]
-        other = [question for question, routes in alike.items() if not routes]
-        if same:
-            boxes.append(Box(f"The same on all machines that were asked ({number})", lines=tuple(same)))
-        if other:
-            boxes.append(Box("Not the same everywhere: see side by side", lines=tuple(other)))
+        same, alone, other = _grouped(alike, machines)
+        for title, lines in (
+            (f"The same on all {number} machines, or on as many as answer it", same),
+            ("Not the same everywhere: see side by side", other),
+            ("Answered on one machine only", alone),
+        ):
+            if lines:
+                boxes.append(Box(title, lines=tuple(lines)))
     else:
         boxes += machines[0].boxes
     links = []
@@ -112,10 +114,27 @@ def _alike(question: str, machines: Sequence[Summary]) -> tuple[str, ...]:
     return taken[0] if len({frozenset(routes) for routes in taken}) == 1 else ()
 
 
+def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> tuple[list[str], list[str], list[str]]:
+    """A line a question: where machines agree, where a single one answers, and where they differ."""
+    same, alone, other = [], [], []
+    for question, routes in alike.items():
+        answering = [summary.machine for summary in machines if question in summary.answers]
+        said = f"{question}: {show.codes(routes)}"
+        if not routes:
+            other.append(question)
+        elif len(answering) == 1:
+            alone.append(f"{said} ({answering[0]})")
+        else:
+            fewer = f" ({len(answering)} machines)" if len(answering) < len(machines) else ""
+            same.append(f"{said}{fewer}")
+    return same, alone, other
+
+
 def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for question in questions:
-        note = "the same routes" if alike[question] else "different routes"
+        several = sum(question in summary.answers for summary in machines) > 1
+        note = "different routes" if not alike[question] else "the same routes" if several else "one machine"
         cells = [[take.sentence for take in summary.answers.get(question, ())] or "" for summary in machines]
         rows.append(([question, *([note] if len(machines) > 1 else [])], *cells))
     return Table("Answers", ("question", *(summary.machine for summary in machines)), tuple(rows), numeric=False)

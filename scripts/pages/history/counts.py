@@ -216,8 +216,13 @@ def _on_some(history: History, counted: Counted, step: Step) -> list[str]:
 
 def _times(findings: Sequence[Finding]) -> list[str]:
     """What the time of calls did at their steps: a line a verdict, with how many where they differ."""
-    said = Counter(
-        finding.time.verdict if finding.time else "no change found" if finding.disagree else "not decided"
-        for finding in findings
-    )
+    said = Counter(map(_time, findings))
     return list(said) if len(said) == 1 else [f"{verdict}: {cells}" for verdict, cells in said.most_common()]
+
+
+def _time(finding: Finding) -> str:
+    if finding.time:
+        return finding.time.verdict
+    if not finding.timed:
+        return "not timed"
+    return "no change found" if finding.disagree else "not decided"
