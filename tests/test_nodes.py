@@ -216,6 +216,25 @@ def test_a_node_that_lacks_a_cell(tmp_path):
     assert np.isnan(found.node[0, 1])
 
 
+def test_a_node_that_never_timed_a_cell(tmp_path):
+    """Such as one that only counts, or was never calm meanwhile."""
+    root = write(tmp_path, all_on(2), on_everyone)
+    for path in (root / "box" / "node-b").glob("*-*.json"):
+        file = json.loads(path.read_text())
+        (name,) = (name for name in file["results"] if name.startswith("conversion."))
+        entry = dict(zip(file["result_columns"], file["results"][name]))
+        for column in ("result", "samples", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25", "stats_q_75"):
+            if entry.get(column):
+                entry[column][3] = None
+        file["results"][name] = [entry[column] for column in file["result_columns"] if column in entry]
+        path.write_text(json.dumps(file))
+    made = history.history_of(load(root, "box"), "torch")
+    (broken,) = (broken for series, broken in made.breaks if series.names["route"] == ROUTES[3])
+    assert [said.node for said in broken.nodes] == ["node-a"]
+    second = made.nodes.nodes[1].series
+    assert not second[3].releases and len(second[2].releases) == len(SERIES)
+
+
 def test_a_release_of_a_node_is_compared_by_its_file(tmp_path):
     root = write(tmp_path, all_on(2), on_everyone)
     (path,) = (root / "box" / "node-b").glob(f"{SERIES[0].commit[:8]}*.json")

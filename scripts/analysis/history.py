@@ -529,7 +529,9 @@ def _series(
 
 
 def _fit(values: Floats, errors: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
-    """Of points with their errors: what noise they have, where levels begin, and the level of each."""
+    """Of points with their errors: what noise they have, where levels begin, and the level of each; of none, none."""
+    if not len(values):
+        return values, (), values
     noise = statistics.history_noise(values, errors)
     starts = statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
     levels = np.empty(len(values))

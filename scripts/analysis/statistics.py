@@ -572,11 +572,12 @@ def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> _Fixed:
     wx = weight[:, None] * x
     swept = np.diag(weight) - wx @ (wx / wx.sum(axis=0)).T  # a visit is of one release
     information = z.T @ swept @ z
-    covariance = np.linalg.pinv(information, rcond=1e-9, hermitian=True)
+    # of a cell that one node alone has measured it is nothing but rounding errors, whose inverse would be anything
+    size, direction = np.linalg.eigh(information)
+    told = size > 1e-9 * weight.sum()
+    covariance = direction[:, told] / size[told] @ direction[:, told].T
     effect = covariance @ z.T @ swept @ y
-    rank = int(
-        np.linalg.matrix_rank(information, tol=1e-9 * max(1.0, float(np.abs(information).max())), hermitian=True)
-    )
+    rank = int(told.sum())
     rest = y - z @ effect
     rest = rest - x @ ((wx.T @ rest) / wx.sum(axis=0))
     return _Fixed(
