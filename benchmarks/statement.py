@@ -126,6 +126,8 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         around.append(self._device_pulse())
         if all(around):
             found["device"] = around
+        if self.needs_device:
+            found["on_device"] = True  # its clock is not the processor's, see scripts/records/calm.py
         took = round(time.perf_counter() - self._began, 4)
         said.log(benchmark=self.name, params=self.params_text(), **found, took=took)
         return {"samples": samples, "number": number}

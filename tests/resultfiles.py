@@ -176,10 +176,19 @@ def once(name, times, group="PinnedMemory"):
     return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)
 
 
-def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", machine="box", commit="c0ffee00" * 5):
+def watched(
+    root: Path,
+    bench: Bench,
+    slow=(),
+    run="2026-01-02T03:04:05+00:00",
+    machine="box",
+    commit="c0ffee00" * 5,
+    clock=lambda key, number: 1.0,
+):
     """Beside the result file of ``write``, the samples of a benchmark with their pulses, a process a round.
 
-    slow: (cell's parameters, round) during which the machine ran at half its speed; pulses and samples say so
+    slow   (cell's parameters, round) during which the machine ran at half its speed; pulses and samples say so
+    clock  a function of these: how much longer pulses took
     """
     lines = []
     rounds = max(len(value) for value in bench.cells.values() if isinstance(value, list))
@@ -187,7 +196,7 @@ def watched(root: Path, bench: Bench, slow=(), run="2026-01-02T03:04:05+00:00", 
         for key, value in bench.cells.items():
             if number >= len(value):
                 continue
-            pulse = 50_000 if (key, number) in slow else 25_000
+            pulse = round((50_000 if (key, number) in slow else 25_000) * clock(key, number))
             parts = {part: [seconds[number]] * SAMPLES for part, seconds in bench.parts.get(key, {}).items()}
             lines.append(
                 {

@@ -115,7 +115,39 @@ def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
     found = calm.attempts(busy, known)["toy.Toy.timeit_call"]
     assert calm.select(found) == {0: calm.Process([2.0], False, 2, 7, "one")}
     found = calm.attempts([*busy, line(1, False, 3.5, 3.6), line(1, True, 1.0, 1.0)], known)["toy.Toy.timeit_call"]
-    assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7, "one")}
+    assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7, "one", floor=25_000.0)}
+
+
+def paced(seconds, processor, **more):
+    """A process that took such samples, with so long a pulse before the first and behind each."""
+    line = {"number": 7, "seconds": seconds, "wanted": len(seconds), "disturbed": [], "waits": [], "round": 0}
+    return calm.judge(line | {"pulses": {"processor": processor}} | more, {"processor": 25_000.0, "memory": 200_000.0})
+
+
+def test_what_a_clock_does_within_calm_is_taken_out():
+    """Pulses and samples take 6 % longer alike; a pulse that something else lengthens does not shorten a figure."""
+    process = paced([1.06, 1.07, 1.08], [26_500] * 4)
+    assert process.calm and process.samples == pytest.approx([1.0, 1.07 / 1.06, 1.08 / 1.06], rel=1e-5)
+    assert paced([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000]).seconds == pytest.approx(1.0)
+    assert paced([1.0] * 3, [24_000] * 4).seconds == pytest.approx(25 / 24, rel=1e-5), (
+        "faster than the level that is held"
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pulses": {"processor": [26_500] * 3, "memory": [200_000] * 3}},  # waits for memory, which has its own clock
+        {"device": [{}, {}]},
+        {"on_device": True},
+        {"pulses": {"processor": [60_000] * 3}},  # never calm: as it was taken
+        {"pulses": {}},
+    ],
+    ids=str,
+)
+def test_what_goes_by_another_clock_stays_as_it_was_taken(more):
+    process = paced([1.06, 1.07], [26_500] * 3, **more)
+    assert process.samples == [1.06, 1.07] and math.isnan(process.floor)
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
@@ -177,6 +209,21 @@ def test_turbo_that_decays(simulated):
     assert sum(is_calm(own) for own in found.values()) > 0.9 * len(found)
     # what was learnt in the turbo is forgotten: the machine does not wait for it for ever
     assert sum(line["waited"] for line in lines) < 0.35 * sum(line["took"] for line in lines)
+
+
+def test_clock_that_wanders(simulated, monkeypatch):
+    """Within what is calm. What is left in the figures is a third of what the clock makes of them, and less."""
+    lines = simulated(Machine(machines.wandering()))
+    _, found = judged(lines)
+    monkeypatch.setattr(calm, "_has_pace", lambda line: False)
+    _, as_taken = judged(lines)
+
+    def spread(by_cell):
+        """Of the processes around their cell's mean, those of calm cells."""
+        logs = [np.log([process.seconds for process in own.values()]) for own in by_cell.values() if is_calm(own)]
+        return float(np.std(np.concatenate([each - each.mean() for each in logs])))
+
+    assert spread(as_taken) > 0.015 and spread(found) < spread(as_taken) / 3
 
 
 def test_throttling(simulated):

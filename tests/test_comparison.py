@@ -16,6 +16,7 @@ from analysis.verdicts import (
     NEW,
     NO_CHANGE,
     NOT_COMPARABLE,
+    OTHER_PACE,
     SLOWER,
     SUITE,
     VERDICTS,
@@ -82,6 +83,48 @@ def test_calm_processes_alone_decide(tmp_path):
     few = found.cells[found.cells["nbytes"].isin(SIZES[:4])]
     assert set(few["new_processes"]) == {3} and set(few["verdict"]) == {INCONCLUSIVE}
     assert few["ratio"].between(0.97, 1.03).all()
+
+
+def at_another_clock(root, **record):
+    """A side that took 4 % longer for everything, its pulses, too, because its machine's full speed was another."""
+    times = cells(2, {(route, nbytes): 1.04 for route in ROUTES for nbytes in SIZES}, sd=0.002)
+    write(root, times, record=record)
+    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS), clock=lambda key, number: 1.04)
+    return root
+
+
+def at_one_clock(root):
+    times = cells(1, sd=0.002)
+    write(root, times)
+    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS))
+    return root
+
+
+def test_another_full_speed_is_no_change(tmp_path):
+    """A virtual machine holds another level an hour later; pulses say so, and times are compared as at one."""
+    base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
+    found = compared(base, new)
+    assert set(found.cells["verdict"]) == {NO_CHANGE} and found.cells["ratio"].tolist() == pytest.approx(
+        [1.0] * len(found.cells), abs=0.01
+    )
+    (note,) = (note for note in found.notes if note.what == OTHER_PACE)
+    assert words.why(note) == "full speed was 4 % slower in new, by pulses: times are as at one speed"
+    (note,) = (note for note in compared(new, base).notes if note.what == OTHER_PACE)
+    assert note.side == "base"
+
+
+@pytest.mark.parametrize("python", ["3.12.1", None])
+def test_pulses_of_another_interpreter_are_other_work(tmp_path, python):
+    measured = {**resultfiles.record([])["settings"], "python": python}
+    base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new", settings=measured)
+    assert not [note for note in compared(base, new).notes if note.what == OTHER_PACE]
+    assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)
+
+
+def test_a_side_without_pulses_stays_as_it_is(tmp_path):
+    base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
+    (Path(base) / "box" / "c0ffee00-toolchain-py3.11.ndjson").unlink()
+    assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)
 
 
 def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path):

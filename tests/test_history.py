@@ -97,6 +97,25 @@ def test_steps_and_dips_are_found_at_their_release(tmp_path):
     assert [one[:2] for one in breaks[ROUTES[7]]] == [(versions[6], "slower"), (versions[7], "faster")]
 
 
+def test_full_speed_of_each_visit_is_taken_out_by_its_pulses(tmp_path):
+    """A machine that holds another level at each visit: as measured the releases differ, and no release did that."""
+    shifts = np.random.default_rng(8).normal(0, 0.03, len(SERIES))
+    logs = logs_of(9, len(SERIES)) + shifts[:, None, None]
+    root = write(tmp_path, logs)
+    without = history_in(root)
+    for place, toolchain in enumerate(SERIES):
+        values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
+        bench = conversion(values, [contract(route, "copy") for route in ROUTES])
+        by = float(np.exp(shifts[place]))
+        resultfiles.watched(root, bench, commit=toolchain.commit, clock=lambda key, number, by=by: by)
+    made = history_in(root)
+    for series, other in zip(made.series, without.series):
+        assert series.raw.tolist() == pytest.approx(other.raw.tolist()), "what was measured is shown as it was"
+    spread, before = (np.median([np.std(series.values) for series in each.series]) for each in (made, without))
+    assert spread < 0.012 and before > 0.02
+    assert np.median([series.errors for series in made.series]) < 0.7 * np.median([s.errors for s in without.series])
+
+
 def test_intervals_hold_the_planted_change(tmp_path):
     routes = [f"route{number}(a)" for number in range(200)]
     logs = logs_of(2, len(SERIES), len(routes))

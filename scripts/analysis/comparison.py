@@ -7,7 +7,7 @@ among the flags of a large comparison, the second the chance that an unchanged c
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -35,6 +35,7 @@ from .verdicts import (
     NO_CHANGE,
     NO_RECORD,
     NOT_COMPARABLE,
+    OTHER_PACE,
     SLOWER,
     SUITE,
     TOO_FEW,
@@ -48,6 +49,8 @@ from .verdicts import (
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
 OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
+PACE = math.log(1.005)  # from which on it is said that full speed was another
+PLAUSIBLE = math.log(1.25)  # of pulses on one machine: six visits in two hours were within 1.06
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 
 
@@ -183,6 +186,7 @@ def describe(results: Results) -> dict[str, Any]:
         "rounds": record.rounds or None,
         "asv_runner": record.asv_runner or None,
         "launch": record.launch or None,
+        "interpreter": record.settings.python or None,
         "cpu": conditions.cpu or None,
         "cores": conditions.cores_allowed,
         "libc": conditions.libc or None,
@@ -192,8 +196,12 @@ def describe(results: Results) -> dict[str, Any]:
     }
 
 
-def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
-    """One row a cell of one side, indexed by cell, and the log seconds of its processes (cells, processes)."""
+Side = tuple[pd.DataFrame, Floats, Floats]
+
+
+def _timed(results: Results, only: str) -> Side:
+    """One row a cell of one side, indexed by cell, and of its processes (cells, processes) the log seconds, and the log
+    of the pulses by which they are at full speed."""
     kinds = {name: benchmark.type for name, benchmark in results.benchmarks.items()}
     columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version"]
     parts = []
@@ -208,18 +216,37 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats]:
         processes, missing = (table[table["cell"].map(matches).astype(bool)] for table in (processes, missing))
     codes, names = pd.factorize(processes["cell"])
     place = processes["process"].to_numpy(dtype=int)
-    logs = np.full((len(names), place.max() + 1 if len(place) else 0), np.nan)
+    shape = (len(names), place.max() + 1 if len(place) else 0)
+    logs, floors = np.full(shape, np.nan), np.full(shape, np.nan)
     seconds = processes["seconds"].to_numpy(dtype=float)
     logs[codes, place] = np.log(np.where(seconds > 0, seconds, np.nan))
+    floors[codes, place] = np.log(processes["floor"].to_numpy(dtype=float))
     first = processes.drop_duplicates("cell")[[*columns, *ONE_SIDE]]
     cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
     cells = cells.drop_duplicates("cell").set_index("cell")
     cells.insert(cells.columns.get_loc("version"), "parameters", parameters_of(cells, results))
-    padded = np.full((len(cells), logs.shape[1]), np.nan)
-    padded[: len(logs)] = logs
-    unreadable = (cells["status"] == "measured") & ~np.isfinite(padded).any(axis=1)
+    without = np.full((len(cells) - len(logs), logs.shape[1]), np.nan)
+    logs, floors = np.vstack([logs, without]), np.vstack([floors, without])
+    unreadable = (cells["status"] == "measured") & ~np.isfinite(logs).any(axis=1)
     cells.loc[unreadable, ["status", "reason"]] = ["failed", "no time above zero"]
-    return cells, padded
+    return cells, logs, floors
+
+
+def paces(logs: Sequence[Floats], floors: Sequence[Floats]) -> list[Floats]:
+    """What is to be taken out of log seconds for full speed to be the same on all sides: (cells, processes) a side.
+
+    floors  the log of the pulses by which the processes are at full speed: of each run its own, which a virtual machine
+            holds for that run, and another an hour later, by what runs beside it. Five quick runs on one that had full
+            speed a third of the time differed by 1.4 % in the median cell, and by .9 % without what their pulses did. A
+            cell of which some process has none stays as it is, and so do all where pulses seem to be other work.
+    """
+    there = [np.nanmedian(floor) for floor in floors if np.isfinite(floor).any()]
+    if not there or max(there) - min(there) > PLAUSIBLE:
+        return [np.zeros_like(log) for log in logs]
+    middle = float(np.median(there))
+    whole = [(np.isfinite(floor) | ~np.isfinite(log)).all(axis=1) for log, floor in zip(logs, floors)]
+    known = np.all(whole, axis=0)
+    return [np.where(known[:, None] & np.isfinite(floor), floor - middle, 0.0) for floor in floors]
 
 
 def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
@@ -249,12 +276,14 @@ def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterabl
     ]
 
 
-def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) -> list[Reason]:
+def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings, slower: float) -> list[Reason]:
     notes = _differences(base, new, ("python", "system"))
     if settings.across_machines:
         notes += [replace(each, what=ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]]
     if not (base["asv_runner"] and new["asv_runner"]):
         notes.append(Reason(NO_RECORD))
+    if abs(slower) > PACE:
+        notes.append(Reason(OTHER_PACE, "new" if slower > 0 else "base", values=(math.expm1(abs(slower)),)))
     return notes
 
 
@@ -294,7 +323,7 @@ def compare(
     sides = describe(base), describe(new)
     contracts = {**base.benchmarks, **new.benchmarks}
     first, second = _timed(base, settings.only), _timed(new, settings.only)
-    table, logs = _joined(first, second)
+    table, logs = _joined(first[:2], second[:2])
     skipped = len(table[table["verdict"] == "skipped"])
     others = () if settings.across_machines else tuple(_differences(*sides, counts.SAME))
     counted = counts.compare(base, new, settings, others)
@@ -304,6 +333,11 @@ def compare(
     interleaved = is_interleaved(*sides)
     _refuse(table, sides, settings)
 
+    slower = 0.0
+    if _have_one_pulse(*sides):
+        logs, slower = _at_one_pace(
+            logs, *(_aligned(cells, floors, table.index) for cells, _, floors in (first, second))
+        )
     paired = _paired(logs, interleaved)
     logs = _in_pairs(logs, paired)
     table["noise"] = family = families(table, contracts)
@@ -337,9 +371,24 @@ def compare(
         skipped=skipped,
         counted=counts.beside(counted, table, contracts),
         looked_at=len({*base.values["cell"], *new.values["cell"]} - {*counted["cell"]}),
-        notes=tuple(_notes(*sides, settings)),
+        notes=tuple(_notes(*sides, settings, slower)),
         sessions={} if interleaved else dict(sessions or {}),
     )
+
+
+def _have_one_pulse(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether pulses of both sides are the same work on the same machine: it is the interpreter's own code."""
+    known = bool(base["interpreter"] and new["interpreter"])
+    return known and not _differences(base, new, (*OF_MACHINE, "interpreter", "libc"))
+
+
+def _at_one_pace(logs: tuple[Floats, Floats], base: Floats, new: Floats) -> tuple[tuple[Floats, Floats], float]:
+    """Both sides' log seconds as if full speed were the same, see ``paces``; the log of how much longer new's pulses
+    are."""
+    before, after = paces(logs, (base, new))
+    taken_out = [pace[np.isfinite(log) & (pace != 0)] for log, pace in zip(logs, (before, after))]
+    slower = float(np.median(taken_out[1]) - np.median(taken_out[0])) if all(map(len, taken_out)) else 0.0
+    return (logs[0] - before, logs[1] - after), slower
 
 
 def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
@@ -492,9 +541,11 @@ def _decide_fresh(
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
-    logs = [_aligned(cells, log_seconds, names) for cells, log_seconds in parts]
+    logs, floors = (tuple(_aligned(part[0], part[place], names) for part in parts) for place in (1, 2))
+    if _have_one_pulse(*sides):
+        logs, _ = _at_one_pace((logs[0], logs[1]), *floors)
     paired = _paired((logs[0], logs[1]), is_interleaved(*sides))
-    logs = list(_in_pairs((logs[0], logs[1]), paired))
+    logs = _in_pairs((logs[0], logs[1]), paired)
     close = decided["close"].to_numpy(dtype=bool)
     taken = close | (np.isfinite(logs[0]).any(axis=1) & np.isfinite(logs[1]).any(axis=1))
     if not close.any():
@@ -505,7 +556,7 @@ def _decide_fresh(
     estimated = Estimate(*(value[judged] for value in vars(estimated).values()))
     again = _decide(base[judged], new[judged], pairs[judged], estimated, settings)
     again[["fresh", "close"]] = True
-    _withhold_busy(again, *(cells["calm"].reindex(names[chosen]) for cells, _ in parts))
+    _withhold_busy(again, *(cells["calm"].reindex(names[chosen]) for cells, _, _ in parts))
     decided["q"] = np.nan  # of the first stage: it flags nothing
     for column in again.columns:
         decided[column] = decided[column].astype(again[column].dtype)

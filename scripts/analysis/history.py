@@ -20,7 +20,7 @@ from toolchains.ledger import Toolchain
 
 from . import nodes as several
 from . import statistics, steps
-from .comparison import controls_of, families, judge
+from .comparison import controls_of, families, judge, paces
 from .declared import contract_of
 from .results import Results, load_files, node_of, parameters_of, read_runs, result_files
 from .semantics import facts, measured
@@ -198,11 +198,19 @@ class History:
 
 @dataclass(frozen=True)
 class _Visit:
-    """Processes of one toolchain that were measured one after the other: (cells, processes) log seconds."""
+    """Processes of one toolchain that were measured one after the other.
+
+    logs    (cells, processes) log seconds
+    floors  the same of the pulses by which they are at full speed, NaN where there are none
+    middle  seconds since the epoch; NaN where no run record says when
+    pace    (cells,) what is taken out of the logs for full speed to be the same at all visits, the mean over processes
+    """
 
     release: Release
     logs: Floats
-    middle: float  # seconds since the epoch; NaN where no run record says when
+    floors: Floats
+    middle: float
+    pace: Floats | float = 0.0
 
 
 def packages(results: Results) -> list[str]:
@@ -253,7 +261,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         for on_nodes in _releases(results, name)[0].values()
         for release in on_nodes
     ]
-    pairs = _pairs(visits + [visit for release in others_too for visit in _visits(results, release, table)])
+    others = [visit for release in others_too for visit in _visits(results, release, table)]
+    paced = _paced([*visits, *others], results)
+    visits, pairs = paced[: len(visits)], _pairs(paced)
     controls = controls_of(table, results.benchmarks)
     between = [_between(sooner, later, noise) for sooner, later in pairs]
     repeats = [_repeat(*pair, estimated.effect, controls) for pair, estimated in zip(pairs, between)]
@@ -264,8 +274,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     first = {visit.release.file: visit for visit in reversed(visits)}
     points = visits if len(every) > len(releases) else [first[release.file] for release in releases]
     drifts = [_drift_at(visit, pairs, slopes, len(table)) for visit in points]
-    raw, errors = _points(points, noise)
-    corrected = raw - np.stack(drifts, axis=1)
+    values, errors = _points(points, noise)
+    raw = values + np.stack([np.broadcast_to(visit.pace, len(table)) for visit in points], axis=1)
+    corrected = values - np.stack(drifts, axis=1)
     crossed = None
     if len(every) > len(releases):
         crossed = _crossed(points, corrected, np.nan_to_num(errors) ** 2 + session[:, None], list(copies))
@@ -284,8 +295,8 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         nodes = _nodes(results, table, alone, session + shared, crossed, fitted, copies, series, controls, settings)
     rows, comparable = steps.repeated(results), steps.alike(results, releases)
     if len(rows) and len(comparable) < len(releases):
-        others = len(releases) - len(comparable)
-        notes += (f"Instructions of {others} releases were counted on another processor, C library or Python",)
+        left_out = len(releases) - len(comparable)
+        notes += (f"Instructions of {left_out} releases were counted on another processor, C library or Python",)
     cells = _cells(results, comparable, rows)
     return History(
         package=package,
@@ -380,13 +391,31 @@ def _visits(results: Results, release: Release, table: pd.DataFrame) -> Iterator
     records = visits_of(results.runs_of(release.file))
     sizes = [record.rounds for record in records]
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
-    logs = np.full((len(table), width), np.nan)
-    logs[table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)] = np.log(rows["seconds"])
+    logs, floors = np.full((len(table), width), np.nan), np.full((len(table), width), np.nan)
+    places = table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)
+    logs[places] = np.log(rows["seconds"])
+    floors[places] = np.log(rows["floor"].to_numpy(dtype=float))
     if sum(sizes) != logs.shape[1]:
-        yield _Visit(release, logs, _middle(records[0]) if records else math.nan)
+        yield _Visit(release, logs, floors, _middle(records[0]) if records else math.nan)
         return
     for record, end, size in zip(records, np.cumsum(sizes), sizes):
-        yield _Visit(release, logs[:, end - size : end], _middle(record))
+        yield _Visit(release, logs[:, end - size : end], floors[:, end - size : end], _middle(record))
+
+
+def _paced(visits: Sequence[_Visit], results: Results) -> list[_Visit]:
+    """The visits as if full speed were the same at all of them, see ``paces``; as they are where interpreters differ,
+    whose work pulses are."""
+    files = {visit.release.file for visit in visits}
+    interpreters = {record.settings.python for file in files for record in results.runs_of(file)}
+    if len(interpreters - {""}) != 1:
+        return list(visits)
+    each = paces([visit.logs for visit in visits], [visit.floors for visit in visits])
+    paced = []
+    for visit, pace in zip(visits, each):
+        there = np.isfinite(visit.logs)
+        mean = np.where(there, pace, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+        paced.append(replace(visit, logs=visit.logs - pace, pace=mean))
+    return paced
 
 
 def _middle(record: Record) -> float:
@@ -639,7 +668,8 @@ def _together(on_nodes: Sequence[Release], visits: Sequence[_Visit]) -> _Visit:
     """All processes of a release, whichever node measured them."""
     files = {release.file for release in on_nodes}
     mine = [visit for visit in visits if visit.release.file in files]
-    return _Visit(on_nodes[0], np.hstack([visit.logs for visit in mine]), mine[0].middle)
+    logs, floors = (np.hstack([getattr(visit, name) for visit in mine]) for name in ("logs", "floors"))
+    return _Visit(on_nodes[0], logs, floors, mine[0].middle)
 
 
 def _placed(cell: int, series: Series, crossed: several.Points, releases: Sequence[Release]) -> Series:

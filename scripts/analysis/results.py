@@ -35,7 +35,7 @@ NAMES = (
     *("machine", "file", "commit", "toolchain", "torch", "numpy", "python"),
     *("benchmark", "family", "group", "method", "cell"),
 )
-TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run", "beside")
+TIMING = ("process", "seconds", "median", "samples", "number", "calm", "run", "beside", "floor")
 COUNTING = ("value", "low", "high", "unit")
 MISSING = ("status", "reason")
 COLUMNS = frozenset((*NAMES, "version", *TIMING, *COUNTING, *MISSING))  # what no parameter can be called
@@ -53,7 +53,8 @@ class Results:
                seconds (its figure: a quantile of its samples, see calm.py), median, samples (how many it was to take),
                number (calls a sample), calm (whether the machine ran at full speed meanwhile; None where nobody
                watched), run (when the run began that it is of; "" where that is not known), beside (part -> seconds
-               of what the same process timed in turns with it; mostly none). Of a cell with calm
+               of what the same process timed in turns with it; mostly none), floor (ns of the pulses by which it is
+               at full speed, NaN where it is as it was taken). Of a cell with calm
                processes the others are left out, of one without all but the fastest sample
     values     one row a cell that is counted and not timed (track_*): the same names, then value and unit; where that
                is the median of repeats, low and high, the least and the most of them, else NaN
@@ -444,7 +445,7 @@ def _load_benchmark(
         if not calm.are_seconds(raw):
             raise ValueError(f"{cell} took {min(raw)} to {max(raw)} seconds")
         by_round = watched.processes.get(cell)
-        if by_round and watched.taken[cell].issuperset(raw):
+        if by_round and (watched.taken[cell].issuperset(raw) or _used(by_round).issuperset(raw)):
             processes += [(place, number, process) for number, process in by_round.items()]
             continue
         # of a run by hand, or of a suite that took no pulses
@@ -467,9 +468,14 @@ def _load_benchmark(
         *_figures([process for _, _, process in processes]),
         *(
             [getattr(process, name) for _, _, process in processes]
-            for name in ("wanted", "number", "calm", "run", "beside")
+            for name in ("wanted", "number", "calm", "run", "beside", "floor")
         ),
     )
+
+
+def _used(by_round: Mapping[int, calm.Process]) -> set[float]:
+    """The samples that the figures of a cell rest on, at full speed: asv's own file has those, see record.settle."""
+    return {sample for process in by_round.values() for sample in process.samples}
 
 
 def _figures(processes: Sequence[calm.Process]) -> tuple[list[float], list[float]]:

@@ -16,6 +16,7 @@ MORE, FEWER, AS_MANY = "more", "fewer", "as many"  # of counts
 SAME_WAY = {MORE: SLOWER, FEWER: FASTER}  # what the time of a call says where it agrees with its count
 # What a Reason may be, beside FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
+OTHER_PACE = "full speed was another"
 SKIPS, NOT_RUN, TOO_FEW = "skips it", "not part of the run", "too few processes"
 WITHHELD, NEVER_CALM = FINAL = ("withheld", "never calm")  # not decided, however many more processes there are
 

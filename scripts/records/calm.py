@@ -2,7 +2,8 @@
 
 Beside every sample stand pulses, constant pieces of work (benchmarks/pulses.py). Their floor is the fastest level that
 the machine *holds*, and a sample is calm where all pulses beside it are near the floor of their kind and it had its
-processor throughout. Estimates rest on calm samples; a cell that has none says so everywhere.
+processor throughout. Estimates rest on calm samples; a cell that has none says so everywhere. Near is not at: what is
+left of the clock's changes, process by process, is taken out by the same pulses (``_pace``).
 
 Needs the standard library alone: it runs beside whatever numpy is measured, too.
 """
@@ -19,9 +20,9 @@ from typing import Any
 
 Line = Mapping[str, Any]  # of the sampling log: what one process logged of one cell, see StatementBenchmark._measure
 
-PROCESSOR = "processor"
+PROCESSOR, MEMORY = "processor", "memory"
 # log units from the floor up to which a pulse of a kind is calm, see benchmarks/pulses.py
-NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), "memory": math.log(1.2)}
+NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), MEMORY: math.log(1.2)}
 LEVEL = math.log(1.03)  # width of a level
 HELD = 0.05  # share of a part's pulses that a level needs to be seen in that part
 RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
@@ -34,6 +35,7 @@ UNWATCHED = 0.25  # the quantile of all samples of a process that took no pulses
 # What of a line is not checked otherwise, with its kind
 KINDS: Mapping[str, Any] = dict(run=str, at=(int, float), round=int, wanted=int, number=int, waiting=list)
 SUFFIX = ".ndjson"  # of the file of samples and pulses, beside asv's result file and the run records
+DIGITS = 6  # of a sample that are kept, as in benchmarks/timing.py
 POLL_SECONDS = 0.004  # what one pulse of a wait stands for
 START_SECONDS = 0.03  # what a process takes before its setup
 
@@ -95,9 +97,15 @@ def around(kind: str, known: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Process:
-    """What is used of one process of a cell. samples in seconds a call: the calm ones where it counts as calm, else
-    all; calm: None where nobody watched; wanted: how many it was to take; run: when the run began that it is of; parts:
-    what was timed beside each of them, in turns."""
+    """What is used of one process of a cell.
+
+    samples  in seconds a call: the calm ones, at full speed, where it counts as calm, else all as they were taken
+    calm     None where nobody watched
+    wanted   how many samples it was to take
+    run      when the run began that it is of
+    parts    what was timed beside each of them, in turns
+    floor    ns of the pulses by which its samples are at full speed; NaN where they are as they were taken
+    """
 
     samples: Sequence[float]
     calm: bool | None
@@ -105,6 +113,7 @@ class Process:
     number: int
     run: str = ""
     parts: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    floor: float = math.nan
 
     @property
     def quantile(self) -> float:
@@ -122,10 +131,14 @@ class Process:
         return {name: self._figure(samples) for name, samples in self.parts.items()}
 
     def _figure(self, samples: Sequence[float]) -> float:
-        ordered = sorted(samples)
-        place = self.quantile * (len(ordered) - 1)
-        low, part = int(place), place % 1
-        return ordered[low] if not part else ordered[low] + part * (ordered[low + 1] - ordered[low])
+        return _quantile(samples, self.quantile)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low, part = int(place), place % 1
+    return ordered[low] if not part else ordered[low] + part * (ordered[low + 1] - ordered[low])
 
 
 def places(line: Line) -> list[int]:
@@ -140,18 +153,43 @@ def places(line: Line) -> list[int]:
 
 
 def judge(line: Line, known: Mapping[str, float]) -> Process:
-    """A process, with its calm samples, or, where they are fewer than LEAST, all."""
+    """A process, with its calm samples as they would be at full speed, or, where they are fewer than LEAST, all."""
     near = [True] * (len(line["seconds"]) + 1 + len(line["waits"]))
     for kind, taken in line["pulses"].items():
         low, high = around(kind, known[kind])
         near = [before and low <= pulse <= high for before, pulse in zip(near, taken)]
-    calm = [near[place] and near[place + 1] for place in places(line)]
+    between = places(line)
+    calm = [near[place] and near[place + 1] for place in between]
     for index in line["disturbed"]:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
     used = [sample for sample, good in zip(line["seconds"], calm) if good or not enough]
+    held = math.nan
+    if enough and _has_pace(line):
+        held = known[PROCESSOR]
+        pace = _pace(line["pulses"][PROCESSOR], [place for place, good in zip(between, calm) if good]) / held
+        used = [float(f"{sample / pace:.{DIGITS}g}") for sample in used]
     # parts have what takes no pulses, so that all samples are used
-    return Process(used, enough, line["wanted"], line["number"], line.get("run", ""), line.get("parts", {}))
+    parts = line.get("parts", {})
+    return Process(used, enough, line["wanted"], line["number"], line.get("run", ""), parts, held)
+
+
+def _has_pace(line: Line) -> bool:
+    """Whether a process goes by the processor's clock: what waits for memory or a device has another."""
+    return not (PROCESSOR not in line["pulses"] or MEMORY in line["pulses"] or "device" in line or "on_device" in line)
+
+
+def _pace(taken: Sequence[float], between: Sequence[int]) -> float:
+    """How long the processor took for constant work beside the samples that are used: of the pulses ``taken`` the
+    quantile that is used of samples.
+
+    A clock follows what a host does, and calm allows it a tenth. On a virtual machine of Zen 5 that has full speed a
+    third of the time processes of a call differ by 3.0 % in the median, in proportion to these pulses (slope 1.0, two
+    thirds of the variance), and by 1.0 % without that; on one of Zen 3 that holds its clock it changes nothing.
+
+    between  where in the list of pulses the one before each sample stands
+    """
+    return _quantile([(taken[place] + taken[place + 1]) / 2 for place in between], QUANTILE)
 
 
 def name_of(line: Line) -> str:

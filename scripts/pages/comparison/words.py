@@ -31,6 +31,7 @@ from analysis.verdicts import (
     NO_RECORD,
     NOT_COMPARABLE,
     NOT_RUN,
+    OTHER_PACE,
     SKIPS,
     SLOWER,
     SUITE,
@@ -63,6 +64,7 @@ DIFFERENCE |= {"samples": "samples a process differ"}
 def why(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
+    share = percentage(reason.values[0]) if reason.what == OTHER_PACE else ""
     return {
         FAILED: f"in {reason.side}" + (f": {reason.about}" if reason.about else ""),
         SKIPS: f"{reason.side} skips it: {reason.about}",
@@ -71,6 +73,7 @@ def why(reason: Reason) -> str:
         ACROSS: f"{difference}; compared because you asked for it",
         SUITE: "the benchmark itself changed: measure both sides with the same suite",
         NO_RECORD: "no run record beside the results of one side: its asv_runner and hardware are unknown",
+        OTHER_PACE: f"full speed was {share} slower in {reason.side}, by pulses: times are as at one speed",
         TOO_FEW: f"fewer than {MIN_PROCESSES} processes a side",
         NEVER_CALM: f"the machine was never calm in {reason.side}",
         WITHHELD: "withheld: the A/A contradicts the promise",
