@@ -2,9 +2,12 @@
 
 import math
 
+import check_pace
 import machines
 import numpy as np
 import pytest
+from checking import pace
+from cli import UserError
 from machines import Machine
 from records import calm
 
@@ -211,19 +214,13 @@ def test_turbo_that_decays(simulated):
     assert sum(line["waited"] for line in lines) < 0.35 * sum(line["took"] for line in lines)
 
 
-def test_clock_that_wanders(simulated, monkeypatch):
+def test_clock_that_wanders(simulated):
     """Within what is calm. What is left in the figures is a third of what the clock makes of them, and less."""
     lines = simulated(Machine(machines.wandering()))
-    _, found = judged(lines)
-    monkeypatch.setattr(calm, "_has_pace", lambda line: False)
-    _, as_taken = judged(lines)
-
-    def spread(by_cell):
-        """Of the processes around their cell's mean, those of calm cells."""
-        logs = [np.log([process.seconds for process in own.values()]) for own in by_cell.values() if is_calm(own)]
-        return float(np.std(np.concatenate([each - each.mean() for each in logs])))
-
-    assert spread(as_taken) > 0.015 and spread(found) < spread(as_taken) / 3
+    (found,) = pace.spreads([lines])
+    assert (
+        found.as_taken > 0.01 and found.at_full_speed < found.as_taken / 3 and found.slope == pytest.approx(1, abs=0.1)
+    )
 
 
 def test_throttling(simulated):
@@ -271,3 +268,18 @@ def test_run_that_begins_in_a_slow_phase(simulated):
     assert early and not any(calm.judge(line, floors).calm for line in early)
     kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
     assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+
+
+def test_what_that_is_worth_is_said_of_committed_runs(capsys):
+    assert check_pace.main([]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "amd-epyc-turin-2-core-vm, a call: " in said and "amd-epyc-milan-2-core-vm, moves bytes in the caches: " in said
+    )
+
+
+@pytest.mark.parametrize("text, why", [("{}\n", "is broken"), ("", "no samples with pulses are there")])
+def test_files_without_any_are_one_line(tmp_path, text, why):
+    (tmp_path / "x.ndjson").write_text(text)
+    with pytest.raises(UserError, match=why):
+        check_pace.main([str(tmp_path / "x.ndjson")])

@@ -236,9 +236,8 @@ def paces(logs: Sequence[Floats], floors: Sequence[Floats]) -> list[Floats]:
     """What is to be taken out of log seconds for full speed to be the same on all sides: (cells, processes) a side.
 
     floors  the log of the pulses by which the processes are at full speed: of each run its own, which a virtual machine
-            holds for that run, and another an hour later, by what runs beside it. Five quick runs on one that had full
-            speed a third of the time differed by 1.4 % in the median cell, and by .9 % without what their pulses did. A
-            cell of which some process has none stays as it is, and so do all where pulses seem to be other work.
+            holds for that run, and another an hour later, by what runs beside it. A cell of which some process has none
+            stays as it is, and so do all where pulses seem to be other work.
     """
     there = [np.nanmedian(floor) for floor in floors if np.isfinite(floor).any()]
     if not there or max(there) - min(there) > PLAUSIBLE:

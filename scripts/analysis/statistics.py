@@ -574,10 +574,10 @@ def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> _Fixed:
     information = z.T @ swept @ z
     # of a cell that one node alone has measured it is nothing but rounding errors, whose inverse would be anything
     size, direction = np.linalg.eigh(information)
-    told = size > 1e-9 * weight.sum()
-    covariance = direction[:, told] / size[told] @ direction[:, told].T
+    real = size > 1e-9 * weight.sum()
+    covariance = direction[:, real] / size[real] @ direction[:, real].T
     effect = covariance @ z.T @ swept @ y
-    rank = int(told.sum())
+    rank = int(real.sum())
     rest = y - z @ effect
     rest = rest - x @ ((wx.T @ rest) / wx.sum(axis=0))
     return _Fixed(

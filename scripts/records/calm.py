@@ -152,7 +152,7 @@ def places(line: Line) -> list[int]:
     return [sample + bisect_right(waits, sample) for sample in range(len(line["seconds"]))]
 
 
-def judge(line: Line, known: Mapping[str, float]) -> Process:
+def judge(line: Line, known: Mapping[str, float], at_full_speed: bool = True) -> Process:
     """A process, with its calm samples as they would be at full speed, or, where they are fewer than LEAST, all."""
     near = [True] * (len(line["seconds"]) + 1 + len(line["waits"]))
     for kind, taken in line["pulses"].items():
@@ -165,7 +165,7 @@ def judge(line: Line, known: Mapping[str, float]) -> Process:
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
     used = [sample for sample, good in zip(line["seconds"], calm) if good or not enough]
     held = math.nan
-    if enough and _has_pace(line):
+    if enough and at_full_speed and has_pace(line):
         held = known[PROCESSOR]
         pace = _pace(line["pulses"][PROCESSOR], [place for place, good in zip(between, calm) if good]) / held
         used = [float(f"{sample / pace:.{DIGITS}g}") for sample in used]
@@ -174,7 +174,7 @@ def judge(line: Line, known: Mapping[str, float]) -> Process:
     return Process(used, enough, line["wanted"], line["number"], line.get("run", ""), parts, held)
 
 
-def _has_pace(line: Line) -> bool:
+def has_pace(line: Line) -> bool:
     """Whether a process goes by the processor's clock: what waits for memory or a device has another."""
     return not (PROCESSOR not in line["pulses"] or MEMORY in line["pulses"] or "device" in line or "on_device" in line)
 
@@ -183,9 +183,9 @@ def _pace(taken: Sequence[float], between: Sequence[int]) -> float:
     """How long the processor took for constant work beside the samples that are used: of the pulses ``taken`` the
     quantile that is used of samples.
 
-    A clock follows what a host does, and calm allows it a tenth. On a virtual machine of Zen 5 that has full speed a
-    third of the time processes of a call differ by 3.0 % in the median, in proportion to these pulses (slope 1.0, two
-    thirds of the variance), and by 1.0 % without that; on one of Zen 3 that holds its clock it changes nothing.
+    A clock follows what a host does, and calm allows it a tenth. scripts/check_pace.py says what that is worth: on a
+    virtual machine of Zen 5 that has full speed a third of the time processes of a call differ by three times as much
+    without this, in proportion to these pulses; on one of Zen 3 that holds its clock it changes nothing.
 
     between  where in the list of pulses the one before each sample stands
     """
