@@ -235,6 +235,16 @@ def test_a_node_that_never_timed_a_cell(tmp_path):
     assert second[ROUTES[3]] == 0 and second[ROUTES[2]] == len(SERIES)
 
 
+def test_what_the_machine_itself_measured_is_named(tmp_path):
+    """Beside its nodes, as after a campaign of --engine debug."""
+    root = write(tmp_path, all_on(2), on_everyone)
+    for path in (root / "box" / "node-b").glob("*-*"):
+        path.rename(root / "box" / path.name)
+    made = history.history_of(load(root, "box"), "torch")
+    assert [node.name for node in made.nodes.nodes] == ["node-a", "the machine itself"]
+    assert ["the machine itself" in {said.node for said in broken.nodes} for _, broken in made.breaks] == [True]
+
+
 def test_a_release_of_a_node_is_compared_by_its_file(tmp_path):
     root = write(tmp_path, all_on(2), on_everyone)
     (path,) = (root / "box" / "node-b").glob(f"{SERIES[0].commit[:8]}*.json")

@@ -660,7 +660,7 @@ def _crossed(points: Sequence[_Visit], values: Floats, variance: Floats, version
     """The visits of several nodes, by release and node."""
     names = several.names_of([visit.release.file for visit in points])
     release = np.array([versions.index(visit.release.version) for visit in points])
-    node = np.array([names.index(node_of(visit.release.file)) for visit in points])
+    node = np.array([names.index(several.name_of(visit.release.file)) for visit in points])
     return several.Points(names, values, variance, release, node)
 
 

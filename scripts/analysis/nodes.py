@@ -113,9 +113,14 @@ def _on_node(name: str, node_effect: float, error: float, effect: float) -> OnNo
     return OnNode(name, float(ratio), float(ends[0]), float(ends[1]), has)
 
 
+def name_of(file: str) -> str:
+    """The node that a file is of, or that it is of the machine that results are filed under."""
+    return node_of(file) or "the machine itself"
+
+
 def names_of(files: Sequence[str]) -> tuple[str, ...]:
     """The nodes that files are of, node-b before node-aa."""
-    return tuple(sorted({node_of(file) for file in files}, key=lambda name: (len(name), name)))
+    return tuple(sorted({name_of(file) for file in files}, key=lambda name: (len(name), name)))
 
 
 def sides(series: "Series", number: int, versions: Sequence[str]) -> tuple[Bools, Bools]:
@@ -147,7 +152,7 @@ def differing(results: Results, copies: "Mapping[str, Sequence[Release]]") -> li
         of_release = rows[rows["file"].isin([release.file for release in on_nodes])]
         for _, table in of_release.groupby(["cell", "version"], sort=False):
             if table["low"].max() > table["high"].min():
-                counts = {node_of(file): float(value) for file, value in zip(table["file"], table["value"])}
+                counts = {name_of(file): float(value) for file, value in zip(table["file"], table["value"])}
                 names = {str(name): value for name, value in table.iloc[0].items()}
                 differing_cells.append(Differing(on_nodes[0], names, counts))
     return differing_cells
