@@ -479,7 +479,8 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     releases = [release for _, release in _measured(loaded)]
     table = _cells(loaded, releases, loaded.processes)
     noise = families(table, loaded.benchmarks)
-    pairs = _pairs([visit for release in releases for visit in _visits(loaded, release, table)])
+    visits = [visit for release in releases for visit in _visits(loaded, release, table)]
+    pairs = _pairs(_paced(visits, loaded))
     return _learnt([_between(sooner, later, noise) for sooner, later in pairs], noise)
 
 

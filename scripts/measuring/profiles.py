@@ -314,7 +314,7 @@ PROFILES = {
     # what histories are made of: a release is measured in minutes, and the same way for years. Calls are counted with
     # each dtype, which takes two minutes and more where there is Valgrind, and timed with one: to time all took three
     # times as long as what is timed now, and of 94 changes of a route that 26 toolchains showed, 71 are float32's, too.
-    # Ten visits took 5 to 7½ minutes on two cores that had full speed a third of the time, half of that for counts.
+    # Nine visits took 5 to 7½ minutes on two cores that had full speed a third of the time, half of that for counts.
     "tracking": Profile(
         4,
         5.0,
