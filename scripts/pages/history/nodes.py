@@ -49,8 +49,8 @@ def section(history: History) -> Section:
         (
             "Log time is taken as release + node + visit, nodes being random: what a node adds is taken out of its "
             f"releases. Nodes differ by a standard deviation of {spread}; what a node does to a release, beyond what "
-            f"visits differ by, by {apart}: intervals have that in them. Where all visits have pulses, the full speed of "
-            "each is taken out before.",
+            f"visits differ by, by {apart}: intervals have that in them. Where all visits have pulses, what full speed "
+            "each of them had is taken out before.",
             "A node has a change where its own visits show at least half of it and exclude none; it has it not where "
             "they exclude half of it. A change that is confirmed in a node's own history alone, judged as that of "
             "one machine, stands in a table of its own.",
