@@ -200,8 +200,11 @@ NOISY = {
 def test_noise_is_not_called_bias(check, capsys, name):
     slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
     found = check(Simulation(Machine(slow), unseen=unseen))
-    assert found.code == 2, found.bias
     assert not verdicts(found, bias.BIAS)
+    if name == "another speed in every sample":  # pulses see it, and it is taken out: that there is no bias can be told
+        assert found.code == 0, found.noise
+        return
+    assert found.code == 2, found.bias
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("too noisy to tell: ")
     assert f"The machine ran at full speed {found.share:.0%} of the time: try again" in said

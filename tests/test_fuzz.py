@@ -281,7 +281,7 @@ def place(tmp_path_factory):
         patched.setattr(track, "candidate", begin)
         patched.setattr(publish, "REPORTS", root / "out")
         patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(fleet, "measure", lambda campaigns, show_hosts, build: 0)
+        patched.setattr(fleet.supervise, "measure", lambda campaigns, show_hosts, build: 0)
         patched.setattr(fleet, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(check_compare, "write", begin)

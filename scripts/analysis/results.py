@@ -445,7 +445,7 @@ def _load_benchmark(
         if not calm.are_seconds(raw):
             raise ValueError(f"{cell} took {min(raw)} to {max(raw)} seconds")
         by_round = watched.processes.get(cell)
-        if by_round and (watched.taken[cell].issuperset(raw) or _used(by_round).issuperset(raw)):
+        if by_round and watched.taken[cell].issuperset(raw):
             processes += [(place, number, process) for number, process in by_round.items()]
             continue
         # of a run by hand, or of a suite that took no pulses
@@ -471,11 +471,6 @@ def _load_benchmark(
             for name in ("wanted", "number", "calm", "run", "beside", "floor")
         ),
     )
-
-
-def _used(by_round: Mapping[int, calm.Process]) -> set[float]:
-    """The samples that the figures of a cell rest on, at full speed: asv's own file has those, see record.settle."""
-    return {sample for process in by_round.values() for sample in process.samples}
 
 
 def _figures(processes: Sequence[calm.Process]) -> tuple[list[float], list[float]]:

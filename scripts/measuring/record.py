@@ -132,7 +132,8 @@ def file_record(record: Record, commit: str, state: State, append: bool = False)
         lines = [*(line for line in earlier if append or calm.name_of(line) not in new - more), *timed]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")
-        settle(fresh.with_suffix(".json"), calm.chosen(lines), new)
+        # as they were taken: what full speed is changes while a run goes on, and asv's file is one of many stages
+        settle(fresh.with_suffix(".json"), calm.chosen(lines, at_full_speed=False), new)
     if fresh.with_suffix(".json").is_file():
         silent = without_reason(fresh.with_suffix(".json"), record)
         if silent:
@@ -178,7 +179,8 @@ def without_reason(path: Path, record: Record) -> list[str]:
 
 
 def settle(path: Path, chosen: Mapping[str, Mapping[int, calm.Process]], cells: Collection[str]) -> None:
-    """Have asv's own figures of these cells rest on the samples that ours rest on: calm ones, where there are any."""
+    """Have asv's own figures of these cells rest on the samples that ours rest on: calm ones, where there are any, as
+    they were taken."""
     from asv.results import Results
     from asv.runner import BenchmarkResult
 

@@ -39,7 +39,7 @@ BESIDE: dict[tuple[str, ...], str] = {
     ("beside",): "name=seconds of each part that the process timed in turns with the cell, as of an overlap"
 }
 # Said once, or by other columns
-DERIVED = (*NAMES, "version", "status", "reason", "run", "beside", "low", "high")
+DERIVED = (*NAMES, "version", "status", "reason", "run", "beside", "floor", "low", "high")
 
 
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:

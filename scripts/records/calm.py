@@ -202,12 +202,14 @@ def timed(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if "seconds" in line]
 
 
-def attempts(lines: Iterable[Line], known: Mapping[str, float]) -> dict[str, dict[int, Process]]:
+def attempts(
+    lines: Iterable[Line], known: Mapping[str, float], at_full_speed: bool = True
+) -> dict[str, dict[int, Process]]:
     """Cell -> round -> its process: the first calm one of the round, else what all of them took."""
     by_cell: dict[str, dict[int, Process]] = {}
     for line in lines:
         rounds = by_cell.setdefault(name_of(line), {})
-        before, process = rounds.get(line["round"]), judge(line, known)
+        before, process = rounds.get(line["round"]), judge(line, known, at_full_speed)
         if before is None or (process.calm and not before.calm):
             rounds[line["round"]] = process
         elif not before.calm:
@@ -261,7 +263,7 @@ def read(path: Path) -> list[Line]:
     return lines
 
 
-def chosen(lines: Iterable[Line]) -> dict[str, dict[int, Process]]:
+def chosen(lines: Iterable[Line], at_full_speed: bool = True) -> dict[str, dict[int, Process]]:
     """Cell -> the processes that its figure rests on, by round, of all runs in a file of samples.
 
     A run is judged by its own floors. The rounds of a second run of the same cells go on where the first run's end.
@@ -273,7 +275,7 @@ def chosen(lines: Iterable[Line]) -> dict[str, dict[int, Process]]:
     first: dict[str, int] = {}
     for run in runs.values():
         rounds = 1 + max(line["round"] for line in run)
-        for cell, processes in attempts(run, floors(run)).items():
+        for cell, processes in attempts(run, floors(run), at_full_speed).items():
             begin = first.get(cell, 0)
             by_cell.setdefault(cell, {}).update({begin + number: process for number, process in processes.items()})
             first[cell] = begin + rounds
