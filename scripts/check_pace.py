@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+from analysis.results import lines_in
 from checking.pace import spreads
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS
@@ -28,10 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     runs: dict[str, list[list[calm.Line]]] = {}
     for path in chosen.files or sorted(RESULTS.rglob(f"*{calm.SUFFIX}")):
-        try:
-            lines = calm.read(path)
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
+        lines = lines_in(path)
         for name in dict.fromkeys(line["run"] for line in lines):
             runs.setdefault(path.parent.name, []).append([line for line in lines if line["run"] == name])
     if not runs:

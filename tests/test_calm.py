@@ -90,7 +90,7 @@ def holds_full_speed(lines):
 def test_both_halves_of_the_rule_speak_of_the_same():
     """What takes samples imports no scripts, and scripts import no benchmarks: each has its own copy of these."""
     assert (pulses.CALM, pulses.LEVEL, pulses.HELD) == (calm.NEAR, calm.LEVEL, calm.HELD)
-    assert pulses.POLL == calm.POLL_SECONDS
+    assert (pulses.POLL, timing.DIGITS) == (calm.POLL_SECONDS, calm.DIGITS)
 
 
 def test_a_figure_is_the_lower_end_of_the_calm_samples():

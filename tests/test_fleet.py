@@ -313,3 +313,15 @@ def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
     mine = block.environments_on(tmp_path)
     monkeypatch.setattr(sys, "base_prefix", "/another")
     assert block.environments_on(tmp_path) != mine and environments.directory(mine, ledger.series("torch")[0])
+
+
+@pytest.mark.parametrize("more, built", [((), ["box"]), (("--no-report",), [])])
+def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
+    pages = []
+    monkeypatch.setattr(campaign, "FLEET", tmp_path)
+    monkeypatch.setattr(fleet, "FLEET", tmp_path)
+    monkeypatch.setattr(fleet, "check_asv", lambda: None)
+    monkeypatch.setattr(fleet.report, "after_run", pages.append)
+    monkeypatch.setattr(supervise, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
+    assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
+    assert pages == built

@@ -196,10 +196,7 @@ def describe(results: Results) -> dict[str, Any]:
     }
 
 
-Side = tuple[pd.DataFrame, Floats, Floats]
-
-
-def _timed(results: Results, only: str) -> Side:
+def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats, Floats]:
     """One row a cell of one side, indexed by cell, and of its processes (cells, processes) the log seconds, and the log
     of the pulses by which they are at full speed."""
     kinds = {name: benchmark.type for name, benchmark in results.benchmarks.items()}
@@ -332,11 +329,8 @@ def compare(
     interleaved = is_interleaved(*sides)
     _refuse(table, sides, settings)
 
-    slower = 0.0
-    if _have_one_pulse(*sides):
-        logs, slower = _at_one_pace(
-            logs, *(_aligned(cells, floors, table.index) for cells, _, floors in (first, second))
-        )
+    floors = [_aligned(cells, floors, table.index) for cells, _, floors in (first, second)]
+    logs, slower = _at_one_pace(sides, logs, floors)
     paired = _paired(logs, interleaved)
     logs = _in_pairs(logs, paired)
     table["noise"] = family = families(table, contracts)
@@ -381,10 +375,14 @@ def _have_one_pulse(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return known and not _differences(base, new, (*OF_MACHINE, "interpreter", "libc"))
 
 
-def _at_one_pace(logs: tuple[Floats, Floats], base: Floats, new: Floats) -> tuple[tuple[Floats, Floats], float]:
-    """Both sides' log seconds as if full speed were the same, see ``paces``; the log of how much longer new's pulses
-    are."""
-    before, after = paces(logs, (base, new))
+def _at_one_pace(
+    sides: tuple[Mapping[str, Any], Mapping[str, Any]], logs: tuple[Floats, Floats], floors: Sequence[Floats]
+) -> tuple[tuple[Floats, Floats], float]:
+    """Both sides' log seconds as if full speed were the same, see ``paces``, where they have one pulse; the log of how
+    much longer new's is."""
+    if not _have_one_pulse(*sides):
+        return logs, 0.0
+    before, after = paces(logs, floors)
     taken_out = [pace[np.isfinite(log) & (pace != 0)] for log, pace in zip(logs, (before, after))]
     slower = float(np.median(taken_out[1]) - np.median(taken_out[0])) if all(map(len, taken_out)) else 0.0
     return (logs[0] - before, logs[1] - after), slower
@@ -540,11 +538,10 @@ def _decide_fresh(
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
-    logs, floors = (tuple(_aligned(part[0], part[place], names) for part in parts) for place in (1, 2))
-    if _have_one_pulse(*sides):
-        logs, _ = _at_one_pace((logs[0], logs[1]), *floors)
-    paired = _paired((logs[0], logs[1]), is_interleaved(*sides))
-    logs = _in_pairs((logs[0], logs[1]), paired)
+    first, second, *floors = (_aligned(part[0], part[place], names) for place in (1, 2) for part in parts)
+    logs, _ = _at_one_pace(sides, (first, second), floors)
+    paired = _paired(logs, is_interleaved(*sides))
+    logs = _in_pairs(logs, paired)
     close = decided["close"].to_numpy(dtype=bool)
     taken = close | (np.isfinite(logs[0]).any(axis=1) & np.isfinite(logs[1]).any(axis=1))
     if not close.any():

@@ -265,14 +265,27 @@ def watched_in(path: Path) -> Watched:
     """What lies beside a result file of samples and their pulses; nothing where asv was run by hand."""
     beside = path.with_suffix(calm.SUFFIX)
     only_file(beside)
-    try:
-        lines = calm.read(beside)
-        taken: dict[str, set[float]] = {}
+    lines = lines_in(beside)
+    taken: dict[str, set[float]] = {}
+    with _named(beside):
         for line in lines:
             taken.setdefault(calm.name_of(line), set()).update(line["seconds"])
         return Watched(calm.chosen(lines), taken)
+
+
+def lines_in(path: Path) -> list[calm.Line]:
+    """The samples and pulses in a file, a line a process; UserError where it is broken."""
+    with _named(path):
+        return calm.read(path)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What is wrong with a file of samples, in one line."""
+    try:
+        yield
     except BROKEN as error:
-        raise UserError(f"{beside} is broken ({error}): remove it or restore it from git") from None
+        raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
 
 
 @dataclass(frozen=True)

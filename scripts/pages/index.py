@@ -104,12 +104,15 @@ def page_of(machines: Sequence[Summary]) -> Page:
     )
 
 
+def _answering(question: str, machines: Sequence[Summary]) -> list[Summary]:
+    return [summary for summary in machines if question in summary.answers]
+
+
 def _alike(question: str, machines: Sequence[Summary]) -> tuple[str, ...]:
     """The routes that all machines take that answer the question; () where they differ."""
     taken = [
         tuple(dict.fromkeys(take.route for take in summary.answers[question]))
-        for summary in machines
-        if question in summary.answers
+        for summary in _answering(question, machines)
     ]
     return taken[0] if len({frozenset(routes) for routes in taken}) == 1 else ()
 
@@ -118,12 +121,12 @@ def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> 
     """A line a question: where machines agree, where a single one answers, and where they differ."""
     same, alone, other = [], [], []
     for question, routes in alike.items():
-        answering = [summary.machine for summary in machines if question in summary.answers]
+        answering = _answering(question, machines)
         said = f"{question}: {show.codes(routes)}"
         if not routes:
             other.append(question)
         elif len(answering) == 1:
-            alone.append(f"{said} ({answering[0]})")
+            alone.append(f"{said} ({answering[0].machine})")
         else:
             fewer = f" ({len(answering)} machines)" if len(answering) < len(machines) else ""
             same.append(f"{said}{fewer}")
@@ -133,7 +136,7 @@ def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> 
 def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for question in questions:
-        several = sum(question in summary.answers for summary in machines) > 1
+        several = len(_answering(question, machines)) > 1
         note = "different routes" if not alike[question] else "the same routes" if several else "one machine"
         cells = [[take.sentence for take in summary.answers.get(question, ())] or "" for summary in machines]
         rows.append(([question, *([note] if len(machines) > 1 else [])], *cells))
