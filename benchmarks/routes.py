@@ -92,11 +92,13 @@ SEGFAULT = "kills the process (SIGSEGV)"
 BUS_ERROR = "kills the process (SIGBUS)"
 FEWER = "gives fewer numbers, silently"
 EXTENDS = "adds zeros to the file, silently"
+FOLLOWS = "works, and the result requires grad"
+ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
 # What kind of thing that is, for those who decide by it; an exception's name is of the kind "raises"
 KINDS = {
-    **{WORKS: "works", DETACHES: "detaches"},
+    **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
     **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
-    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent"},
+    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent", ACCUMULATES: "silent"},
     **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
 }
 UNSAFE = ("wrong", "aborts")  # it goes wrong without an exception
@@ -239,6 +241,9 @@ def _cast(
 
 
 ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
+# A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
+# fills the same buffer again and again
+MOVED, FILLED = {"requires grad": FOLLOWS}, {"requires grad": ACCUMULATES}
 
 
 def _to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
@@ -657,11 +662,11 @@ ROUTES = (
     ),
     _between("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
     # Host to device
-    _to_device("t.to(device)"),
-    _early_to_device("t.to(device, non_blocking=True)", families=(TRANSFER, SUSTAINED)),
-    _to_device("t.cuda()", needs="cuda"),
-    _to_device("d.copy_(t)", INTO),
-    _early_to_device("d.copy_(t, non_blocking=True)", INTO, families=(TRANSFER, SUSTAINED)),
+    _to_device("t.to(device)", inputs=MOVED),
+    _early_to_device("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
+    _to_device("t.cuda()", inputs=MOVED, needs="cuda"),
+    _to_device("d.copy_(t)", INTO, inputs=FILLED),
+    _early_to_device("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
     _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
     _early_to_device(
         "s.copy_(t); d.copy_(s, non_blocking=True)", INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL
@@ -712,19 +717,21 @@ ROUTES = (
     _early_to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
     # Device to host
-    _to_host("t.cpu()"),
-    _to_host("t.to('cpu')"),
+    _to_host("t.cpu()", inputs=MOVED),
+    _to_host("t.to('cpu')", inputs=MOVED),
     _to_host(
         "t.to('cpu', non_blocking=True)",
+        inputs=MOVED,
         host_memory=(PINNED,),
         families=(TRANSFER, SUSTAINED),
         non_blocking=True,
         hazard=_READ_TOO_EARLY,
     ),
-    _to_host("h.copy_(t)", INTO, host_memory=(PAGEABLE, PINNED)),
+    _to_host("h.copy_(t)", INTO, inputs=FILLED, host_memory=(PAGEABLE, PINNED)),
     _to_host(
         "h.copy_(t, non_blocking=True)",
         INTO,
+        inputs=FILLED,
         host_memory=(PAGEABLE, PINNED),
         families=(TRANSFER, SUSTAINED),
         non_blocking=True,

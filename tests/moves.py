@@ -18,6 +18,11 @@ SETUPS = [
     (link.Floor, ()),
 ]
 
+# Transfers between tensors whose contracts say what becomes of one that requires grad
+RECORDED = [
+    route for route in routes.ROUTES if route.host_memory and not route.array and "requires grad" in route.inputs
+]
+
 
 def renew(move, number):
     """Other numbers in the source, no two chunks of it alike, and rubbish wherever it may arrive.
@@ -30,3 +35,15 @@ def renew(move, number):
     for buffer in move.written():
         buffer.fill_(-1)
     move.device.synchronize()
+
+
+def grad_outcome(route, names, run):
+    """What becomes of a tensor that requires grad, in the catalogue's words. run: does it, and gives the result."""
+    names["t"] = names["t"].detach().requires_grad_()
+    first = run()
+    assert first.requires_grad
+    if route.memory != routes.INTO:
+        return routes.FOLLOWS
+    recorded = first.grad_fn
+    before = [node for node, place in run().grad_fn.next_functions]
+    return routes.ACCUMULATES if recorded in before else routes.FOLLOWS

@@ -156,6 +156,17 @@ def test_grad(known):
     assert found.ranked[0].carried[0].what == "requires grad"
 
 
+@pytest.mark.parametrize("ends, route", [(("torch", "cuda"), "t.to(device)"), (("cuda", "torch"), "t.cpu()")])
+def test_grad_crosses_a_link(known, ends, route):
+    """Autograd records a transfer between tensors, by its contract."""
+    case = Case(*ends, 64 * MIB, grad=True)
+    with pytest.raises(UserError, match="takes a tensor that requires grad"):
+        rank(case, known)
+    promise = {"inputs": {"requires grad": "follows"}, "kinds": {"follows": "works"}}
+    contracts = tuple(replace(c, **promise) if c.expression == route else c for c in known.contracts)
+    assert set(routes(rank(case, replace(known, contracts=contracts)))) == {route}
+
+
 def test_batch(known):
     found = rank(Case("numpy", "torch", 16 * KIB, batch=64), known)
     assert routes(found) == ["torch.from_numpy(np.stack(arrays))"]

@@ -15,6 +15,7 @@ from inputs import SOURCES, plain
 torch = pytest.importorskip("torch")
 
 import elsewhere  # noqa: E402
+from moves import RECORDED, grad_outcome  # noqa: E402
 
 from benchmarks import routes, semantics, sources  # noqa: E402
 
@@ -570,3 +571,16 @@ def test_share_memory_leaves_the_array_behind():
     t[0] = 7
     assert a.tolist() == [1, 1, 1]
     assert t.share_memory_().data_ptr() == address
+
+
+# Transfers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "route", [r for r in RECORDED if r.needs != "cuda"], ids=lambda r: f"{r.expression} {r.direction}"
+)
+def test_a_transfer_of_what_requires_grad(route):
+    """Autograd asks no device: one without memory stands for it, and the host for what comes back."""
+    device = torch.device("meta")
+    names = {"t": torch.ones(3), "d": torch.empty(3, device=device), "h": torch.empty(3), "device": device}
+    assert grad_outcome(route, names, lambda: eval(route.expression, names)) == route.inputs["requires grad"]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from moves import renew
+from moves import RECORDED, grad_outcome, renew
 
 from benchmarks import devices, moving, overlap, routes
 
@@ -54,6 +54,15 @@ def test_the_bytes_arrive(route, memory, nbytes):
             move.verify()
     except NotImplementedError as reason:
         pytest.skip(str(reason))
+    finally:
+        move.close()
+
+
+@pytest.mark.parametrize("route", RECORDED, ids=lambda r: f"{r.expression} {r.direction}")
+def test_what_requires_grad_crosses_as_promised(route):
+    move = made(route.expression, route.direction, route.host_memory[0], 4096)
+    try:
+        assert grad_outcome(route, move.names, move.run) == route.inputs["requires grad"]
     finally:
         move.close()
 
