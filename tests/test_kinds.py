@@ -8,6 +8,7 @@ import re
 import pytest
 import report
 from cli import UserError
+from pages import show
 from pages.history import advice, kinds
 from test_history import KIB, ROUTES, SERIES, logs_of, write
 
@@ -48,6 +49,22 @@ def test_everywhere_or_only_here(tmp_path):
     before = (output / "index.html").read_bytes()
     kinds.write(output)
     assert (output / "index.html").read_bytes() == before
+
+
+def cell(place, one, other=None, without=()):
+    ratios = {"one": one} if other is None else {"one": one, "other": other}
+    return kinds.Shared("torch", "2.0", "some.timeit_call", place, "call(a)", place, "slower", ratios, without)
+
+
+def test_dtypes_and_sizes_of_a_route_are_one_change():
+    shared = [cell("8 B, int8", 1.5, 1.4), cell("4 KiB, int8", 1.4, 1.3), cell("8 B, bool", 1.3, without=("other",))]
+    together, alone = kinds.by_route(shared)
+    assert (together, alone) == (shared[:2], shared[2:])
+    said = [show.to_plain(kinds._said(alike)) for alike in (together, alone)]
+    assert said == [
+        "torch 2.0, `call(a)`: 1.50× the time on one and 1.40× on other (8 B, int8; and 1 other cell)",
+        "torch 2.0, `call(a)`: 1.30× the time (8 B, bool)",
+    ]
 
 
 def test_a_release_that_one_machine_did_not_measure_parts_no_change(tmp_path):

@@ -4,7 +4,7 @@ Made of their results.csv and advice.json, as the page over all machines is made
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -28,8 +28,11 @@ from .page import COUNTS, NODES
 
 CSV = "results.csv"
 NOT_A_CELL = {name for names in (*HISTORY, *COUNTS, *NODES) for name in names}  # all other columns are parameters
+WHAT = ("route", "statement")  # the parameters that say what was timed; a cell has one of them
+CELL = ("cell", "route", "place")
 CHANGES = {*SAME_WAY, *SAME_WAY.values()}
 AT_MOST = 30  # rows of a table; changes.csv has all
+TOLD, ALSO = 3, 4  # changes of each sort that the head of the page names; other cells that a row names
 COLUMNS: dict[tuple[str, ...], str] = {
     ("history", "release"): "the package and its version",
     ("benchmark", "cell"): "what was timed or counted",
@@ -41,12 +44,15 @@ COLUMNS: dict[tuple[str, ...], str] = {
 
 @dataclass(frozen=True)
 class Shared:
-    """A change of one cell. ratios: machine -> new level over old; without: machines that measured it and show none."""
+    """A change of one cell, ``route`` at ``place``. ratios: machine -> new level over old; without: machines that
+    measured it and show none."""
 
     package: str
     release: str
     benchmark: str
     cell: str
+    route: str
+    place: str
     verdict: str
     ratios: dict[str, float]
     without: tuple[str, ...]
@@ -75,9 +81,20 @@ def read(path: Path) -> pd.DataFrame:
     with reading(path, "history"):
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
         names = [name for name in table if name not in NOT_A_CELL]
-        table["cell"] = table[names].agg(lambda row: ", ".join(filter(None, row)), axis=1) if names else ""
+        cells = list(zip(*(table[name] for name in names))) if names else [()] * len(table)
+        places = {cell: _place(dict(zip(names, cell))) for cell in {*cells}}
+        table["cell"] = [", ".join(filter(None, cell)) for cell in cells]
+        table["route"], table["place"] = ([places[cell][part] for cell in cells] for part in (0, 1))
         table["ratio"] = pd.to_numeric(table["ratio"])
-        return table[["history", "release", "benchmark", "cell", "verdict", "ratio", "earliest", "latest"]]
+        return table[["history", "release", "benchmark", *CELL, "verdict", "ratio", "earliest", "latest"]]
+
+
+def _place(parameters: Mapping[str, str]) -> tuple[str, str]:
+    """Of a cell's parameters, "" where it has none of that name: its route, and the others in words: 4 KiB, float32."""
+    given = {name: value for name, value in parameters.items() if value}
+    route, size = (" ".join(given.pop(name, "") for name in names).strip() for names in (WHAT, ("nbytes",)))
+    others = [show.valued(name, value) for name, value in given.items()]
+    return route, ", ".join([*([show.size(float(size))] if size else []), *others])
 
 
 def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
@@ -116,8 +133,11 @@ def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
             silent = [name for name in by_machine if not any(_overlap(first, row) for row in confirmed[name])]
             without = tuple(name for name in silent if _spans(by_machine[name], first))
             if len(ratios) + len(without) > 1:
-                package, benchmark, cell = key
-                shared.append(Shared(package, release, benchmark, cell, first["verdict"], ratios, without))
+                package, benchmark, _ = key
+                cell, route, place = (first[name] for name in CELL)
+                shared.append(
+                    Shared(package, release, benchmark, cell, route, place, first["verdict"], ratios, without)
+                )
     return sorted(shared, key=lambda change: -change.size)
 
 
@@ -144,6 +164,16 @@ def _spans(table: pd.DataFrame, change: dict) -> bool:  # type: ignore[type-arg]
     return min(versions) < ledger.parts(change["earliest"]) and max(versions) >= ledger.parts(change["latest"])
 
 
+def by_route(shared: Iterable[Shared]) -> list[list[Shared]]:
+    """Changes of one route and benchmark by the same release, which the same machines have, together; in the order of
+    the largest of each, which comes first."""
+    grouped: dict[tuple[object, ...], list[Shared]] = {}
+    for change in shared:
+        key = (change.package, change.release, change.benchmark, change.route, change.verdict)
+        grouped.setdefault((*key, *sorted(change.ratios), "without", *sorted(change.without)), []).append(change)
+    return list(grouped.values())
+
+
 def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice]) -> Page:
     """Everything the page over all histories says; advised: what to take at the newest release of each."""
     shared = changes(tables)
@@ -153,13 +183,10 @@ def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice
         f"{len(everywhere)} changes are on every machine that measured the cell, {len(here)} on some only; "
         f"{len(common)} cells were measured on all {len(tables)} machines."
     ]
-    for change in everywhere[:3]:
-        lines.append(f"Everywhere: {change.package} {change.release}, {code(change.cell)}: {_ratios(change)}")
-    for change in here[:3]:
-        where = show.join(list(change.ratios))
-        lines.append(
-            f"Confirmed only on {where}: {change.package} {change.release}, {code(change.cell)}: {_ratios(change)}"
-        )
+    lines += [f"Everywhere: {_said(alike)}" for alike in by_route(everywhere)[:TOLD]]
+    lines += [
+        f"Confirmed only on {show.join(list(alike[0].ratios))}: {_said(alike)}" for alike in by_route(here)[:TOLD]
+    ]
     about = (
         "A change is one of a level, confirmed on its own machine. It is the same change on two machines where it may "
         "have come with the same release, which one of them perhaps did not measure. That a machine shows none is no "
@@ -188,21 +215,33 @@ def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice
     )
 
 
-def _ratios(change: Shared) -> str:
-    return show.join([f"{number(ratio)}× on {machine}" for machine, ratio in change.ratios.items()])
+def _said(alike: Sequence[Shared]) -> str:
+    """torch 2.0.1, `torch.tensor(a)`: 1.2× the time on one and 1.3× on other (4 KiB, float32; and 2 other cells)"""
+    change, rest = alike[0], len(alike) - 1
+    unit = "instructions" if change.verdict in SAME_WAY else "time"
+    ratios = [f"{number(ratio)}×" for ratio in change.ratios.values()]
+    ratios[0] += f" the {unit}"
+    if len(ratios) > 1:  # else the machine was named
+        ratios = [f"{ratio} on {machine}" for machine, ratio in zip(change.ratios, ratios)]
+    more = f"; and {rest} other cell{'s' if rest > 1 else ''}" if rest else ""
+    return f"{change.package} {change.release}, {code(change.route or change.benchmark)}: {show.join(ratios)} ({change.place}{more})"
 
 
 def _table(title: str, shared: Sequence[Shared]) -> Table:
+    grouped = by_route(shared)
     rows: list[tuple[Entry, ...]] = []
-    for change in shared[:AT_MOST]:
+    for alike in grouped[:AT_MOST]:
+        change = alike[0]
         lines = [f"{machine}: {number(ratio)}×" for machine, ratio in change.ratios.items()]
         lines += [f"{machine}: none confirmed" for machine in change.without]
-        rows.append(
-            (f"{change.package} {change.release}", [code(change.cell), change.benchmark], change.verdict, lines)
-        )
-    rest = len(shared) - len(rows)
-    notes = (f"{rest} more are in changes.csv.",) if rest > 0 else ()
-    return Table(title, ("release", "cell", "change", "new level over old"), tuple(rows), notes, numeric=False)
+        route = [code(change.route), change.benchmark] if change.route else [change.benchmark]
+        release, also = f"{change.package} {change.release}", [each.place for each in alike[1 : 1 + ALSO]]
+        more = [f"and {len(alike) - 1 - ALSO} more"] if len(alike) > 1 + ALSO else []
+        rows.append((release, route, change.verdict, [change.place, *lines], [*also, *more] or ""))
+    rest = len(grouped) - len(rows)
+    notes = (f"{rest} more are in changes.csv, with every cell of these.",) if rest > 0 else ()
+    names = ("release", "route", "change", "at, and new level over old", "and at")
+    return Table(title, names, tuple(rows), notes, numeric=False)
 
 
 def _csv(shared: Sequence[Shared]) -> str:
