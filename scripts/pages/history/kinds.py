@@ -224,7 +224,8 @@ def _said(alike: Sequence[Shared]) -> str:
     if len(ratios) > 1:  # else the machine was named
         ratios = [f"{ratio} on {machine}" for machine, ratio in zip(change.ratios, ratios)]
     more = f"; and {rest} other cell{'s' if rest > 1 else ''}" if rest else ""
-    return f"{change.package} {change.release}, {code(change.route or change.benchmark)}: {show.join(ratios)} ({change.place}{more})"
+    what = f"{change.package} {change.release}, {code(change.route or change.benchmark)}"
+    return f"{what}: {show.join(ratios)} ({change.place}{more})"
 
 
 def _table(title: str, shared: Sequence[Shared]) -> Table:
