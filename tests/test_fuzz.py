@@ -14,6 +14,7 @@ from pathlib import Path
 
 import advise
 import check_compare
+import check_cost
 import check_noise
 import check_robust
 import check_timing
@@ -231,6 +232,7 @@ VERBS = {
         publish,
         describe,
         check_compare,
+        check_cost,
         check_noise,
         check_robust,
         check_timing,
@@ -285,6 +287,7 @@ def place(tmp_path_factory):
         patched.setattr(fleet, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(check_compare, "write", begin)
+        patched.setattr(check_cost, "begin", begin)
         patched.setattr(check_noise, "begin", begin)
         patched.setattr(robust, "Copy", begin)
         patched.setattr(robust, "campaign", lambda title, count, attempt: [])
