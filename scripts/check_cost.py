@@ -5,8 +5,9 @@
     python scripts/check_cost.py --before dd81f09 --turns 20 --minutes 60
     python scripts/check_cost.py --resume .asv/cost/ID          go on where it stopped; finished runs are kept
 
-A turn is a run of before between two of this code, 25 cells each, four processes a cell. It counts where the machine
-was at full speed nine tenths of the time in both runs of this code; hosts of virtual machines are calm by the minute.
+A turn is a run of before between two of this code: tensors to arrays, four processes a cell, three quarters of a minute.
+It counts where the machine was at full speed nine tenths of the time in both runs of this code; hosts of virtual
+machines are calm by the minute.
 
 Exit code: 0 both promises in the table were kept, 1 one was not, 2 too few calm turns to tell, or could not measure.
 Leave the machine alone meanwhile.
@@ -49,7 +50,7 @@ def begin(chosen: argparse.Namespace, command: str) -> Workplace:
     """A workplace for what was chosen, or the one to go on with."""
     if chosen.resume:
         return Workplace(chosen.resume.absolute())
-    plan = {"before": revision(chosen.before), "new": this_code(), "only": cost.cells(), "command": command}
+    plan = {"before": revision(chosen.before), "new": this_code(), "only": cost.CELLS, "command": command}
     started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
     place = Workplace(SCRATCH / f"{started}-{os.getpid()}")
     place.start(plan)

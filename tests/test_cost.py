@@ -1,6 +1,5 @@
 """scripts/check_cost.py: turns that were calm count, the others do not, and its exit code follows the promises."""
 
-import itertools
 import re
 import sys
 
@@ -119,10 +118,4 @@ def test_wrong_argument(arguments, says, monkeypatch, capsys, tmp_path):
 
 
 def test_its_cells_are_the_suites(suite):
-    """Every route at every size, in a profile that times them."""
-    known = [
-        f"{name}({', '.join(cell)})"
-        for name in ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
-        for cell in itertools.product(*suite[name].params)
-    ]
-    assert len([cell for cell in known if re.search(cost.cells(), cell)]) == len(cost.ROUTES) * len(cost.SIZES)
+    assert [name for name in suite if re.search(cost.CELLS, name)] == ["conversion.TorchToNumpy.timeit_convert"]

@@ -5,7 +5,6 @@ before counts where the machine was calm in the runs of this code on both sides 
 """
 
 import math
-import re
 import shutil
 import statistics
 import time
@@ -15,7 +14,6 @@ from typing import Any
 
 from cli import UserError
 from measuring.checkup import CALM_SHARE
-from measuring.profiles import KIB, MIB
 from measuring.progress import duration
 from records.runs import record_of
 
@@ -24,21 +22,14 @@ from .promises import Row, percent
 
 TIME, MOVED = 1.15, 0.01  # promised of new against before: its time, and how far the median cell's figure moves
 LEAST = 3  # calm turns, with fewer of which nothing is said
-# Every kind of memory, and sizes with each kind of pulse
-ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)", "np.copyto(b.numpy(), a)", "t.numpy()", "t.numpy().copy()")
-SIZES = (8, 4 * KIB, MIB, 16 * MIB, 64 * MIB)
-
-
-def cells() -> str:
-    """Regular expression over asv's names of cells: those of a run."""
-    routes, nbytes = "|".join(map(re.escape, ROUTES)), "|".join(map(str, SIZES))
-    return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\.timeit_convert\('({routes})', 'float32', ({nbytes})\)$"
+# A benchmark with every kind of memory and of pulse. By its name: the --only of revisions of before knows no cells
+CELLS = r"^conversion\.TorchToNumpy\."
 
 
 @dataclass(frozen=True)
 class Turn:
     """A run of before between two of this code. full: share of the time at full speed, in the worse of the two; time:
-    seconds of this code over those of before; moved: cell -> log of this code's figure over that of before."""
+    seconds a cell of this code over those of before; moved: cell -> log of this code's figure over that of before."""
 
     full: float
     time: float
@@ -51,14 +42,15 @@ class Turn:
 
 def turn_of(sooner: Mapping[str, Any], before: Mapping[str, Any], later: Mapping[str, Any]) -> Turn:
     """A turn of what its three runs gave, see Workplace."""
-    first, middle, last = (record_of(run["record"]) for run in (sooner, before, later))
-    both = [run["cells"] for run in (sooner, later)]
-    shared = set.intersection(*(set(run["cells"]) for run in (sooner, before, later)))
-    if not shared or not middle.seconds:
+    runs = sooner, before, later
+    shared = set.intersection(*(set(run["cells"]) for run in runs))
+    if not shared:
         raise UserError("the two codes have no cell in common")
+    first, middle, last = (record_of(run["record"]).seconds / len(run["cells"]) for run in runs)
+    both = [run["cells"] for run in (sooner, later)]
     return Turn(
-        min(record.calm or 0.0 for record in (first, last)),
-        (first.seconds + last.seconds) / 2 / middle.seconds,
+        min(record_of(run["record"]).calm or 0.0 for run in (sooner, later)),
+        (first + last) / 2 / middle,
         {
             cell: statistics.mean(math.log(run[cell]) for run in both) - math.log(before["cells"][cell])
             for cell in shared
