@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""What do pulses cost on a calm machine, and do they move figures? This code against one of before, in short turns.
+"""What do pulses cost, and do they move figures? This code against a copy of it without them, in turns.
 
-    python scripts/check_cost.py --before dd81f09               until eight turns were calm, half an hour at most
-    python scripts/check_cost.py --before dd81f09 --turns 20 --minutes 60
-    python scripts/check_cost.py --resume .asv/cost/ID          go on where it stopped; finished runs are kept
+    python scripts/check_cost.py                          six runs of each: about five minutes on a calm machine
+    python scripts/check_cost.py --resume .asv/cost/ID    go on where it stopped; finished runs are kept
 
-A turn is a run of before between two of this code: tensors to arrays, four processes a cell, three quarters of a minute.
-It counts where the machine was at full speed nine tenths of the time in both runs of this code; hosts of virtual
-machines are calm by the minute.
+A run is of 25 cells, four processes each. Of a cell's processes in all runs the least disturbed quarter stands for it,
+by the time a process took and by its figure: so noise has little part in what is told.
 
-Exit code: 0 both promises in the table were kept, 1 one was not, 2 too few calm turns to tell, or could not measure.
-Leave the machine alone meanwhile.
+Exit code: 0 both promises in the table were kept, 1 one was not, 2 could not measure. Leave the machine alone
+meanwhile.
 """
 
 import argparse
@@ -24,36 +22,33 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import cost, promises
-from checking.noise import Workplace, revision, this_code
+from checking.noise import this_code
 from cli import Parser, UserError, run
 from measuring.engine import ROOT
 
 SCRATCH = ROOT / ".asv" / "cost"
+RUNS = 6
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--before", metavar="REV", help="the git revision to measure beside this code")
-    what.add_argument("--resume", metavar="DIR", type=Path, help="go on with a check that was interrupted")
-    parser.add_argument("--turns", type=int, default=8, help="calm turns to end after (default: 8)")
-    parser.add_argument("--minutes", type=int, default=30, help="at most so long (default: 30)")
+    parser.add_argument("--runs", type=int, help=f"runs with pulses, and as many without (default: {RUNS})")
+    parser.add_argument("--resume", metavar="DIR", type=Path, help="go on with a check that was interrupted")
     chosen = parser.parse_args(argv)
-    if chosen.turns < cost.LEAST:
-        raise UserError(f"--turns takes a whole number from {cost.LEAST}")
-    if chosen.minutes < 1:
-        raise UserError("--minutes takes a whole number from 1")
+    if chosen.resume and chosen.runs:
+        raise UserError("--resume goes on with what was chosen then: --runs does not go with it")
+    if chosen.runs is not None and chosen.runs < 2:
+        raise UserError("--runs takes a whole number from 2")
     return chosen
 
 
-def begin(chosen: argparse.Namespace, command: str) -> Workplace:
+def begin(chosen: argparse.Namespace, command: str) -> cost.Turns:
     """A workplace for what was chosen, or the one to go on with."""
     if chosen.resume:
-        return Workplace(chosen.resume.absolute())
-    plan = {"before": revision(chosen.before), "new": this_code(), "only": cost.CELLS, "command": command}
+        return cost.Turns(chosen.resume.absolute())
     started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    place = Workplace(SCRATCH / f"{started}-{os.getpid()}")
-    place.start(plan)
+    place = cost.Turns(SCRATCH / f"{started}-{os.getpid()}")
+    place.start({"new": this_code(), "runs": chosen.runs or RUNS, "only": cost.cells(), "command": command})
     return place
 
 
@@ -62,12 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     place = begin(chosen, shlex.join(["python", "scripts/check_cost.py", *given]))
     plan = place.plan()
+    planned = cost.steps(plan["runs"])
     try:
-        turns = cost.measure(place, chosen.turns, 60.0 * chosen.minutes)
+        cost.measure(place, planned)
     except (KeyboardInterrupt, UserError):
         print(f"--resume {os.path.relpath(place.directory)} goes on with it", file=sys.stderr)
         raise
-    table = cost.rows(turns)
+    table = cost.rows(place, planned)
     print(f"\n{promises.markdown(table)}\n\n{promises.sentence(promises.describe(place, plan))}")
     return promises.exit_code(table)
 

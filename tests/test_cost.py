@@ -1,5 +1,7 @@
-"""scripts/check_cost.py: turns that were calm count, the others do not, and its exit code follows the promises."""
+"""scripts/check_cost.py: both codes in turns, what stands for a cell, and an exit code that follows the promises."""
 
+import itertools
+import json
 import re
 import sys
 
@@ -7,103 +9,84 @@ import check_cost
 import cli
 import pytest
 from checking import cost
-from checking.noise import BEFORE, CALM, NEW, Step, Workplace
+from checking.noise import CALM, NEW, Step, Workplace
 from test_noise import RECORD, line_of
 
-
-def ran(seconds, calm=0.97, factor=1.0):
-    return {
-        "cells": {cell: 1e-6 * factor for cell in "abc"},
-        "record": {**RECORD, "seconds": seconds, "calm": calm},
-    }
+SIZES = {"a": 8, "b": 2**20, "c": 2**26}
 
 
-def turns(*each):
-    """Turns of runs of this code that take so long, with so much calm, beside runs of before that take 10 s."""
-    return [
-        cost.turn_of(ran(seconds, calm, 1.004), ran(10.0, None), ran(seconds, 0.99, 1.004)) for seconds, calm in each
-    ]
+def ran(took=0.1, figure=1e-6, noisy=0):
+    """A run of four processes a cell, of which some met noise."""
+    factors = [1.0] * (4 - noisy) + [5.0] * noisy
+    processes = [(cell, took * factor, figure * factor) for cell in SIZES for factor in factors]
+    return {"record": RECORD, "nbytes": SIZES, "processes": processes}
 
 
-def test_a_turn_lies_between_two_runs_and_is_as_calm_as_the_worse_of_them():
-    turn = cost.turn_of(ran(10.0, 0.95, 1.02), ran(10.0, None), ran(12.0, 0.85, 1.0))
-    assert turn.time == pytest.approx(1.1)
-    assert turn.full == 0.85 and not turn.calm
-    assert set(turn.moved) == {*"abc"} and turn.moved["a"] == pytest.approx(0.0099, abs=1e-4)
+def test_the_least_disturbed_quarter_stands_for_a_cell():
+    """That three of four processes met noise on one side alone moves nothing."""
+    found = cost.costs([ran(0.11, 1.01e-6, noisy=2)] * 2, [ran(0.10, 1e-6)])
+    assert cost.time_of(found) == pytest.approx(1.1)
+    assert cost.moved(found) == pytest.approx(0.01)
+    assert sorted(each.nbytes for each in found) == sorted(SIZES.values())
 
 
-def test_what_was_not_calm_does_not_count():
-    table = cost.rows(turns((11.0, 0.95), (10.8, 0.92), (11.1, 0.97), (30.0, 0.5)))
-    values = {row.label: (row.values[CALM], row.kept) for row in table}
-    assert values["turns in which the machine was calm"] == ("3 of 4", {})
-    assert values["time, new ÷ before: the median turn (least, most)"] == ("1.10 (1.08–1.11)", {CALM: True})
-    assert values["figures, new ÷ before: the median of 3 cells"] == ("1.0040", {CALM: True})
-    assert values["time in the turns that were not: the median"] == ("3.00", {})
-
-
-@pytest.mark.parametrize("broken, label", [({"seconds": 12.0}, "time"), ({"factor": 1.02}, "figures")])
-def test_broken_promise(broken, label):
-    runs = [cost.turn_of(*(ran(**{"seconds": 10.0, **broken}) if new else ran(10.0) for new in (1, 0, 1)))] * 3
-    kept = {row.label.partition(",")[0]: row.kept[CALM] for row in cost.rows(runs) if row.kept}
-    assert kept == {"time": label != "time", "figures": label != "figures"}
-
-
-def test_too_few_calm_turns_tell_nothing():
-    with pytest.raises(cli.UserError, match="calm in 2 of 3 turns, and it takes 3"):
-        cost.rows(turns((11.0, 0.95), (11.0, 0.95), (11.0, 0.5)))
+def test_no_cell_in_common():
+    with pytest.raises(cli.UserError, match="no cell in common"):
+        cost.costs([ran()], [{**ran(), "processes": []}])
 
 
 @pytest.fixture
 def place(tmp_path):
-    made = Workplace(tmp_path / "cost")
+    made = cost.Turns(tmp_path / "cost")
     made.directory.mkdir()
-    made._write("plan", {"before": "c0ffee00" * 5, "new": "f00d", "only": "", "command": "the command"})
+    plan = {"before": "", "new": "f00d", "runs": 2, "only": "", "command": "the command"}
+    made._write("plan", plan)
     (made.directory / CALM).mkdir()
+    for step in cost.steps(2):
+        made._write(step.name, ran(0.11, 1.004e-6) if step.what == NEW else ran())
     return made
 
 
-def test_it_goes_on_until_enough_turns_were_calm(place, monkeypatch, capsys):
-    """The second is not; finished runs are kept, so that a check that was interrupted measures none again."""
+def shown(place, capsys):
+    code = check_cost.main(["--resume", str(place.directory)])
+    return code, capsys.readouterr().out
+
+
+def test_kept_promises(place, capsys):
+    code, printed = shown(place, capsys)
+    assert code == 0
+    assert line_of(printed, "time of a process")[1:] == ["at most 1.15", "1.100", "yes"]
+    assert line_of(printed, "≥ 16 MiB: 1 cells")[2] == "1.100"
+    assert line_of(printed, "without pulses against itself |")[2] == "1.000"
+    assert line_of(printed, "figure of the median")[1:] == ["moves by at most 1 %", "+0.40 %", "yes"]
+    assert line_of(printed, "nine cells in ten")[2] == "0.4 %"
+    assert printed.splitlines()[-1].endswith("new is f00d; `the command`")
+
+
+@pytest.mark.parametrize("broken, line", [({"took": 0.12}, "time of"), ({"figure": 0.98e-6}, "figure of")])
+def test_broken_promise(place, capsys, broken, line):
+    for number in (1, 2):
+        place._write(Step(CALM, NEW, number).name, ran(**broken))
+    code, printed = shown(place, capsys)
+    assert code == 1
+    (said,) = (text for text in printed.splitlines() if "**no**" in text)
+    assert said.startswith(f"| {line}")
+
+
+def test_finished_runs_are_not_repeated(place, capsys, monkeypatch):
+    missing = Step(CALM, cost.PLAIN, 2)
+    (place.directory / f"{missing.name}.json").unlink()
     done = []
-
-    def do(self, step):
-        done.append(step.name)
-        (self.directory / step.name).mkdir()
-        calm = 0.6 if step == Step(CALM, NEW, 3) else 0.97
-        self._write(step.name, ran(10.0 if step.what == BEFORE else 11.0, calm))
-
-    monkeypatch.setattr(Workplace, "do", do)
-    assert check_cost.main(["--resume", str(place.directory), "--turns", "3"]) == 0
-    printed = capsys.readouterr().out
-    assert line_of(printed, "turns in which")[2] == "3 of 5"
-    assert line_of(printed, "time, new")[1:] == ["at most 1.15", "1.10 (1.10–1.10)", "yes"]
-    assert printed.splitlines()[-1].endswith("new is f00d, before c0ffee00; `the command`")
-    assert len(done) == 11 and done[:3] == ["calm/new-1", "calm/before-1", "calm/new-2"]
-    check_cost.main(["--resume", str(place.directory), "--turns", "3"])
-    assert len(done) == 11
-    check_cost.main(["--resume", str(place.directory), "--turns", "4"])
-    assert len(done) == 13
-
-
-def test_it_ends_in_time(place, monkeypatch, capsys):
-    monkeypatch.setattr(Workplace, "do", lambda self, step: self._write(step.name, ran(10.0, 0.5)))
-    monkeypatch.setattr(cost.shutil, "rmtree", lambda path: None)
-    clock = iter(range(0, 10_000, 20))
-    monkeypatch.setattr(cost.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(sys, "argv", ["check_cost.py", "--resume", str(place.directory), "--minutes", "5"])
-    with pytest.raises(SystemExit) as ended:
-        cli.run(check_cost.main)
-    assert ended.value.code == 2
-    assert "calm in 0 of" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(Workplace, "do", lambda self, step: (done.append(step), self._write(step.name, ran())))
+    assert shown(place, capsys)[0] == 0
+    assert done == [missing]
 
 
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "one of the arguments --before --resume is required"),
-        (["--before", "nosuchrevision"], "is no revision of this checkout"),
-        (["--before", "HEAD", "--turns", "1"], "--turns takes a whole number from 3"),
-        (["--before", "HEAD", "--minutes", "0"], "--minutes takes a whole number from 1"),
+        (["--runs", "1"], "--runs takes a whole number from 2"),
+        (["--resume", "nowhere", "--runs", "3"], "--resume goes on with what was chosen then"),
         (["--resume", "nowhere"], "there is nothing to go on with"),
     ],
     ids=str,
@@ -118,4 +101,26 @@ def test_wrong_argument(arguments, says, monkeypatch, capsys, tmp_path):
 
 
 def test_its_cells_are_the_suites(suite):
-    assert [name for name in suite if re.search(cost.CELLS, name)] == ["conversion.TorchToNumpy.timeit_convert"]
+    known = [
+        f"{name}({', '.join(cell)})"
+        for name in ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
+        for cell in itertools.product(*suite[name].params)
+    ]
+    assert len([cell for cell in known if re.search(cost.cells(), cell)]) == len(cost.ROUTES) * len(cost.SIZES)
+
+
+@pytest.mark.slow  # two runs
+def test_a_copy_without_pulses_takes_as_many_samples(tmp_path):
+    """And has none, or the check would compare the code with itself."""
+    place = cost.Turns(tmp_path / "cost")
+    only = r"TorchToNumpy\.timeit_convert\('t.numpy\(\)', 'float32', 8\)"
+    place.start({"new": "", "runs": 1, "only": only, "command": ""})
+    logged = {}
+    for step in cost.steps(1):
+        place.do(step)
+        assert len(place.result(step)["processes"]) == 4
+        (log,) = (place.directory / step.name / "reports" / "results").glob("*/*.ndjson")
+        logged[step.what] = [json.loads(line) for line in log.read_text().splitlines()]
+    assert all(len(line["pulses"]["processor"]) > 20 for line in logged[NEW])
+    assert not any(line["pulses"] for line in logged[cost.PLAIN])
+    assert all(len(line["seconds"]) >= 20 for line in logged[cost.PLAIN])

@@ -1,127 +1,167 @@
-"""What pulses cost on a calm machine, and whether they move figures: this code and one of before, in short turns.
+"""What pulses cost, and whether they move figures: this code and a copy of it without them, in turns.
 
-A host is calm by the minute, and a whole run takes several. So runs are short, of both codes in turns, and one of
-before counts where the machine was calm in the runs of this code on both sides of it.
+No machine at hand is calm for a whole run. So each cell is what the least disturbed quarter of its processes has: most
+of those met no noise, with pulses they waited for nothing, and took no sample twice.
 """
 
 import math
-import shutil
+import re
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from measuring.checkup import CALM_SHARE
+from measuring.engine import ROOT
+from measuring.interleave import copy_code
+from measuring.profiles import KIB, MIB
 from measuring.progress import duration
-from records.runs import record_of
+from records import calm
 
-from .noise import BEFORE, CALM, NEW, Step, Workplace
+from .noise import CALM, MACHINE, NEW, Step, Workplace
 from .promises import Row, percent
 
-TIME, MOVED = 1.15, 0.01  # promised of new against before: its time, and how far the median cell's figure moves
-LEAST = 3  # calm turns, with fewer of which nothing is said
-# A benchmark with every kind of memory and of pulse. By its name: the --only of revisions of before knows no cells
-CELLS = r"^conversion\.TorchToNumpy\."
+PLAIN = "plain"  # the code without pulses
+SECONDS = 25.0  # of a run, on a 2-core machine
+TIME, MOVED = 1.15, 0.01  # promised: of all cells' time, and how far the median cell's figure moves
+QUARTER, TENTH = 0.25, 0.1  # of the processes of a cell, and of the samples of a process: a figure's own quantile
+
+# Every kind of memory, and sizes with each kind of pulse
+ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)", "np.copyto(b.numpy(), a)", "t.numpy()", "t.numpy().copy()")
+SIZES = (8, 4 * KIB, MIB, 16 * MIB, 64 * MIB)
+CLASSES = {"≤ 4 KiB": (0, 4 * KIB), "1 MiB": (MIB, MIB), "≥ 16 MiB": (16 * MIB, math.inf)}
+
+WITHOUT = """
+
+# --- appended by scripts/check_cost.py to a copy: no pulses, and no call that is there because of one ----------------
+Timing._kinds = lambda self: ((), False)
+"""
+
+
+def cells() -> str:
+    """Regular expression over asv's names of cells: those of a run."""
+    routes, nbytes = "|".join(map(re.escape, ROUTES)), "|".join(map(str, SIZES))
+    return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\.timeit_convert\('({routes})', 'float32', ({nbytes})\)$"
+
+
+class Turns(Workplace):
+    """Both codes, and of each run its processes."""
+
+    def start(self, plan: Mapping[str, Any]) -> None:
+        super().start({**plan, "before": ""})
+        copy_code(ROOT, self.directory / "code" / PLAIN)
+        with (self.directory / "code" / PLAIN / "benchmarks" / "timing.py").open("a", encoding="utf-8") as file:
+            file.write(WITHOUT)
+
+    def _run(self, step: Step, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """As of any run, and processes: the cell, seconds that it took and its figure, of each."""
+        result = super()._run(step, plan)
+        (log,) = (self.directory / step.name / "reports" / "results" / MACHINE).glob(f"*{calm.SUFFIX}")
+        return {**result, "processes": processes(log)}
+
+
+def processes(log: Path) -> list[tuple[str, float, float]]:
+    return [
+        (calm.name_of(line), line["took"], _quantile(line["seconds"], TENTH)) for line in calm.timed(calm.read(log))
+    ]
+
+
+def steps(runs: int) -> list[Step]:
+    """With pulses and without by turns."""
+    return [Step(CALM, what, number) for number in range(1, runs + 1) for what in (NEW, PLAIN)]
+
+
+def measure(place: Turns, planned: Sequence[Step]) -> None:
+    """Do the steps that are not done, with the time left after each."""
+    left = [step for step in planned if place.result(step) is None]
+    print(f"{len(left)} of {len(planned)} runs to do: about {duration(len(left) * SECONDS)}", flush=True)
+    began = time.monotonic()
+    for number, step in enumerate(left, 1):
+        place.do(step)
+        passed = time.monotonic() - began
+        rest = duration(passed / number * (len(left) - number))
+        print(f"{number}/{len(left)} {step.name}; about {rest} left", flush=True)
+
+
+def _quantile(values: Iterable[float], share: float) -> float:
+    ordered = sorted(values)
+    return statistics.quantiles(ordered, n=round(1 / share), method="inclusive")[0] if len(ordered) > 1 else ordered[0]
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A run of before between two of this code. full: share of the time at full speed, in the worse of the two; time:
-    seconds a cell of this code over those of before; moved: cell -> log of this code's figure over that of before."""
+class Cost:
+    """Of one cell what its least disturbed processes have, with pulses over without: time, and log of the figure.
 
-    full: float
-    time: float
-    moved: Mapping[str, float]
+    with_pulses, without: seconds of such a process
+    """
 
-    @property
-    def calm(self) -> bool:
-        return self.full >= CALM_SHARE
+    nbytes: int
+    with_pulses: float
+    without: float
+    moved: float
 
 
-def turn_of(sooner: Mapping[str, Any], before: Mapping[str, Any], later: Mapping[str, Any]) -> Turn:
-    """A turn of what its three runs gave, see Workplace."""
-    runs = sooner, before, later
-    shared = set.intersection(*(set(run["cells"]) for run in runs))
+def costs(new: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]]) -> list[Cost]:
+    """Every cell that runs of both codes have."""
+    sides = [_by_cell(runs) for runs in (new, plain)]
+    sizes = {cell: n for run in new for cell, n in run["nbytes"].items()}
+    shared = [cell for cell in sides[0] if cell in sides[1] and cell in sizes]
     if not shared:
-        raise UserError("the two codes have no cell in common")
-    first, middle, last = (record_of(run["record"]).seconds / len(run["cells"]) for run in runs)
-    both = [run["cells"] for run in (sooner, later)]
-    return Turn(
-        min(record_of(run["record"]).calm or 0.0 for run in (sooner, later)),
-        (first + last) / 2 / middle,
-        {
-            cell: statistics.mean(math.log(run[cell]) for run in both) - math.log(before["cells"][cell])
-            for cell in shared
-        },
-    )
-
-
-def measure(place: Workplace, enough: int, seconds: float) -> list[Turn]:
-    """Turns until ``enough`` were calm, or no other would end within ``seconds``; says after each how it was."""
-    turns: list[Turn] = []
-    began = time.monotonic()
-    sooner = _run(place, Step(CALM, NEW, 1))
-    while sum(turn.calm for turn in turns) < enough:
-        started, number = time.monotonic(), len(turns) + 1
-        before, later = (_run(place, step) for step in (Step(CALM, BEFORE, number), Step(CALM, NEW, number + 1)))
-        turns.append(turn_of(sooner, before, later))
-        sooner, took = later, time.monotonic() - started
-        left = seconds - (time.monotonic() - began)
-        print(
-            f"turn {number}: at full speed {percent(turns[-1].full, 0)} of the time, {turns[-1].time:.2f} times as "
-            f"long; {sum(turn.calm for turn in turns)} of {enough} calm turns, {duration(max(left, 0.0))} left at most",
-            flush=True,
+        raise UserError("the runs with pulses and those without have no cell in common")
+    found = []
+    for cell in shared:
+        (took, figure), (plain_took, plain_figure) = (
+            [_quantile(values, QUARTER) for values in zip(*side[cell])] for side in sides
         )
-        if left < took:
-            break
-    return turns
+        found.append(Cost(sizes[cell], took, plain_took, math.log(figure / plain_figure)))
+    return found
 
 
-def _run(place: Workplace, step: Step) -> Any:
-    """What a run gave, now or before an interruption."""
-    if place.result(step) is None:
-        place.do(step)
-        shutil.rmtree(place.directory / step.name)
-    return place.result(step)
+def _by_cell(runs: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    by_cell: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        for cell, took, figure in run["processes"]:
+            by_cell.setdefault(cell, []).append((took, figure))
+    return by_cell
 
 
-def rows(turns: Sequence[Turn]) -> list[Row]:
-    """The table's lines. UserError with too few calm turns."""
-    calm = [turn for turn in turns if turn.calm]
-    if len(calm) < LEAST:
-        raise UserError(
-            f"the machine was calm in {len(calm)} of {len(turns)} turns, and it takes {LEAST} to tell: try another "
-            "hour, or a machine on which nothing else runs"
-        )
-    shared = set.intersection(*(set(turn.moved) for turn in calm))
-    moved = {cell: statistics.mean(turn.moved[cell] for turn in calm) for cell in shared}
-    middle = math.expm1(statistics.median(moved.values()))
-    nine = statistics.quantiles(map(abs, moved.values()), n=10, method="inclusive")[8] if len(moved) > 1 else middle
-    times = sorted(turn.time for turn in calm)
-    time_ratio = statistics.median(times)
-    table = [
-        ("turns in which the machine was calm", "", f"{len(calm)} of {len(turns)}", None),
+def time_of(found: Iterable[Cost]) -> float:
+    """Of all these cells together, with pulses over without."""
+    every = list(found)
+    return sum(cost.with_pulses for cost in every) / sum(cost.without for cost in every)
+
+
+def moved(found: Iterable[Cost]) -> float:
+    """How far the median cell's figure moves, 0.01 is 1 % longer with pulses."""
+    return math.expm1(statistics.median(cost.moved for cost in found))
+
+
+def rows(place: Turns, planned: Sequence[Step]) -> list[Row]:
+    """The table's lines, with pulses against without; beside them the code without pulses against itself."""
+    new, plain = ([place.result(step) for step in planned if step.what == what] for what in (NEW, PLAIN))
+    every, against_itself = costs(new, plain), costs(plain[::2], plain[1::2])
+    classes = {name: [cost for cost in every if low <= cost.nbytes <= high] for name, (low, high) in CLASSES.items()}
+    nine = statistics.quantiles([math.expm1(abs(cost.moved)) for cost in every], n=10, method="inclusive")[8]
+    lines = [
+        ("time of a process, all cells", f"at most {TIME}", f"{time_of(every):.3f}", time_of(every) <= TIME),
+        *((f"{name}: {len(of)} cells", "", f"{time_of(of):.3f}", None) for name, of in classes.items() if of),
+        ("without pulses against itself", "", f"{time_of(against_itself):.3f}", None),
         (
-            "time, new ÷ before: the median turn (least, most)",
-            f"at most {TIME}",
-            f"{time_ratio:.2f} ({times[0]:.2f}–{times[-1]:.2f})",
-            time_ratio <= TIME,
+            f"figure of the median of {len(every)} cells",
+            f"moves by at most {percent(MOVED, 0)}",
+            f"{100 * moved(every):+.2f} %",
+            abs(moved(every)) <= MOVED,
         ),
-        (
-            f"figures, new ÷ before: the median of {len(moved)} cells",
-            f"within {percent(MOVED, 0)}",
-            f"{1 + middle:.4f}",
-            abs(middle) <= MOVED,
+        *(
+            (f"{name}: median of {len(of)} cells", "", f"{100 * moved(of):+.2f} %", None)
+            for name, of in classes.items()
+            if of
         ),
-        ("nine cells in ten within", "", percent(math.expm1(nine)), None),
+        ("nine cells in ten move by at most", "", percent(nine), None),
+        ("without pulses against itself: the median cell", "", f"{100 * moved(against_itself):+.2f} %", None),
     ]
-    busy = [turn.time for turn in turns if not turn.calm]
-    if busy:
-        table.append(
-            ("time in the turns that were not: the median", "", f"{statistics.median(busy):.2f}", None),
-        )
     return [
-        Row(label, promise, {CALM: text}, {} if kept is None else {CALM: kept}) for label, promise, text, kept in table
+        Row(label, promise, {CALM: text}, {} if kept is None else {CALM: kept}) for label, promise, text, kept in lines
     ]
