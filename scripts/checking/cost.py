@@ -95,8 +95,8 @@ class Cost:
     moved: float
 
 
-def costs(new: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]]) -> list[Cost]:
-    """Every cell that runs of both codes have."""
+def costs(new: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]], share: float = QUARTER) -> list[Cost]:
+    """Every cell that runs of both codes have; ``share``: the quantile of its processes that stands for it."""
     sides = [_by_cell(runs) for runs in (new, plain)]
     sizes = {cell: n for run in new for cell, n in run["nbytes"].items()}
     shared = [cell for cell in sides[0] if cell in sides[1] and cell in sizes]
@@ -105,7 +105,7 @@ def costs(new: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]]) 
     every = []
     for cell in shared:
         (took, figure), (plain_took, plain_figure) = (
-            [_quantile(values, QUARTER) for values in zip(*side[cell])] for side in sides
+            [_quantile(values, share) for values in zip(*side[cell])] for side in sides
         )
         every.append(Cost(sizes[cell], took, plain_took, math.log(figure / plain_figure)))
     return every
@@ -144,6 +144,7 @@ def rows(place: Turns, planned: Sequence[Step]) -> list[Row]:
             time_of(every) <= TIME,
         ),
         *((f"{name}: {len(of)} cells", "", f"{time_of(of):.3f}", None) for name, of in classes.items() if of),
+        ("by the median of a cell's processes", "", f"{time_of(costs(new, plain, 0.5)):.3f}", None),
         ("without pulses against itself", "", f"{time_of(against_itself):.3f}", None),
         (
             f"figure of the median of {len(every)} cells",

@@ -22,7 +22,7 @@ FIGURE = (
     f"{calm.UNWATCHED:.0%} quantile of all".replace("%", " %")
 )
 # Parameters whose values say what they are
-PLAIN_VALUES = ("direction", "dtype", "layout", "memory", "statement")
+PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
 BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
 
