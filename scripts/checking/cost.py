@@ -15,18 +15,16 @@ from typing import Any
 from cli import UserError
 from measuring.engine import ROOT
 from measuring.interleave import copy_code
-from measuring.profiles import KIB, MIB
 from measuring.progress import duration
 from records import calm
 
 from .noise import CALM, MACHINE, NEW, Step, Workplace
-from .promises import Row, percent
+from .promises import SIZES, Row, percent
 
 PLAIN = "plain"  # the code without pulses
 SECONDS = {NEW: 150.0, PLAIN: 130.0}  # of a run, on a calm 2-core machine
 TIME, MOVED = 1.15, 0.01  # promised: of all cells' time, and how far the median cell's figure moves
 QUARTER, TENTH = 0.25, 0.1  # of the processes of a cell, and of the samples of a process: a figure's own quantile
-CLASSES = {"≤ 4 KiB": (0, 4 * KIB), "1 MiB": (MIB, MIB), "≥ 16 MiB": (16 * MIB, math.inf)}
 
 WITHOUT = """
 
@@ -134,7 +132,7 @@ def rows(place: Turns, planned: Sequence[Step]) -> list[Row]:
     """The table's lines, with pulses against without; beside them the code without pulses against itself."""
     new, plain = ([place.result(step) for step in planned if step.what == what] for what in (NEW, PLAIN))
     every, against_itself = costs(new, plain), costs(plain[::2], plain[1::2])
-    classes = {name: [cost for cost in every if low <= cost.nbytes <= high] for name, (low, high) in CLASSES.items()}
+    classes = {name: [cost for cost in every if low <= cost.nbytes <= high] for name, (low, high) in SIZES.items()}
     nine = statistics.quantiles([math.expm1(abs(cost.moved)) for cost in every], n=10, method="inclusive")[8]
     lines = [
         (
