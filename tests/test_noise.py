@@ -337,7 +337,7 @@ def test_kept_promises(place, capsys, tmp_path):
     written = json.loads((tmp_path / "figures.json").read_text())
     assert written["figures"][CALM]["against"]["time"] == pytest.approx(1.1)
     assert written["about"]["cpu"] == "a processor"
-    assert all(all(kept.values()) for kept in written["kept"].values()) and len(written["kept"]) == 5
+    assert all(all(kept.values()) for kept in written["kept"].values()) and len(written["kept"]) == 7
 
 
 def test_every_figure_stands_beside_its_promise(place, capsys):
@@ -351,7 +351,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
     assert line_of(printed, "≥ 16 MiB")[2:4] == ["2: 1.0 %, 1.0 %", "2: 0.0 %, 0.0 %"]
     assert line_of(printed, "cells in both runs")[2] == "6 of 6"
     assert line_of(printed, "samples that the run calls")[2] == "20.0 %"
-    assert line_of(printed, "time, new")[1:3] == ["", "1.10"]
+    assert line_of(printed, "time, new")[1:3] == ["calm: at most 1.15", "1.10"]
     assert line_of(printed, "figures, new")[2] == "1.003"
 
 
@@ -360,6 +360,7 @@ def test_every_figure_stands_beside_its_promise(place, capsys):
     [
         (Step(NOISE, NEW, 2), ran(1.03), "A/A of two runs"),
         (Step(NOISE, NEW, 2), ran({"a": 1.2}), "nine cells in ten"),
+        (Step(CALM, NEW, 2), ran(1.01, seconds=150.0), "time, new"),
         (Step(CALM, PLANTED), {"first": said(["slower", "inconclusive"], checking.ROUTE), "fresh": FOUND}, "10 %"),
         (Step(NOISE, PLANTED), {"first": both(FOUND, said(["faster"])), "fresh": FOUND}, "unchanged cells"),
         (Step(CALM, PAIRS), [said(["no change"]), said(["slower"], code=1)], "A/A comparisons"),

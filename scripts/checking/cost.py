@@ -18,12 +18,11 @@ from measuring.interleave import copy_code
 from measuring.progress import duration
 from records import calm
 
-from .noise import CALM, MACHINE, NEW, Step, Workplace
-from .promises import SIZES, Row, percent
+from .noise import CALM, MACHINE, NEW, Step, Workplace, append
+from .promises import MOVED, SIZES, TIME, Row, percent
 
 PLAIN = "plain"  # the code without pulses
 SECONDS = {NEW: 150.0, PLAIN: 130.0}  # of a run, on a calm 2-core machine
-TIME, MOVED = 1.15, 0.01  # promised: of all cells' time, and how far the median cell's figure moves
 QUARTER, TENTH = 0.25, 0.1  # of the processes of a cell, and of the samples of a process: a figure's own quantile
 
 WITHOUT = """
@@ -39,8 +38,7 @@ class Turns(Workplace):
     def start(self, plan: Mapping[str, Any]) -> None:
         super().start({**plan, "before": ""})
         copy_code(ROOT, self.directory / "code" / PLAIN)
-        with (self.directory / "code" / PLAIN / "benchmarks" / "timing.py").open("a", encoding="utf-8") as file:
-            file.write(WITHOUT)
+        append(self.directory / "code" / PLAIN, "timing.py", WITHOUT)
 
     def _run(self, step: Step, plan: Mapping[str, Any]) -> dict[str, Any]:
         """As of any run, and processes: see ``processes``."""

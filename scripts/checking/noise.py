@@ -166,10 +166,15 @@ _Conversion.timeit_convert = _timeit_convert
 """
 
 
+def append(root: Path, file: str, code: str) -> None:
+    """Add code to a file of benchmarks/ in the copy ``root``."""
+    with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
+        benchmarks.write(code)
+
+
 def plant(root: Path) -> None:
     """Make ROUTE slower on one side of the interleaved comparisons that the copy ``root`` will run."""
-    with (root / "benchmarks" / "conversion.py").open("a", encoding="utf-8") as file:
-        file.write(PLANT)
+    append(root, "conversion.py", PLANT)
 
 
 def alias_cells(sizes: Iterable[int] = ALIAS_SIZES) -> str:

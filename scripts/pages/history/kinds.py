@@ -22,13 +22,12 @@ from pages.page import Page, Section, reading, rendered
 from pages.show import code
 from pages.tables import Entry, Table
 
-from . import advice
+from . import advice, words
 from .page import COLUMNS as HISTORY
 from .page import COUNTS, NODES
 
 CSV = "results.csv"
 NOT_A_CELL = {name for names in (*HISTORY, *COUNTS, *NODES) for name in names}  # all other columns are parameters
-WHAT = ("route", "statement")  # the parameters that say what was timed; a cell has one of them
 CELL = ("cell", "route", "place")
 CHANGES = {*SAME_WAY, *SAME_WAY.values()}
 AT_MOST = 30  # rows of a table; changes.csv has all
@@ -92,9 +91,9 @@ def read(path: Path) -> pd.DataFrame:
 def _place(parameters: Mapping[str, str]) -> tuple[str, str]:
     """Of a cell's parameters, "" where it has none of that name: its route, and the others in words: 4 KiB, float32."""
     given = {name: value for name, value in parameters.items() if value}
-    route, size = (" ".join(given.pop(name, "") for name in names).strip() for names in (WHAT, ("nbytes",)))
-    others = [show.valued(name, value) for name, value in given.items()]
-    return route, ", ".join([*([show.size(float(size))] if size else []), *others])
+    size = show.size(float(given["nbytes"])) if "nbytes" in given else ""
+    route = given.get("route") or given.get("statement", "")
+    return route, ", ".join(filter(None, (size, words.others(given))))
 
 
 def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
@@ -183,10 +182,9 @@ def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice
         f"{len(everywhere)} changes are on every machine that measured the cell, {len(here)} on some only; "
         f"{len(common)} cells were measured on all {len(tables)} machines."
     ]
-    lines += [f"Everywhere: {_said(alike)}" for alike in by_route(everywhere)[:TOLD]]
-    lines += [
-        f"Confirmed only on {show.join(list(alike[0].ratios))}: {_said(alike)}" for alike in by_route(here)[:TOLD]
-    ]
+    routes_everywhere, routes_here = by_route(everywhere), by_route(here)
+    lines += [f"Everywhere: {_said(alike)}" for alike in routes_everywhere[:TOLD]]
+    lines += [f"Confirmed only on {show.join(list(alike[0].ratios))}: {_said(alike)}" for alike in routes_here[:TOLD]]
     about = (
         "A change is one of a level, confirmed on its own machine. It is the same change on two machines where it may "
         "have come with the same release, which one of them perhaps did not measure. That a machine shows none is no "
@@ -200,8 +198,8 @@ def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice
         boxes=(Box("Everywhere, or only here", lines=tuple(lines)), *advice.boxes(advised)),
         legend=(),
         sections=[
-            Section("everywhere", "Changes on every machine", about, tables=(_table("Everywhere", everywhere),)),
-            Section("here", "Changes on some machines", tables=(_table("On some", here),)),
+            Section("everywhere", "Changes on every machine", about, tables=(_table("Everywhere", routes_everywhere),)),
+            Section("here", "Changes on some machines", tables=(_table("On some", routes_here),)),
             *advice.sections(advised),
         ],
         links=(
@@ -228,8 +226,7 @@ def _said(alike: Sequence[Shared]) -> str:
     return f"{what}: {show.join(ratios)} ({change.place}{more})"
 
 
-def _table(title: str, shared: Sequence[Shared]) -> Table:
-    grouped = by_route(shared)
+def _table(title: str, grouped: Sequence[Sequence[Shared]]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for alike in grouped[:AT_MOST]:
         change = alike[0]

@@ -86,9 +86,12 @@ def anchors(labels: Iterable[str]) -> dict[str, str]:
 
 def size_and_more(series: Series | Counted) -> tuple[str, str]:
     """Of a cell its size, and its other parameters; "" where it has none."""
-    others = {name: value for name, value in series.names["parameters"].items() if name not in NAMED}
-    more = ", ".join(show.valued(name, value) for name, value in others.items())
-    return show.size(series.nbytes) if series.nbytes else "", more
+    return show.size(series.nbytes) if series.nbytes else "", others(series.names["parameters"])
+
+
+def others(parameters: Mapping[str, object]) -> str:
+    """The parameters that do not stand by themselves, in words: "float32, 4 workers"."""
+    return ", ".join(show.valued(name, value) for name, value in parameters.items() if name not in NAMED)
 
 
 def place_of(series: Series | Counted) -> str:
