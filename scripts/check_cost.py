@@ -16,13 +16,12 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import cost, promises
-from checking.noise import this_code
+from checking.noise import fresh, this_code
 from cli import Parser, UserError, run
 from measuring.engine import ROOT
 
@@ -46,8 +45,7 @@ def begin(chosen: argparse.Namespace, command: str) -> cost.Turns:
     """A workplace for what was chosen, or the one to go on with."""
     if chosen.resume:
         return cost.Turns(chosen.resume.absolute())
-    started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    place = cost.Turns(SCRATCH / f"{started}-{os.getpid()}")
+    place = cost.Turns(fresh(SCRATCH))
     place.start({"new": this_code(), "runs": chosen.runs or RUNS, "only": "", "command": command})
     return place
 

@@ -22,13 +22,12 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import promises
-from checking.noise import ALIAS_SIZES, CONDITIONS, Workplace, measure, revision, steps, this_code
+from checking.noise import ALIAS_SIZES, CONDITIONS, Workplace, fresh, measure, revision, steps, this_code
 from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
 from measuring.engine import ROOT
 
@@ -62,8 +61,7 @@ def begin(chosen: argparse.Namespace, command: str) -> Workplace:
     if chosen.resume:
         return Workplace(chosen.resume.absolute())
     commit = revision(chosen.before) if chosen.before else ""
-    started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    place = Workplace(SCRATCH / f"{started}-{os.getpid()}")
+    place = Workplace(fresh(SCRATCH))
     place.start(
         {
             "before": commit,
