@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import math
 import os
 import re
 import signal
@@ -60,6 +61,19 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     except re.error as error:
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
+
+
+def share(text: str, ends: bool = False) -> float:
+    """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1, or one of them where ``ends`` may be."""
+    number = text.strip()
+    percent = number.endswith("%")
+    try:
+        value = float(number.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not (0 < value < 1 or (ends and value in (0, 1))):
+        raise UserError(f"{text!r} is no share: write 1% or 0.01")
+    return value
 
 
 def check_writable(option: str, path: Path) -> None:

@@ -19,7 +19,6 @@ Exit code: 0 nothing slower, 1 something slower, 2 could not compare, or nothing
 
 import argparse
 import contextlib
-import math
 import os
 import shlex
 import sys
@@ -29,28 +28,13 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import ONLY, Parser, UserError, check_writable, matcher, run
+from cli import ONLY, Parser, UserError, check_writable, matcher, run, share
 from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
 from toolchains import asked
 
 if TYPE_CHECKING:
-    from analysis.comparison import Comparison
-    from analysis.results import Results
     from analysis.verdicts import Settings
-
-
-def share(text: str, ends: bool = False) -> float:
-    """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1, or one of them where ``ends`` may be."""
-    number = text.strip()
-    percent = number.endswith("%")
-    try:
-        value = float(number.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        value = math.nan
-    if not (0 < value < 1 or (ends and value in (0, 1))):
-        raise UserError(f"{text!r} is no share: write 1% or 0.01")
-    return value
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -83,39 +67,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def load_side(name: str, machine: str | None) -> "tuple[Path, Results]":
-    """The result file that was named, and what it holds."""
-    from analysis.results import load_files
-
-    file = asked.result_file(name, RESULTS, machine)
-    return file, load_files(asked.results_of(file), [file])
-
-
-def compare_files(base: str, new: str, machine: str | None, settings: "Settings") -> "Comparison":
-    """Load both sides, and fresh processes where --run took some, and compare them."""
-    from analysis.comparison import belong_together, compare
-    from analysis.history import sessions_in
-    from measuring.interleave import second_stage
-
-    (base_file, first), (new_file, second) = load_side(base, machine), load_side(new, machine)
-    if base_file.resolve() == new_file.resolve():
-        raise UserError(f"BASE and NEW are the same file, {base_file}: its A/A needs a second run of that toolchain")
-    places = [asked.results_of(file) for file in (base_file, new_file)]
-    fresh = None
-    again = second_stage(*(results.parent.parent for results in places))
-    if again:
-        stage = [load_side(str(checkout), None)[1] for checkout in again]
-        fresh = (stage[0], stage[1]) if belong_together(first, second, *stage) else None
-    sessions = None
-    if base_file.absolute().parent == new_file.absolute().parent:
-        # files of neither side: one that is broken is no obstacle, and report.py names it
-        with contextlib.suppress(UserError):
-            sessions = sessions_in(places[0], base_file.absolute().parent.name)
-    return compare(first, second, settings, fresh, sessions)
-
-
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results."""
+    from analysis import sides
     from analysis.comparison import to_measure_again
     from measuring import interleave
     from toolchains import installed
@@ -123,13 +77,13 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     check_chosen(chosen.profile, chosen.machine, chosen.only)
 
     def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
-        comparison = compare_files(str(base.root), str(new.root), None, settings)
+        comparison = sides.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [asked.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
-    sides = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
-    return str(sides[0].root), str(sides[1].root)
+    first, second = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
+    return str(first.root), str(second.root)
 
 
 def command(chosen: argparse.Namespace) -> str:
@@ -142,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen.given = list(sys.argv[1:] if argv is None else argv)
     if chosen.figure:
         check_writable("--figure", chosen.figure)
+    from analysis import sides
     from analysis.verdicts import Settings
 
     settings = Settings(
@@ -157,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
             base, new = measure(chosen, settings)
         machine = None
-    comparison = compare_files(base, new, machine, settings)
+    comparison = sides.compare_named(base, new, RESULTS, machine, settings)
 
     from pages.comparison import words
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cli
 import compare
 import pytest
 import resultfiles
+from analysis.sides import compare_named
 from analysis.verdicts import FAILED, FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment
+from measuring.engine import RESULTS
 from pages.comparison import figure as comparison_figure
 from pages.comparison import words
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
@@ -30,20 +33,20 @@ def program(*arguments, home):
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.01", 0.01), ("1 %", 0.01), (".5", 0.5)])
 def test_shares(text, value):
-    assert compare.share(text) == pytest.approx(value)
+    assert cli.share(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["", "x", "5", "-1%", "0", "nan", "200%"])
 def test_what_is_no_share(text):
     with pytest.raises(UserError, match="share"):
-        compare.share(text)
+        cli.share(text)
 
 
 def test_a_share_may_be_all_or_nothing_where_that_says_something():
-    assert [compare.share(text, ends=True) for text in ("0", "0%", "100%", "1")] == [0, 0, 1, 1]
+    assert [cli.share(text, ends=True) for text in ("0", "0%", "100%", "1")] == [0, 0, 1, 1]
     for text in ("-1%", "101%", "nan", "all"):
         with pytest.raises(UserError, match="share"):
-            compare.share(text, ends=True)
+            cli.share(text, ends=True)
 
 
 @pytest.mark.slow
@@ -180,7 +183,7 @@ def test_fresh_processes_decide_alone(tmp_path):
         again = {cell: own for cell, own in cells(seed, change, processes=8).items() if cell in close}
         root = tmp_path / f"{side}-fresh" / "reports" / "results"
         write(root, again, record=together(side, stage=2, rounds=8))
-    found = compare.compare_files(base, new, None, Settings())
+    found = compare_named(base, new, RESULTS, None, Settings())
     named = verdicts(found)
     assert named[ROUTES[0], 8] == SLOWER and named[ROUTES[1], 4] != SLOWER
     fresh = found.cells[found.cells["fresh"]]
@@ -197,7 +200,7 @@ def test_witnesses_keep_their_first_verdict(tmp_path):
     for side, change in (("base", {}), ("new", every)):
         again = cells(7, change, processes=8)
         write(tmp_path / f"{side}-fresh" / "reports" / "results", again, record=together(side, 2, 8))
-    found = compare.compare_files(base, new, None, Settings())
+    found = compare_named(base, new, RESULTS, None, Settings())
     assert set(found.cells[found.cells["verdict"] == SLOWER]["cell"]) == set(first.cells[first.cells["close"]]["cell"])
 
 
@@ -214,7 +217,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
     for machine in machines:
         file = max(machine.glob("*-toolchain-*.json"), key=lambda path: path.stat().st_size)
         copy = tmp_path / "results" / machine.name / file.name
-        compared = compare.compare_files(str(file), str(copy), None, Settings())
+        compared = compare_named(str(file), str(copy), RESULTS, None, Settings())
         told = words.text(compared, True), words.markdown(compared, True, "compare"), words.as_json(compared, "compare")
         assert all(len(text) > 1000 for text in told), file
         assert told[0].count("torch.from_numpy(a)") > 10 and "all threads" in told[0], file
@@ -233,7 +236,7 @@ def test_releases_of_a_real_history_can_be_compared(history):
     """A run each, hours apart: what changed a lot is found, and what failed in the older one is said to."""
     first, last = (ledger.series("torch")[place].commit[:8] for place in (0, -1))
     files = [next(history.glob(f"{commit}-*.json")) for commit in (first, last)]
-    compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
+    compared = compare_named(str(files[0]), str(files[1]), RESULTS, None, Settings())
     found = compared.cells.set_index("cell")["verdict"]
     assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
     assert compared.counts[FAILED] == 2 and compared.counts[FASTER] > 100 and not compared.withheld
@@ -245,7 +248,7 @@ def test_a_release_is_no_slower_than_itself(history):
     same = [one for one in ledger.history("torch") if one.version == "2.13.0"]
     same += [one for one in ledger.history("numpy") if one.version == same[0].numpy]
     files = [next(history.glob(f"{one.commit[:8]}-*.json")) for one in same]
-    compared = compare.compare_files(str(files[0]), str(files[1]), None, Settings())
+    compared = compare_named(str(files[0]), str(files[1]), RESULTS, None, Settings())
     assert len(compared.cells) > 300 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
 
@@ -258,5 +261,5 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
         resultfiles.write(root, [resultfiles.memcpy({8: [1e-7] * 4})], commit=toolchain.commit, records=records)
     one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
     broken.with_suffix(".jsonl").write_text("{")
-    compared = compare.compare_files(str(one), str(other), None, Settings())
+    compared = compare_named(str(one), str(other), RESULTS, None, Settings())
     assert len(compared.cells) == 1 and not compared.sessions

@@ -213,7 +213,7 @@ def test_texts_stay_what_they_are(one, other):
     assert re.sub(r"\s", "", said) == re.sub(r"\s", "", f"a {word} b{code}c")
     fence, *inside, end = show.fenced(one).split("\n")
     assert fence == end and "\n".join(inside) == one and all(fence not in each for each in inside)
-    for parser in (compare.share, cli.matcher):
+    for parser in (cli.share, cli.matcher):
         with contextlib.suppress(UserError):
             parser(one)
 

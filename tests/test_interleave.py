@@ -6,12 +6,13 @@ import sys
 import venv
 from types import SimpleNamespace
 
-import compare
 import pytest
 from analysis import statistics
+from analysis.sides import compare_named
 from analysis.verdicts import INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from measuring import interleave
+from measuring.engine import RESULTS
 from pages.comparison import words
 from records import calm
 from toolchains import asked
@@ -140,7 +141,7 @@ def collected(directory, targets, only, rounds):
     done = []
     interleave.collect(sides, found, rounds, about, done.append)
     assert done == [len(found) * k for k in range(1, 2 * rounds + 1)]
-    return compare.compare_files(str(sides[0].root), str(sides[1].root), None, Settings())
+    return compare_named(str(sides[0].root), str(sides[1].root), RESULTS, None, Settings())
 
 
 @pytest.fixture

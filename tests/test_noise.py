@@ -21,6 +21,7 @@ from checking import promises
 from checking.noise import BEFORE, CALM, NEW, NOISE, PAIRS, PLANTED, Step, Workplace
 from checking.promises import ALL, NEVER_CALM, WERE_CALM
 from conftest import ROOT, environment
+from toolchains import asked
 
 SCRIPTS = str(ROOT / "scripts")
 
@@ -176,7 +177,7 @@ def test_sides_have_the_names_that_the_interleaved_collection_gives_them():
     from measuring import interleave
 
     assert set(checking.MADE) == set(interleave.SIDES)
-    assert {f"{side}{interleave.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
+    assert {f"{side}{asked.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
 
 
 def test_slowdown_is_looked_for_among_enough_aliases(suite):

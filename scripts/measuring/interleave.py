@@ -23,7 +23,7 @@ import cli
 from cli import UserError, matcher
 from records import calm
 from toolchains import environments, installed, ledger
-from toolchains.asked import Target
+from toolchains.asked import FRESH, Target
 
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, register
@@ -37,7 +37,6 @@ from measuring.session import apart, last_words
 from measuring.state import State
 
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
-FRESH = "-fresh"
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
 ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
@@ -192,13 +191,6 @@ def measure(
             collect(fresh, more, FRESH_ROUNDS, {**about, "stage": 2}, show)
     print(f"the data is in {directory.relative_to(ROOT)}: compare.py compares its base and new again")
     return sides
-
-
-def second_stage(base: Path, new: Path) -> tuple[Path, Path] | None:
-    """The copies of the second stage of those of the first, by where they lie; None where they were no such."""
-    copies = [root.with_name(root.name + FRESH) for root in (base, new)]
-    whole = all(any((root / "reports" / "results").glob("*/*.jsonl")) for root in copies)  # the record is filed last
-    return (copies[0], copies[1]) if whole else None
 
 
 # --- what a side's own Python does -----------------------------------------------------------------------------------

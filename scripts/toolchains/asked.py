@@ -19,6 +19,7 @@ INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 NOT_RESULTS = ("machine.json", "benchmarks.json")
+FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
 NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their kind
 
 
@@ -162,6 +163,13 @@ def results_of(file: Path) -> Path:
     if not (directory / "benchmarks.json").is_file():
         raise UserError(f"{file}: no benchmarks.json in {directory}, so this is no results directory of asv")
     return directory
+
+
+def second_stage(results: Path) -> Path | None:
+    """The results of the fresh processes that ``compare.py --run`` took beside these; None where there are none."""
+    checkout = results.absolute().parents[1]
+    fresh = checkout.with_name(checkout.name + FRESH) / "reports" / "results"
+    return fresh if any(fresh.glob("*/*.jsonl")) else None  # the record is filed last
 
 
 def result_files(results: Path, machine: str | None = None) -> list[Path]:
