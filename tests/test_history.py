@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import report
 import resultfiles
-from analysis import history, semantics
+from analysis import history, levels, semantics, sessions
 from analysis.results import load
 from pages import show
 from pages.history import page as history_page
@@ -185,10 +185,10 @@ def test_what_sessions_differ_by_is_learnt_from_repeats(tmp_path):
     loud = history_in(write(tmp_path / "loud", logs, again=again))
     assert quiet.session_sd["copy"] == pytest.approx(0.02 / math.sqrt(2))
     assert loud.session_sd["copy"] > 0.05
-    assert history.sessions_in(tmp_path / "loud", "box")["copy"] == pytest.approx(
+    assert sessions.sessions_in(tmp_path / "loud", "box")["copy"] == pytest.approx(
         2 * loud.session_sd["copy"] ** 2, rel=0.5
     )
-    assert history.sessions_in(write(tmp_path / "once", logs), "box") == {}
+    assert sessions.sessions_in(write(tmp_path / "once", logs), "box") == {}
     assert np.mean([s.noise for s in loud.series]) > 2 * np.mean([s.noise for s in quiet.series])
 
 
@@ -210,7 +210,7 @@ def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
     for package in ("torch", "numpy"):
         (repeat,) = history_in(root, package).repeats
         assert {repeat.sooner.name, repeat.later.name} == {"torch 2.13.0", f"numpy {cross.numpy}"}
-    assert history.packages(load(root, "box")) == ["torch", "numpy"]
+    assert sessions.packages(load(root, "box")) == ["torch", "numpy"]
 
 
 def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
@@ -297,7 +297,7 @@ def test_what_a_visit_s_cells_share_is_no_release(tmp_path):
     logs += rng.normal(0, 0.03, len(SERIES))[:, None, None]
     made = history_in(write(tmp_path, logs, routes=routes))
     assert len(made.breaks) <= 4, [(one.at.version, one.ratio) for _, one in made.breaks]
-    assert len(made.shuffled) == history.SHUFFLES and np.mean(made.shuffled) <= 4
+    assert len(made.shuffled) == levels.SHUFFLES and np.mean(made.shuffled) <= 4
 
 
 # --- the page ------------------------------------------------------------------------------------------------------

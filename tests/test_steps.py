@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import report
-from analysis import history
+from analysis import history, sessions
 from analysis.results import load
 from analysis.steps import Counted, _steps
 from analysis.verdicts import DEFAULT, FEWER, MORE
@@ -31,7 +31,7 @@ SAME = [6700, 6704, 6708]
 
 def stepped(*repeats):
     """The steps of a count with these repeats, release by release: (place, verdict, old, new, crept)."""
-    releases = tuple(history.Release(toolchain, toolchain.tag, "", "", "") for toolchain in SERIES[: len(repeats)])
+    releases = tuple(sessions.Release(toolchain, toolchain.tag, "", "", "") for toolchain in SERIES[: len(repeats)])
     values, low, high = (np.array(list(map(end, repeats)), dtype=float) for end in (np.median, min, max))
     steps, levels = _steps(Counted({}, "instructions", releases, values, low, high, values), DEFAULT)
     assert len(levels) == len(repeats)
@@ -294,7 +294,7 @@ def test_a_history_of_counts_alone_has_a_page(results, tmp_path):
         file["results"] = {name: found for name, found in file["results"].items() if name == NAME}
         path.write_text(json.dumps(file))
     loaded = load(tmp_path / "results", "box")
-    assert history.packages(loaded) == ["torch"]
+    assert sessions.packages(loaded) == ["torch"]
     made = history.history_of(loaded, "torch")
     assert not made.series and len(made.releases) == len(VERSIONS)
     assert report.main(["--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")]) == 0

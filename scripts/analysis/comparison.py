@@ -314,7 +314,7 @@ def compare(
     that ``only`` matches.
 
     fresh     a second collection, base and new, of the cells that were close in the first: they are judged by it alone
-    sessions  family -> variance of what two sessions on this machine differ by, see history.sessions_in
+    sessions  family -> variance of what two sessions on this machine differ by, see sessions.sessions_in
     """
     sides = describe(base), describe(new)
     contracts = {**base.benchmarks, **new.benchmarks}

@@ -10,8 +10,8 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from .comparison import Comparison, compare
-from .history import sessions_in
 from .results import Results, load_files, read_runs
+from .sessions import sessions_in
 from .verdicts import DEFAULT, Settings
 
 SESSION_HOURS = 12  # visits closer than that tell of the releases, more distant ones of the machine, too

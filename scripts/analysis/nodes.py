@@ -14,7 +14,8 @@ from .statistics import HALF, Bools, Crossed, Floats, Places, crossed
 from .steps import repeated
 
 if TYPE_CHECKING:  # which has what is found here
-    from .history import Break, Release, Series
+    from .levels import Break, Series
+    from .sessions import Release
 
 SHOWN = 0.5  # of a change: a node that has no more has it not
 

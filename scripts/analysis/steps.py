@@ -21,7 +21,8 @@ from .statistics import Floats
 from .verdicts import AS_MANY, INCONCLUSIVE, SAME_WAY, Settings
 
 if TYPE_CHECKING:  # which has what is found here
-    from .history import Break, Release, Series
+    from .levels import Break, Series
+    from .sessions import Release
 
 
 @dataclass(frozen=True)

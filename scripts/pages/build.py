@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from analysis import history
+from analysis import sessions
 from analysis.results import Results, load
 from cli import line, put
 from records.runs import recent
@@ -33,7 +33,7 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     """Build and write the page of one machine, and that of its histories where it has any."""
     everything = load(results, machine)
     histories = history_page.histories_of(everything)
-    loaded, before, others = latest(everything, history.files(everything) if histories else ())
+    loaded, before, others = latest(everything, sessions.files(everything) if histories else ())
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from analysis.history import LEAST_RELEASES, History, Release
+from analysis.history import History
+from analysis.levels import LEAST_RELEASES
 from analysis.news import news_of
+from analysis.sessions import Release
 from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
 from records.kinds import made_of

@@ -12,7 +12,8 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
-from analysis.history import CHANGED, History, Series
+from analysis.history import History
+from analysis.levels import CHANGED, Series
 from analysis.statistics import HALF, Floats
 from analysis.steps import Counted
 from matplotlib.axes import Axes

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 from analysis.contracts import ALIAS
-from analysis.history import CHANGED, History, Series
+from analysis.history import History
+from analysis.levels import CHANGED, Series
 from analysis.steps import Counted
 
 from pages import show

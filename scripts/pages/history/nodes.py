@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from analysis.history import Break, History, Series
+from analysis.history import History
+from analysis.levels import Break, Series
 from analysis.nodes import Node, Nodes
 
 from pages import show

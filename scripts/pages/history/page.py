@@ -8,8 +8,10 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 from analysis.contracts import NONE
-from analysis.history import History, Release, Series, history_of, packages
+from analysis.history import History, history_of
+from analysis.levels import Series
 from analysis.results import Results
+from analysis.sessions import Release, packages
 from analysis.statistics import HALF, MIN_PROCESSES, SESSION_SD
 from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
