@@ -308,18 +308,20 @@ def session_variance(
 def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np.str_]) -> dict[str, float]:
     """Family -> variance of an effect between two sessions, learnt from cells of one toolchain measured in both.
 
-    Nothing changed there: whatever the cells differ by, beyond their errors, sessions differ by. At least SESSION_SD
-    squared. Where what changed is most of a comparison, ``session_variance`` cannot tell it from that, and this can.
+    Nothing changed there: whatever a family's cells differ by, beyond their errors, sessions differ by; of a small
+    family it is what all cells differ by. At least SESSION_SD squared. Where what changed is most of a comparison,
+    ``session_variance`` cannot tell it from that, and this can.
     """
     known = np.isfinite(effect) & np.isfinite(squared_error)
 
     def excess(mask: Bools) -> float:
         members = mask & known
+        if members.sum() < MIN_FAMILY:
+            members = known
         return float(np.mean(effect[members] ** 2 - squared_error[members])) if members.sum() >= MIN_FAMILY else 0.0
 
-    everything = excess(known)
     names = [str(family) for family in np.unique(families)]
-    return {name: max(SESSION_SD**2, everything, excess(families == name)) for name in names}
+    return {name: max(SESSION_SD**2, excess(families == name)) for name in names}
 
 
 def _excess(effect: Floats, squared_error: Floats) -> float:
