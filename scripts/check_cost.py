@@ -21,9 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import cost, promises
-from checking.noise import fresh, this_code
+from checking.noise import this_code
 from cli import Parser, UserError, run
-from measuring.engine import ROOT
+from measuring.engine import ROOT, new_id
 
 SCRATCH = ROOT / ".asv" / "cost"
 RUNS = 2
@@ -45,7 +45,7 @@ def begin(chosen: argparse.Namespace, command: str) -> cost.Turns:
     """A workplace for what was chosen, or the one to go on with."""
     if chosen.resume:
         return cost.Turns(chosen.resume.absolute())
-    place = cost.Turns(fresh(SCRATCH))
+    place = cost.Turns(SCRATCH / new_id())
     place.start({"new": this_code(), "runs": chosen.runs or RUNS, "only": "", "command": command})
     return place
 

@@ -27,9 +27,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import promises
-from checking.noise import ALIAS_SIZES, CONDITIONS, Workplace, fresh, measure, revision, steps, this_code
+from checking.noise import ALIAS_SIZES, CONDITIONS, Workplace, measure, revision, steps, this_code
 from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
-from measuring.engine import ROOT
+from measuring.engine import ROOT, new_id
 
 SCRATCH = ROOT / ".asv" / "noise"
 RUNS = 5
@@ -61,7 +61,7 @@ def begin(chosen: argparse.Namespace, command: str) -> Workplace:
     if chosen.resume:
         return Workplace(chosen.resume.absolute())
     commit = revision(chosen.before) if chosen.before else ""
-    place = Workplace(fresh(SCRATCH))
+    place = Workplace(SCRATCH / new_id())
     place.start(
         {
             "before": commit,

@@ -17,14 +17,13 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
 from cli import ONLY, Parser, UserError, run
-from measuring.engine import ROOT, check_asv
+from measuring.engine import ROOT, check_asv, new_id
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
 from nodes import design, engines, supervise
@@ -111,13 +110,12 @@ def plan_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -
     """What the command line asks a kind of machine for."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
     debug = chosen.engine == DEBUG
     scratch = ROOT / ".asv" if debug and not chosen.scratch else (chosen.scratch or Path("/tmp"))
     campaign = Campaign(
         directory=FLEET / machine,
         machine=machine,
-        id=f"{now}-{os.getpid()}",
+        id=new_id(),
         tags=[toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference],
         reference=chosen.reference,
         nodes=chosen.nodes,

@@ -107,3 +107,16 @@ def test_what_cannot_be_read_is_named(results, text):
     (results / RESULT).with_suffix(".jsonl").write_text(text)
     with pytest.raises(UserError, match="none of the results can be read; could not read c0ffee00-toolchain"):
         asked.result_file("torch-2.0-numpy-1.26", results)
+
+
+def test_fresh_processes_lie_beside_a_checkout(tmp_path):
+    """The sibling of the checkout whose results these are, wherever these lie: in the root directory, too."""
+    results = tmp_path / "base" / "reports" / "results"
+    fresh = tmp_path / "base-fresh" / "reports" / "results"
+    for place in (results, fresh / "box"):
+        place.mkdir(parents=True)
+    assert asked.second_stage(results) is None
+    (fresh / "box" / "c0ffee00-toolchain.jsonl").touch()
+    assert asked.second_stage(results) == fresh
+    for place in ("/", "/nowhere", "/nowhere/results"):
+        assert asked.second_stage(Path(place)) is None, place

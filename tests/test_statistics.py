@@ -200,7 +200,9 @@ def test_what_sessions_differ_by_is_learnt_where_nothing_changed():
     assert found[0][shift != 0].mean() < 0.1 < 0.8 < found[1][shift != 0].mean()
     assert found[1][shift == 0].mean() < 0.01
     low, high = statistics.interval(told, 0.95)
-    assert np.mean((low <= shift) & (shift <= high)) > 0.93
+    covered = (low <= shift) & (shift <= high)
+    for family in ("alias", "copy"):  # too wide is no better: calls had the sessions of copies once
+        assert 0.93 < covered[names == family].mean() < 0.98, family
 
 
 def test_controls_tell_that_the_machine_was_slower():

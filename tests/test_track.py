@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import report
 import track
 from analysis.results import load
 from cli import UserError
-from measuring import tracking
+from conftest import ROOT
+from measuring import ahead, tracking
 from measuring.profiles import PROFILES
 from measuring.state import State
 from records import calm
@@ -150,6 +152,23 @@ def test_next_release_is_installed_ahead(project):
     assert [name for name in project.environments if "torch-2.1.0" in name], project.environments
     done = project.run(sys.executable, "scripts/measuring/ahead.py", f"torch-{WITHOUT_WHEEL}", "3")
     assert done.returncode, "who needs it says why"
+
+
+@pytest.mark.skipif(not hasattr(os, "nice"), reason="needs niceness, which Windows has not")
+def test_what_is_installed_ahead_leaves_the_cores_to_the_counts():
+    """Its niceness, and that of its session where Linux weighs sessions: there the first alone is nothing."""
+    group = Path("/proc/self/autogroup")
+    code = "import os; from pathlib import Path; from measuring import ahead; ahead.stand_back(); print(os.nice(0))\n"
+    code += f"if Path({str(group)!r}).is_file(): print(Path({str(group)!r}).read_text())"
+    scripts = os.pathsep.join([str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": scripts}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    said = done.stdout.split()
+    assert int(said[0]) == min(os.nice(0) + ahead.BEHIND, 19)
+    if len(said) > 1:  # "/autogroup-123 nice 10"; in a container there may be none
+        assert said[-1] == str(ahead.BEHIND)
 
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch, tmp_path):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .results import Results, node_of
+from .sessions import Release
 from .statistics import HALF, Bools, Crossed, Floats, Places, crossed
 from .steps import repeated
 
 if TYPE_CHECKING:  # which has what is found here
     from .levels import Break, Series
-    from .sessions import Release
 
 SHOWN = 0.5  # of a change: a node that has no more has it not
 
@@ -50,7 +50,7 @@ class Node:
 class Differing:
     """A cell whose count is not the same on all nodes; counts: node -> median of the repeats."""
 
-    release: "Release"
+    release: Release
     names: Mapping[str, Any]
     counts: Mapping[str, float]
 
@@ -145,7 +145,7 @@ def is_covered(broken: "Break", confirmed: "Sequence[Break]", versions: Sequence
     )
 
 
-def differing(results: Results, copies: "Mapping[str, Sequence[Release]]") -> list[Differing]:
+def differing(results: Results, copies: Mapping[str, Sequence[Release]]) -> list[Differing]:
     """Counts of a release that nodes do not agree in: no repeat of one is within the repeats of another."""
     rows = repeated(results)
     differing_cells = []

@@ -20,7 +20,7 @@ from .roles import CONVERSION
 from .statistics import Floats
 from .verdicts import AS_MANY, INCONCLUSIVE, SAME_WAY, Settings
 
-if TYPE_CHECKING:  # which has what is found here
+if TYPE_CHECKING:  # both have what is found here
     from .levels import Break, Series
     from .sessions import Release
 

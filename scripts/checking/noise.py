@@ -16,7 +16,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -230,11 +229,6 @@ print(json.dumps({
     "record": found.runs[-1],
 }, default=vars))
 """  # run in a copy of the code, since each version says itself what a cell's figure is
-
-
-def fresh(scratch: Path) -> Path:
-    """Where in ``scratch`` a check may work that is begun now, by this process."""
-    return scratch / f"{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
 
 class Workplace:

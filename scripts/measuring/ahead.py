@@ -4,6 +4,7 @@ Run as a program: installs the release with this tag, with so many environments 
 """
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from toolchains import environments, ledger
 
 from measuring.engine import ENVIRONMENTS, ROOT
 from measuring.session import session
+
+BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that no busy machine stops an install
 
 
 @contextlib.contextmanager
@@ -33,7 +36,21 @@ def installing(tag: str, keep: int) -> Iterator[None]:
             print(f"{tag}: installed ahead, ready after {time.monotonic() - started:.0f} s", flush=True)
 
 
+def stand_back() -> None:
+    """From now on this process, and what it starts, has what the others leave: the visit waits for counts, and these
+    leave a core when the last of them runs.
+
+    Where Linux has autogroups, a session is one, and it is groups that are weighed, not the processes in them; each has
+    a niceness of its own (sched(7)).
+    """
+    if hasattr(os, "nice"):  # Windows has none
+        os.nice(BEHIND)
+    with contextlib.suppress(OSError):  # no autogroups here, or another one's
+        Path("/proc/self/autogroup").write_text(str(BEHIND), encoding="utf-8")
+
+
 if __name__ == "__main__":
+    stand_back()
     tag, keep = sys.argv[1:]
     known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
     environments.prepare(ROOT / ENVIRONMENTS, known[tag], int(keep))

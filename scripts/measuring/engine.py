@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/said.py appends a line for each process there
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
+
+
+def new_id() -> str:
+    """What is begun now, by this process: when, in UTC, and which; sorts by time, and is the name of a directory."""
+    return f"{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
 
 def asv(*arguments: str) -> list[str]:

@@ -7,13 +7,11 @@ that say which belong together.
 """
 
 import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from toolchains import environments, installed, ledger
 from toolchains.asked import FRESH, Target
 
 # not relative: this is a program, too
-from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, register
+from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, new_id, register
 from measuring.machine import settings
 from measuring.profiles import PROFILES, exactly
 from measuring.profiles import cells as cells_in
@@ -172,8 +170,7 @@ def measure(
     command  that asked for it, for the run records
     again    takes those sides: the cells to measure again, and how many of them are close; the rest tell the noise
     """
-    started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    directory = ROOT / ".asv" / "compare" / f"{started}-{os.getpid()}"
+    directory = ROOT / ".asv" / "compare" / new_id()
     about = {"id": directory.name, "machine": machine, "profile": profile, "only": only or None, "command": command}
     sides = prepare(directory, targets)
     cells, counted = cells_to_measure(sides[0], machine, profile, only)

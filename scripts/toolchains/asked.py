@@ -167,8 +167,8 @@ def results_of(file: Path) -> Path:
 
 def second_stage(results: Path) -> Path | None:
     """The results of the fresh processes that ``compare.py --run`` took beside these; None where there are none."""
-    checkout = results.absolute().parents[1]
-    fresh = checkout.with_name(checkout.name + FRESH) / "reports" / "results"
+    checkout = results.absolute().parent.parent
+    fresh = checkout.parent / (checkout.name + FRESH) / "reports" / "results"
     return fresh if any(fresh.glob("*/*.jsonl")) else None  # the record is filed last
 
 
