@@ -6,8 +6,9 @@
 
 Reads samples and pulses, and measures nothing. A line a machine and kind of cell: how many runs and cells of them, the
 standard deviation of a cell's calm processes in the median cell, as taken and at full speed, and the slope: where it is
-1, samples follow the pulses; it means nothing where the clock is steady. Exit code: 0 there are such runs, 2 there are
-none.
+1, samples follow the pulses; it means nothing where the clock is steady. Then, of each size that is moved in memory,
+by how much the processor's pulse is above its floor right behind a sample, and before one. Exit code: 0 there are such
+runs, 2 there are none.
 """
 
 import sys
@@ -17,9 +18,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis.results import lines_in
-from checking.pace import spreads
+from checking.pace import colds, spreads
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS
+from pages import show
 from records import calm
 
 
@@ -39,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             what = f"{machine}, {spread.kind}: {len(each)} runs, {spread.cells} cells"
             differ = f"{spread.as_taken:.1%} as taken and by {spread.at_full_speed:.1%} at full speed"
             print(f"{what}; processes differ by {differ}, slope {spread.slope:.2f}")
+        for cold in colds(each):
+            behind, before = (f"{nanoseconds / 1000:.1f}" for nanoseconds in (cold.behind, cold.before))
+            what = f"{machine}, {show.size(cold.nbytes)} in memory: {cold.looks} samples"
+            print(f"{what}; the pulse behind one takes {behind} µs more than at full speed, the one before it {before}")
     return 0
 
 

@@ -1,6 +1,7 @@
 """Pulses: which level of a machine is its full speed, and which samples are kept, on machines busy in known ways."""
 
 import math
+import re
 
 import check_pace
 import machines
@@ -125,6 +126,30 @@ def paced(seconds, processor, **more):
     """A process that took such samples, with so long a pulse before the first and behind each."""
     line = {"number": 7, "seconds": seconds, "wanted": len(seconds), "disturbed": [], "waits": [], "round": 0}
     return calm.judge(line | {"pulses": {"processor": processor}} | more, {"processor": 25_000.0, "memory": 200_000.0})
+
+
+def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
+    """It takes a few µs more, though the machine is at full speed; not the one before, nor the one after a wait."""
+    memory = {"memory": [200_000] * 4}
+
+    def calm_of(processor, waits=(), pulses=memory):
+        line = {"seconds": [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)], "waits": list(waits), "disturbed": []}
+        line |= {"number": 7, "wanted": 1, "round": 0, "pulses": {"processor": processor} | pulses}
+        return calm.judge(line, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
+
+    high = int(25_000 * 1.1)
+    behind = high + calm.COLD
+    assert calm_of([25_000, behind, behind, behind]).samples == [1.0, 1.1, 1.2]
+    assert calm_of([high, behind, behind + 2, behind]).samples == [1.0], "more is another one's"
+    assert calm_of([high + 2, behind, behind, behind]).samples == [1.1, 1.2], "before the first there is no sample"
+    waited = [25_000, behind, high + 2, behind]  # of the two looks between two samples the second follows the wait
+    assert calm_of(waited, waits=[1]).samples == [1.0]
+    assert calm_of([25_000, behind, 25_000, behind], waits=[1]).samples == [1.0, 1.1]
+    assert not calm_of([25_000, behind, behind, behind], pulses={"cache": [200_000] * 4}).calm
+    lines = [{"at": 0, "seconds": [1.0] * 3, "waits": [], "pulses": {"processor": [25_000, *[behind] * 3]}}]
+    lines[0]["pulses"]["memory"] = [300_000, 200_000, 200_000, 200_000]
+    lines += [{"at": 1, "seconds": [1.0] * 200, "waits": [], "pulses": {"processor": [25_000] * 201}}]
+    assert calm.floors(lines) == pytest.approx({"processor": 25_000, "memory": 200_000}), "found behind samples, too"
 
 
 def test_what_a_clock_does_within_calm_is_taken_out():
@@ -276,6 +301,8 @@ def test_what_that_is_worth_is_said_of_committed_runs(capsys):
     assert (
         "amd-epyc-turin-2-core-vm, a call: " in said and "amd-epyc-milan-2-core-vm, moves bytes in the caches: " in said
     )
+    behind, before = re.search(r"genoa-2-core-vm, 64 MiB .* takes ([\d.]+) µs .* it (-?[\d.]+)\n", said).groups()
+    assert 1 < float(behind) < calm.COLD / 1000 and abs(float(before)) < 0.5
 
 
 @pytest.mark.parametrize("text, why", [("{}\n", "is broken"), ("", "no samples with pulses are there")])

@@ -12,13 +12,16 @@ from pages import show
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SIZES = (8, 2**20, 64 * 2**20)
 MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
+TORCH, NUMPY = re.search(r"reference machine .*?torch ([\w.+]+), numpy ([\w.]+);", README, re.DOTALL).groups()
 ROWS = re.findall(r"^\| [^|]+→[^|]+ \| `([^`]+)`[^|]*\|(.+)\|$", README, re.MULTILINE)[1:]
 
 
 @pytest.fixture(scope="module")
 def cells(committed):
+    """Of that toolchain alone: among the releases of a history some figure is always right."""
+    toolchain = f"torch-{TORCH}-numpy-{NUMPY}"
     try:
-        return results.summarize(results.load(committed / "reports" / "results", MACHINE).processes)
+        return results.summarize(results.load(committed / "reports" / "results", MACHINE, toolchain).processes)
     except UserError as error:
         pytest.fail(f"the README names {MACHINE}, whose results are not there: {error}")
 

@@ -192,7 +192,7 @@ def test_what_sessions_differ_by_is_learnt_where_nothing_changed():
     assert np.sqrt(learnt["alias"] / 2) == pytest.approx(0.03, rel=0.2)  # a family by its own cells
     assert np.sqrt(learnt["copy"] / 2) == pytest.approx(0.06, rel=0.2)
     quiet = statistics.repeat_variances(np.zeros(CELLS), np.full(CELLS, 1e-6), names)
-    assert set(quiet.values()) == {statistics.SESSION_SD**2}
+    assert set(quiet.values()) == {statistics.LEARNT_SD**2}
     shift = np.where(np.arange(CELLS) % 4 > 0, rng.choice([-0.35, 0.35], CELLS), 0.0)  # three of four cells
     changed = new + shift[:, None]
     blind, told = (statistics.estimate(base, changed, names, unpaired, session) for session in (True, learnt))

@@ -29,6 +29,9 @@ MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells ha
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
+# The same where repeats show less. What all cells of a visit share is seen once a repeat, so that few do not tell how
+# large it may be. Calls of one toolchain, with pulses, six pairs of visits 1.6 to 5.8 hours apart: 0.009 (Zen 4, a VM)
+LEARNT_SD = 0.01
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
@@ -309,7 +312,7 @@ def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np
     """Family -> variance of an effect between two sessions, learnt from cells of one toolchain measured in both.
 
     Nothing changed there: whatever a family's cells differ by, beyond their errors, sessions differ by; of a small
-    family it is what all cells differ by. At least SESSION_SD squared. Where what changed is most of a comparison,
+    family it is what all cells differ by. At least LEARNT_SD squared. Where what changed is most of a comparison,
     ``session_variance`` cannot tell it from that, and this can.
     """
     known = np.isfinite(effect) & np.isfinite(squared_error)
@@ -321,7 +324,7 @@ def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np
         return float(np.mean(effect[members] ** 2 - squared_error[members])) if members.sum() >= MIN_FAMILY else 0.0
 
     names = [str(family) for family in np.unique(families)]
-    return {name: max(SESSION_SD**2, excess(families == name)) for name in names}
+    return {name: max(LEARNT_SD**2, excess(families == name)) for name in names}
 
 
 def _excess(effect: Floats, squared_error: Floats) -> float:

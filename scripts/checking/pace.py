@@ -42,6 +42,35 @@ def spreads(runs: Iterable[Sequence[calm.Line]]) -> Iterator[Spread]:
             yield Spread(kind, len(cells), taken, full, slope)
 
 
+@dataclass(frozen=True)
+class Behind:
+    """Of the looks of processes that move so many bytes in memory, by what the processor's pulse was above its floor.
+
+    behind, before: ns in the median, right behind a sample and after a wait.
+    """
+
+    nbytes: int
+    looks: int
+    behind: float
+    before: float
+
+
+def colds(runs: Iterable[Sequence[calm.Line]]) -> Iterator[Behind]:
+    """What a sample that moves bytes in memory does to the pulse right behind it; ``runs``: the lines of each."""
+    above: dict[int, tuple[list[float], list[float]]] = {}
+    for run in runs:
+        floors = calm.floors(calm.timed(run))
+        for line in calm.timed(run):
+            sizes = [int(value) for value in line["params"] if value.isdecimal()]
+            if calm.MEMORY in line["pulses"] and sizes:
+                cold, waited = calm.behind(line), above.setdefault(max(sizes), ([], []))
+                for place, pulse in enumerate(line["pulses"][calm.PROCESSOR]):
+                    waited[place not in cold].append(pulse - floors[calm.PROCESSOR])
+    for nbytes, (behind, before) in sorted(above.items()):
+        if behind and before:
+            yield Behind(nbytes, len(behind), statistics.median(behind), statistics.median(before))
+
+
 def _cells(run: Sequence[calm.Line]) -> Iterator[tuple[str, Floats]]:
     """Of each cell with so many calm processes its kind, and (processes, 2) log seconds: as taken, at full speed."""
     timed = [line for line in calm.timed(run) if calm.has_pace(line)]

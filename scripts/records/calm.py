@@ -23,6 +23,10 @@ Line = Mapping[str, Any]  # of the sampling log: what one process logged of one 
 PROCESSOR, MEMORY = "processor", "memory"
 # log units from the floor up to which a pulse of a kind is calm, see benchmarks/pulses.py
 NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), MEMORY: math.log(1.2)}
+# ns that the processor's pulse may take longer right behind a sample that moves bytes in memory: what it counts, and
+# the interpreter, were driven out of the caches. The next pulse takes what one does. On Zen 4 at full speed 1 to 6 of
+# 22.3 µs, on Zen 5 2 to 5 of 14.1 (scripts/check_pace.py): a tenth that is the sample's, not the machine's
+COLD = 7000
 LEVEL = math.log(1.03)  # width of a level
 HELD = 0.05  # share of a part's pulses that a level needs to be seen in that part
 RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
@@ -80,19 +84,31 @@ def floors(lines: Iterable[Line]) -> dict[str, float]:
     if not ordered:
         return {}
     known = floor([pulse for line in ordered for pulse in line["pulses"][PROCESSOR]])
-    low, high = around(PROCESSOR, known)
     by_kind = {PROCESSOR: known}
     for kind in dict.fromkeys(kind for line in ordered for kind in line["pulses"] if kind != PROCESSOR):
-        pairs = [zip(line["pulses"][PROCESSOR], line["pulses"][kind]) for line in ordered if kind in line["pulses"]]
-        taken = list(itertools.chain.from_iterable(pairs))
-        near = [pulse for beside, pulse in taken if low <= beside <= high]
-        by_kind[kind] = floor(near or [pulse for _, pulse in taken])
+        there = [line for line in ordered if kind in line["pulses"]]
+        taken = list(itertools.chain.from_iterable(line["pulses"][kind] for line in there))
+        at_full_speed = itertools.chain.from_iterable(near(line, PROCESSOR, known) for line in there)
+        by_kind[kind] = floor(list(itertools.compress(taken, at_full_speed)) or taken)
     return by_kind
 
 
-def around(kind: str, known: float) -> tuple[float, float]:
-    """From where to where a pulse of a kind is calm, in the unit of its floor."""
-    return known * math.exp(-NEAR[kind]), known * math.exp(NEAR[kind])
+def behind(line: Line) -> set[int]:
+    """Where in the list of pulses those stand that were taken right behind a sample."""
+    return {place + 1 for place in places(line)}
+
+
+def near(line: Line, kind: str, known: float) -> list[bool]:
+    """Whether each pulse of a kind that a process took around its samples is near the kind's floor ``known``, in ns."""
+    taken = line["pulses"][kind]
+    if kind != PROCESSOR or MEMORY not in line["pulses"]:
+        return [_near(pulse, kind, known) for pulse in taken]
+    cold = behind(line)
+    return [_near(pulse, kind, known, COLD if place in cold else 0) for place, pulse in enumerate(taken)]
+
+
+def _near(pulse: float, kind: str, known: float, more: float = 0) -> bool:
+    return known * math.exp(-NEAR[kind]) <= pulse <= known * math.exp(NEAR[kind]) + more
 
 
 @dataclass(frozen=True)
@@ -154,12 +170,9 @@ def places(line: Line) -> list[int]:
 
 def judge(line: Line, known: Mapping[str, float], at_full_speed: bool = True) -> Process:
     """A process, with its calm samples as they would be at full speed, or, where they are fewer than LEAST, all."""
-    near = [True] * (len(line["seconds"]) + 1 + len(line["waits"]))
-    for kind, taken in line["pulses"].items():
-        low, high = around(kind, known[kind])
-        near = [before and low <= pulse <= high for before, pulse in zip(near, taken)]
+    looks = [all(kinds) for kinds in zip(*(near(line, kind, known[kind]) for kind in line["pulses"]))]
     between = places(line)
-    calm = [near[place] and near[place + 1] for place in between]
+    calm = [looks[place] and looks[place + 1] for place in between] if looks else [True] * len(between)
     for index in line["disturbed"]:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))
@@ -298,13 +311,12 @@ def share(lines: Iterable[Line], known: Mapping[str, float]) -> float:
     for line in lines:
         if PROCESSOR not in line["pulses"]:
             continue
-        low, high = around(PROCESSOR, known[PROCESSOR])
-        near = [low <= pulse <= high for pulse in line["pulses"][PROCESSOR]]
+        looks = near(line, PROCESSOR, known[PROCESSOR])
         spent = [seconds * line["number"] for seconds in line["seconds"]]
-        calm += sum(took * (near[place] + near[place + 1]) / 2 for place, took in zip(places(line), spent))
-        calm += POLL_SECONDS * sum(low <= pulse <= high for pulse in line["waiting"])
+        calm += sum(took * (looks[place] + looks[place + 1]) / 2 for place, took in zip(places(line), spent))
+        calm += POLL_SECONDS * sum(_near(pulse, PROCESSOR, known[PROCESSOR]) for pulse in line["waiting"])
         watched = sum(spent) + POLL_SECONDS * len(line["waiting"])
         before = max(0.0, line["took"] - watched) + START_SECONDS
-        calm += before * near[0]
+        calm += before * looks[0]
         total += watched + before
     return calm / total if total else math.nan

@@ -12,7 +12,7 @@ from analysis.history import History, history_of
 from analysis.levels import Series
 from analysis.results import Results
 from analysis.sessions import Release, packages
-from analysis.statistics import HALF, MIN_PROCESSES, SESSION_SD
+from analysis.statistics import HALF, LEARNT_SD, MIN_PROCESSES, SESSION_SD
 from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
 from records.runs import Record
@@ -331,7 +331,7 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
             samples=_samples(records),
             figure=show.FIGURE,
             sessions=show.join(sessions, "or"),
-            least=show.percent(SESSION_SD / math.sqrt(2), 1),
+            least=show.percent((LEARNT_SD if twice else SESSION_SD) / math.sqrt(2), 1),
             half=HALF,
             example=_example(histories),
             limits="one kind of machine" if several else "one machine",
