@@ -100,15 +100,13 @@ def behind(line: Line) -> set[int]:
 
 def near(line: Line, kind: str, known: float) -> list[bool]:
     """Whether each pulse of a kind that a process took around its samples is near the kind's floor ``known``, in ns."""
-    taken = line["pulses"][kind]
-    if kind != PROCESSOR or MEMORY not in line["pulses"]:
-        return [_near(pulse, kind, known) for pulse in taken]
-    cold = behind(line)
-    return [_near(pulse, kind, known, COLD if place in cold else 0) for place, pulse in enumerate(taken)]
+    low, high = _around(kind, known)
+    cold = behind(line) if kind == PROCESSOR and MEMORY in line["pulses"] else ()
+    return [low <= pulse <= high + COLD * (place in cold) for place, pulse in enumerate(line["pulses"][kind])]
 
 
-def _near(pulse: float, kind: str, known: float, more: float = 0) -> bool:
-    return known * math.exp(-NEAR[kind]) <= pulse <= known * math.exp(NEAR[kind]) + more
+def _around(kind: str, known: float) -> tuple[float, float]:
+    return known * math.exp(-NEAR[kind]), known * math.exp(NEAR[kind])
 
 
 @dataclass(frozen=True)
@@ -312,9 +310,10 @@ def share(lines: Iterable[Line], known: Mapping[str, float]) -> float:
         if PROCESSOR not in line["pulses"]:
             continue
         looks = near(line, PROCESSOR, known[PROCESSOR])
+        low, high = _around(PROCESSOR, known[PROCESSOR])
         spent = [seconds * line["number"] for seconds in line["seconds"]]
         calm += sum(took * (looks[place] + looks[place + 1]) / 2 for place, took in zip(places(line), spent))
-        calm += POLL_SECONDS * sum(_near(pulse, PROCESSOR, known[PROCESSOR]) for pulse in line["waiting"])
+        calm += POLL_SECONDS * sum(low <= pulse <= high for pulse in line["waiting"])
         watched = sum(spent) + POLL_SECONDS * len(line["waiting"])
         before = max(0.0, line["took"] - watched) + START_SECONDS
         calm += before * looks[0]
