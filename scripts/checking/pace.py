@@ -59,8 +59,9 @@ def colds(runs: Iterable[Sequence[calm.Line]]) -> Iterator[Behind]:
     """What a sample that moves bytes in memory does to the pulse right behind it; ``runs``: the lines of each."""
     above: dict[int, tuple[list[float], list[float]]] = {}
     for run in runs:
-        floors = calm.floors(calm.timed(run))
-        for line in calm.timed(run):
+        timed = calm.timed(run)
+        floors = calm.floors(timed)
+        for line in timed:
             sizes = [int(value) for value in line["params"] if value.isdecimal()]
             if calm.MEMORY in line["pulses"] and sizes:
                 cold, waited = calm.behind(line), above.setdefault(max(sizes), ([], []))
