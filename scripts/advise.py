@@ -13,11 +13,8 @@ Exit code: 0 an answer, 2 there cannot be one.
 
 import argparse
 import os
-import re
-import shlex
 import sys
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
@@ -29,41 +26,12 @@ from analysis.curves import CONTIGUOUS
 from analysis.kept import KEPT, known_in
 from cli import Parser, UserError, run
 from pages import case as page
+from pages.typed import ask, case_of
 from records.runs import Conditions
 from toolchains import asked
 
 ROOT = Path(__file__).resolve().parent.parent
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 RESULTS = ROOT / "reports" / "results"
-ENDS = ", ".join(cases.ENDS)
-# Asked one at a time: the option, the question, what Enter says
-QUESTIONS = (
-    ("from", f"What have you got? ({ENDS})", "numpy"),
-    ("to", f"Where do you want it? ({ENDS})", "torch"),
-    ("nbytes", "How large is it? (such as 4096, 3MiB)", "1MiB"),
-    ("dtype", "Of which dtype?", "float32"),
-    ("layout", "In which layout? (contiguous, strided, transposed, fortran, 5-d, 0-d)", CONTIGUOUS),
-    ("memory", "Must the result own its memory, share it, or be a buffer that exists? (any, own, share, into)", "any"),
-    ("count", "How many times?", "1"),
-)
-MEMORIES = {"any": "", "own": COPY, "share": ALIAS, "into": INTO}
-
-
-def size(text: str) -> int:
-    """Bytes of "3MiB", "3 MB" or "4096"; UserError where that is no whole number of them."""
-    matched = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
-    nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
-    if nbytes.denominator != 1:
-        raise UserError(f"--nbytes {text!r}: write bytes such as 4096, 3MiB or 3MB")
-    return int(nbytes)
-
-
-def whole(option: str, text: str) -> int:
-    """A whole number; UserError where it is none."""
-    try:
-        return int(text)
-    except ValueError:
-        raise UserError(f"{option} {text!r} is no whole number") from None
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -90,27 +58,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def case_of(chosen: argparse.Namespace) -> Case:
-    """The case that was typed; UserError where it contradicts itself."""
-    if chosen.host not in ("", *cases.HOSTS):
-        raise UserError(f"--source {chosen.host}: {' or '.join(cases.HOSTS)}")
-    case = Case(
-        chosen.source,
-        chosen.target,
-        size(chosen.nbytes),
-        chosen.dtype,
-        chosen.layout,
-        chosen.memory or "",
-        chosen.host,
-        chosen.grad,
-        whole("--batch", chosen.batch),
-        chosen.enqueue,
-        whole("--count", chosen.count),
-    )
-    cases.check(case)
-    return case
-
-
 def known_for(chosen: argparse.Namespace, case: Case) -> tuple[Known, tuple[str, ...]]:
     """The results to answer from, and in what their machine differs from this one."""
     from measuring import machine
@@ -124,44 +71,6 @@ def known_for(chosen: argparse.Namespace, case: Case) -> tuple[Known, tuple[str,
         raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {there}")
     here = Conditions(cpu=installed.cpu_model(), cores=os.cpu_count(), caches=machine.caches())
     return cases.closest(named, here, case.device)
-
-
-def ask() -> list[str]:
-    """The arguments that answers to questions make; UserError where the input ends."""
-    given: list[str] = []
-    for option, question, usual in QUESTIONS:
-        while True:
-            print(f"{question} [{usual}] ", end="", file=sys.stderr, flush=True)
-            line = sys.stdin.readline()
-            if not line:
-                raise UserError("no more answers; python scripts/advise.py --help lists the options")
-            said = line.strip() or usual
-            wrong = _wrong(option, said)
-            if not wrong:
-                break
-            print(wrong, file=sys.stderr)
-        if option != "memory":
-            given += [f"--{option}", said]
-        elif said != "any":
-            given.append("--into-buffer" if said == "into" else f"--{said}")
-    print(f"\n{shlex.join(['python', 'scripts/advise.py', *given])}\n", file=sys.stderr)
-    return given
-
-
-def _wrong(option: str, said: str) -> str:
-    """Why this cannot be the answer to a question; "" where it can."""
-    try:
-        if option in ("from", "to") and said not in cases.ENDS:
-            return f"one of {', '.join(cases.ENDS)}"
-        if option == "memory" and said not in MEMORIES:
-            return f"one of {', '.join(MEMORIES)}"
-        if option == "nbytes" and size(said) < 1:
-            return "one byte at least"
-        if option == "count" and whole("--count", said) < 1:
-            return "once at least"
-    except UserError as error:
-        return str(error)
-    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,20 +20,19 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-import cli
 import report
 from cli import ONLY, Parser, UserError, run
 from measuring import watch
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
+from measuring.plan import HOW, RELEASES, Plan
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
-from measuring.tracking import HOW, RELEASES, Plan, Tracker, coarse_to_fine
+from measuring.tracking import see_through
 from toolchains import asked, candidates, environments, index, installed, ledger
 
 
@@ -71,14 +70,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
     name = chosen.profile or "tracking"
-    lines = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-    plan = Plan(
-        ROOT / ".asv" / "runs" / machine / "track",
-        [toolchain.tag for _, line in lines for toolchain in coarse_to_fine(list(line))],
-        name,
-        chosen.only,
-        chosen.rounds or PROFILES[name].rounds,
-    )
+    directory = ROOT / ".asv" / "runs" / machine / "track"
+    plan = Plan.of(directory, chosen.toolchains, name, chosen.only, chosen.rounds or PROFILES[name].rounds)
     if chosen.resume:
         said = [option for option in (*RELEASES, *HOW) if getattr(chosen, option) is not None]
         interrupted = plan.resumed(said)
@@ -133,30 +126,9 @@ def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) ->
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
     check_machine(RESULTS / machine)
     register(machine)
-    print(
-        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
-        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
+    return see_through(
+        plan, machine, keep, chosen.new, (lambda machine: None) if chosen.no_report else report.after_run
     )
-    again = "--new" if chosen.new else "--resume"
-    try:
-        Tracker(plan, machine, keep).run()
-    except KeyboardInterrupt:
-        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
-        raise
-    if plan.finished and not chosen.no_report:
-        report.after_run(machine)
-    for tag, reason in plan.failed.items():
-        print(cli.line(f"{tag} has no results: {reason}"))
-    # a new release that is not for this Python is done with, or every week would try it again
-    lasting = chosen.new and all(reason.startswith(environments.NO_WHEEL) for reason in plan.failed.values())
-    if plan.failed and not lasting:
-        print(f"python scripts/track.py {again} tries those again")
-        return 2
-    plan.finish()
-    if plan.failed:
-        return 2
-    print("all saved; asv compare, asv find and asv publish work over releases")
-    return 0
 
 
 def candidate(chosen: argparse.Namespace) -> int:
@@ -165,19 +137,13 @@ def candidate(chosen: argparse.Namespace) -> int:
 
     check_asv()
     options = ["--index-url", chosen.index_url] if chosen.index_url else []
-    codes = []
-    for package in ledger.PACKAGES:
-        version = candidates.newest(package, options)
-        last = ledger.history(package)[-1].tag
-        print(f"{package} {version} is the newest" if version else f"nothing comes after {last} yet")
-        if version:
-            try:
-                environment = candidates.install(ROOT / ".asv" / "candidates", package, version, options)
-            except environments.InstallError as error:
-                raise UserError(f"{package} {version} cannot be installed: {error}") from None
-            more = ["--machine", chosen.machine] if chosen.machine else []
-            codes.append(compare.main(["--run", last, str(environment), "--profile", chosen.profile or "gate", *more]))
-    return worst(codes)
+    more = ["--machine", chosen.machine] if chosen.machine else []
+    return worst(
+        [
+            compare.main(["--run", last, str(environment), "--profile", chosen.profile or "gate", *more])
+            for last, environment in candidates.installed(ROOT / ".asv" / "candidates", options)
+        ]
+    )
 
 
 def worst(codes: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import fleet
 import pytest
 from cli import UserError
-from nodes import block, campaign, design, engines, supervise
+from nodes import asked, block, campaign, design, engines, supervise
 from records.runs import record_of
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
@@ -63,6 +63,7 @@ def test_what_is_missing_is_asked_of_others():
 
 def test_dry_run_prints_the_plan_and_does_nothing(called, monkeypatch, tmp_path):
     monkeypatch.setattr(fleet, "FLEET", tmp_path / "fleet")
+    monkeypatch.setattr(asked, "FLEET", tmp_path / "fleet")
     options = ("--history", "torch", "--since", "2.10", "--nodes", "3", "--partition", "cpu", "--dry-run")
     code, said, _ = called(fleet, *options)
     assert code == 0 and not (tmp_path / "fleet").exists()
@@ -94,7 +95,7 @@ def test_mistakes_are_one_line(arguments, line):
 
 def test_what_the_records_say_was_asked_names_no_place(tmp_path):
     chosen = fleet.arguments(["--history", "torch", "--scratch", str(tmp_path), "--machine", "box", "--rounds", "2"])
-    assert fleet.command_of(chosen) == (
+    assert asked.command_of(chosen) == (
         "python scripts/fleet.py --history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1"
         " --engine debug"
     )
@@ -103,7 +104,7 @@ def test_what_the_records_say_was_asked_names_no_place(tmp_path):
 def test_kinds_are_partitions_or_constraints(monkeypatch):
     monkeypatch.setattr(engines, "partitions", lambda: ["cpu"])
     chosen = fleet.arguments(["--kinds", "cpu a100", "--account", "us"])
-    assert fleet.kinds_of(chosen) == {
+    assert asked.kinds_of(chosen) == {
         "cpu": {"account": "us", "partition": "cpu"},
         "a100": {"account": "us", "constraint": "a100"},
     }
@@ -240,7 +241,7 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
     """By result files alone, whatever an engine says of its jobs."""
     monkeypatch.setattr(campaign, "RESULTS", campaign.ROOT / "reports" / "results")
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
-    made = fleet.plan_of(fleet.arguments(options), "cpu", {})
+    made = asked.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path
 
     def filed(node, tag, **more):
@@ -260,11 +261,11 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
     filed("node-a", "torch-2.3.1", failed="no wheel")
     assert made.lacking() == {"torch-2.1.2": 1}, "what no node can measure is not asked for again"
 
-    asked = []
+    wanted = []
 
     class Engine:
         def submit(self, jobs):
-            asked.extend(jobs)
+            wanted.extend(jobs)
 
         def coming(self):
             return []
@@ -275,7 +276,7 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
     made.submitted = 1
     monkeypatch.setattr(made, "gather", lambda: None)
     assert made.step(Engine()) == []
-    ((job, without),) = asked
+    ((job, without),) = wanted
     assert job["tags"] == ["torch-2.1.2"] and without == ["n1"] and job["node"] is None
     made.submitted = campaign.ASKED
     assert made.step(Engine()) is None, "somebody should look"
@@ -284,7 +285,8 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
 def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "FLEET", tmp_path)
-    made = fleet.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
+    monkeypatch.setattr(asked, "FLEET", tmp_path)
+    made = asked.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
     made.save()
     assert campaign.Campaign.load("cpu") == made
     coming = ["RUNNING None"]
@@ -299,7 +301,7 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypat
 def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1", "--partition", "cpu", "--nodes", "2"]
-    made = fleet.plan_of(fleet.arguments(options), "cpu", {})
+    made = asked.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path / "cpu"
     made.save()
     built = []
@@ -320,6 +322,7 @@ def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
     pages = []
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "FLEET", tmp_path)
+    monkeypatch.setattr(asked, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
     monkeypatch.setattr(supervise, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)

@@ -303,8 +303,8 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
     cells = {("torch.from_numpy(a)", n): [1e-6] * (1 if n in looked else 4) for n in sizes}
     bench = conversion(cells, [FROM_NUMPY])
     records = [
-        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old),
-        resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new),
+        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old, calm=0.72),
+        resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, calm=0.94),
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records)
     path = resultfiles.watched(root, bench, run=old)
@@ -321,7 +321,9 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
         "of the processes, not confidence intervals.",
     ]
     page = build(root, tmp_path / "out")
-    assert "15 of 20 timed cells are of the run of 2026-01-02" in (page / "README.md").read_text()
+    text = (page / "README.md").read_text(encoding="utf-8")
+    assert "15 of 20 timed cells are of the run of 2026-01-02" in text
+    assert "at full speed 72 % to 94 % of the time" in text, "not the last run's alone"
     rows = list(csv.DictReader(io.StringIO((page / "results.csv").read_text())))
     assert [sum(row["run"] == run for row in rows) for run in (old, new)] == [60, 5]
     whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]

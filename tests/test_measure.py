@@ -42,7 +42,7 @@ def line(cell, slow=False, waited=0.0, took=0.1):
 def machine(tmp_path, monkeypatch):
     """A function: rounds of an asv that logs what ``slow(cell, attempt)`` says; its calls, the state, the record."""
 
-    def take(slow, rounds=1, took=0.1, again=True, budget=1000.0, show=lambda done, more=0.0: None):
+    def take(slow, rounds=1, took=0.1, again=True, budget=1000.0, show=lambda done, more=0.0: None, planned=0):
         attempts, calls = {}, []
 
         def round_of(patterns, machine, state, advance, append, commit="", patience=(0.0, 0)):
@@ -59,7 +59,7 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(measuring.rounds, "round_of", round_of)
         monkeypatch.setattr(measuring.rounds, "PATIENCE", budget / len(CELLS) / rounds)
         state = State(tmp_path / "state")
-        record = Unfinished(Toolchain(""), {}, machine="box")
+        record = Unfinished(Toolchain(""), {}, machine="box", planned=planned)
         state.start(record)
         for number in range(rounds):
             chosen = [r"^toy\.Toy.*"]
@@ -92,6 +92,16 @@ def test_passes_are_bounded(machine):
     summed = summed_up(record, state.lines())
     assert set(summed.disturbed_cells) == set(CELLS[:3])
     assert summed.calm == pytest.approx(0.9, abs=0.06) and summed.floors == {"processor": 25_000.0}
+
+
+def test_rounds_that_another_judges_are_passed_over_once(machine):
+    calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:3], rounds=2, planned=2)
+    assert [count for count, _, _ in calls] == [60, 3, 60, *[3] * PASSES]
+
+
+def test_a_history_waits_for_less_than_other_runs():
+    assert measuring.rounds.budget(100, "tracking") == 0.75 * measuring.rounds.budget(100, "standard")
+    assert measuring.rounds.budget(100, "standard") == measuring.rounds.budget(100)
 
 
 def test_budget_is_kept(machine):

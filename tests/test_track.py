@@ -17,6 +17,7 @@ from analysis.results import load
 from cli import UserError
 from conftest import ROOT
 from measuring import ahead, tracking
+from measuring.plan import Plan, coarse_to_fine
 from measuring.profiles import PROFILES
 from measuring.state import State
 from records import calm
@@ -175,7 +176,7 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
     """Two may stay: the toolchain that is measured, and the reference."""
     asked = []
     monkeypatch.setattr(tracking, "installing", lambda tag, keep: asked.append((tag, keep)) or contextlib.nullcontext())
-    plan = tracking.Plan(tmp_path, ["torch-2.1.2", "torch-2.6.0"], "tracking", None, 4)
+    plan = Plan(tmp_path, ["torch-2.1.2", "torch-2.6.0"], "tracking", None, 4)
     for keep in (2, 3):
         tracker = tracking.Tracker(plan, "box", keep)
         with tracker.ahead():
@@ -245,9 +246,9 @@ def test_releases_are_chosen(arguments, tags):
 
 
 def test_coarse_to_fine():
-    assert tracking.coarse_to_fine(range(9)) == [0, 8, 4, 2, 6, 1, 5, 3, 7]
-    assert tracking.coarse_to_fine(range(6)) == [0, 4, 2, 1, 5, 3]
-    assert tracking.coarse_to_fine(["one"]) == ["one"]
+    assert coarse_to_fine(range(9)) == [0, 8, 4, 2, 6, 1, 5, 3, 7]
+    assert coarse_to_fine(range(6)) == [0, 4, 2, 1, 5, 3]
+    assert coarse_to_fine(["one"]) == ["one"]
 
 
 def test_default_is_both_histories():

@@ -34,6 +34,7 @@ from .curves import (
     CONTIGUOUS,
     ENQUEUE,
     LIMIT,
+    MEASURED,
     PAGEABLE,
     PIN,
     PINNED,
@@ -195,7 +196,7 @@ class Candidate:
     total    seconds, with what falls on each of the case's transfers of what is paid once: ranked by it
     once     what is paid once, None where that was not measured; paid: what for, "" for nothing
     rate     bytes a second; None where they take no time, or it is not they that do
-    share    of the limit; None where that was not measured
+    share    of the limit; None where that was not measured, or the figure was not at this size
     tie      as good as the best, as far as is decided at the measured sizes beside the case's
     speaks   the points of its curve that are beside the case's size; around: these and those within AROUND of it;
              anchors: those that show what its source costs
@@ -379,7 +380,7 @@ def _candidate(
         else:
             carried.append(Carried(what, instead, at))
     once, paid = _once(case, known, route, host, memory)
-    rate, share = _rate(case, known, figure, curve, breaks) if memory != ALIAS else (None, None)
+    rate, share = _rate(case, known, figure, curve) if memory != ALIAS else (None, None)
     return Candidate(
         route,
         contract,
@@ -491,9 +492,7 @@ def uses(route: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", route) is not None
 
 
-def _rate(
-    case: Case, known: Known, figure: Figure, curve: Curve, breaks: Sequence[int]
-) -> tuple[float | None, float | None]:
+def _rate(case: Case, known: Known, figure: Figure, curve: Curve) -> tuple[float | None, float | None]:
     """Bytes a second, and their share of what memcpy or the link allows."""
     if case.enqueue or figure.seconds < BY_BYTES * latency(curve):
         return None, None
@@ -504,7 +503,9 @@ def _rate(
         return rate, None
     if case.device:  # a link has one bandwidth, memory's depends on the caches
         return rate, rate / max(size / point.seconds for size, point in limits.items())
-    return rate, figure_at(limits, case.total, breaks).seconds / figure.seconds
+    # where either is drawn on from other sizes, the errors of both lines would make it 111 %
+    there = figure.how == MEASURED and case.total in limits
+    return rate, limits[case.total].seconds / figure.seconds if there else None
 
 
 # --- what cannot be answered ------------------------------------------------------------------------------------------

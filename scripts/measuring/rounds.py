@@ -15,14 +15,14 @@ from records.runs import Unfinished
 
 from .awake import awake
 from .engine import round_of
-from .profiles import Profile, cells, exactly, select
+from .profiles import PROFILES, Profile, cells, exactly, select
 from .progress import Show, after
 from .record import summed_up
 from .state import State
 
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
-PASSES = 2  # over the cells that were not calm, at the end of each round
+PASSES = 2  # over the cells that were not calm, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 
 
@@ -110,9 +110,9 @@ def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
     return next((f"needs {name}: {how}" for name, how in missing), "")
 
 
-def budget(processes: int) -> float:
+def budget(processes: int, profile: str = "") -> float:
     """Seconds that so many processes may take longer, all together, where the machine is not calm."""
-    return PATIENCE * processes
+    return PATIENCE * processes * (PROFILES[profile].patience if profile in PROFILES else 1.0)
 
 
 def take_rounds(
@@ -173,7 +173,7 @@ def take_round(
     """
     state.begin()
     before = len(state.lines())
-    patience = record.patience + budget(processes)
+    patience = record.patience + budget(processes, record.profile)
     started, left = time.monotonic(), patience - record.waited
 
     def logged() -> int:
@@ -198,7 +198,8 @@ def take_round(
     record = _round(record, others, take) if others else record
     state.mark(lambda cell: number)
     left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
-    for _ in range(PASSES if again else 0):
+    passes = PASSES if number + 1 >= record.planned else 1
+    for _ in range(passes if again else 0):
         lines = calm.timed(state.lines())
         lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
         took = {calm.name_of(line): line["took"] for line in lines}

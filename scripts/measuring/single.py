@@ -80,7 +80,7 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
     some = "" if cells.repeated == cells.processes else f", {cells.processes - cells.repeated} of them once"
     print(
         f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes{some}, "
-        f"{cells.looked_at} looked at once; up to {duration(budget(total))} more where the machine is busy"
+        f"{cells.looked_at} looked at once; up to {duration(budget(total, profile))} more where the machine is busy"
     )
     minutes = PROFILES[profile].refine_minutes
     if minutes:

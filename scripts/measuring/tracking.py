@@ -1,113 +1,30 @@
 """A history measured: each toolchain installed, timed and filed in turn, and the first one again at the end."""
 
-import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cli
-from cli import UserError, put
+from cli import UserError
 from records import calm
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
 from .ahead import installing
 from .engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
+from .plan import Plan
 from .profiles import PROFILES
 from .profiles import cells as cells_in
 from .progress import Show, after, progress
 from .record import file_record, how_calm, new_record, record_file
 from .rounds import Cells, cells_of, take_rounds
 from .session import apart
-from .state import State, check_same
-
-# Options of track.py that a plan is made of
-RELEASES = ("history", "releases", "since")  # those that choose its toolchains
-HOW = ("profile", "only", "rounds")
-
-
-def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
-    """First, last or nearly so, middle, quarters: the order of the places' binary digits reversed (van der Corput).
-
-    In order of release, a drift of the machine over the hours would look like a trend of the releases.
-    """
-    width = len(line).bit_length()
-    order = sorted(range(len(line)), key=lambda place: f"{place:0{width}b}"[::-1])
-    return [line[place] for place in order]
-
-
-@dataclass
-class Plan:
-    """What a run is to measure and what it has measured, kept on disk until it has measured all of it.
-
-    beside: toolchains of which a visit stands beside those of other days, by the same benchmarks, and replaces none
-    named  the reference, where it is not just the first that can be measured
-    """
-
-    directory: Path
-    tags: list[str]
-    profile: str
-    only: str | None
-    rounds: int
-    finished: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    beside: list[str] = field(default_factory=list)
-    named: str = ""
-
-    @property
-    def path(self) -> Path:
-        return self.directory / "plan.json"
-
-    def save(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        put(self.path, json.dumps({name: value for name, value in vars(self).items() if name != "directory"}))
-
-    @classmethod
-    def load(cls, directory: Path) -> "Plan | None":
-        """The plan that is kept there, with what failed to be tried again: perhaps it was the network."""
-        try:
-            kept = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
-            return cls(directory, **{**kept, "failed": {}})
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def finish(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-    def begin(self) -> None:
-        """Keep this plan in place of an interrupted one, of whose toolchains those that are whole are filed."""
-        for path in self.directory.glob("*/"):
-            left = State(path)
-            if not left.publish(RESULTS):
-                left.finish()
-        self.save()
-
-    def resumed(self, said: Collection[str]) -> "Plan | None":
-        """The plan of the interrupted run, None where there is none. UserError where that is another than this one by
-        the options that were ``said``, which may repeat what it was asked but not change it.
-        """
-        interrupted = Plan.load(self.directory)
-        if interrupted is None:
-            return None
-        then: dict[str, tuple[Any, Any]] = {option: (self.tags, interrupted.tags) for option in RELEASES}
-        then |= {option: (getattr(self, option), getattr(interrupted, option)) for option in HOW}
-        check_same({f"--{option}": both for option, both in then.items() if option in said})
-        return interrupted
-
-    @property
-    def reference(self) -> str:
-        """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
-        return self.named or (self.finished[0] if self.finished else self.tags[0])
-
-    def state(self, name: str) -> State:
-        """What is measured so far of one toolchain."""
-        return State(self.directory / name)
 
 
 class Tracker:
@@ -257,6 +174,34 @@ class Tracker:
             )
             file_record(replace(record, skipped={reason: tuple(lost)}), toolchain.commit, state)
         state.finish()
+
+
+def see_through(plan: Plan, machine: str, keep: int, new: bool, build: Callable[[str], object]) -> int:
+    """Carry out a plan, say what came of it, and have ``build`` make a page; the exit code. new: it is watch.py's."""
+    print(
+        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
+        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
+    )
+    again = "--new" if new else "--resume"
+    try:
+        Tracker(plan, machine, keep).run()
+    except KeyboardInterrupt:
+        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
+        raise
+    if plan.finished:
+        build(machine)
+    for tag, reason in plan.failed.items():
+        print(cli.line(f"{tag} has no results: {reason}"))
+    # a new release that is not for this Python is done with, or every week would try it again
+    lasting = new and all(reason.startswith(environments.NO_WHEEL) for reason in plan.failed.values())
+    if plan.failed and not lasting:
+        print(f"python scripts/track.py {again} tries those again")
+        return 2
+    plan.finish()
+    if plan.failed:
+        return 2
+    print("all saved; asv compare, asv find and asv publish work over releases")
+    return 0
 
 
 def figures(lines: Iterable[calm.Line]) -> dict[str, float]:

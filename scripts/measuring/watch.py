@@ -9,7 +9,7 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from .engine import RESULTS
-from .tracking import Plan
+from .plan import Plan
 
 
 def plan_of(directory: Path, machine: str, added: Collection[Toolchain], profile: str, rounds: int) -> Plan | None:

@@ -29,8 +29,9 @@ import cli
 from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, check_asv, register
 from measuring.interleave import copy_code
 from measuring.machine import check_machine
+from measuring.plan import Plan
 from measuring.state import held
-from measuring.tracking import Plan, Tracker
+from measuring.tracking import Tracker
 from records.runs import Record, record_of
 from toolchains import environments
 from toolchains.asked import NODE

@@ -17,9 +17,9 @@ from typing import Any
 import cli
 from cli import UserError, put
 from measuring.engine import RESULTS, ROOT
+from measuring.plan import coarse_to_fine
 from measuring.profiles import PROFILES
 from measuring.state import State, put_all
-from measuring.tracking import coarse_to_fine
 from records.runs import Record
 from toolchains import environments, ledger
 

@@ -35,7 +35,8 @@ def facts_of(results: Results) -> tuple[str, ...]:
         facts.append(f"Python {at.python}" if at.python else "")
         facts.append(f"{on.cpu}, {on.cores_allowed} cores" if on.cpu and on.cores_allowed else "")
         facts.append(tables.device_of(at))
-        facts.append("" if record.calm is None else f"at full speed {show.percent(record.calm)} of the time")
+        paces = paces_of(results)
+        facts.append(f"at full speed {show.percents(paces)} of the time" if paces else "")
         facts += [record.started[:10], f"profile {record.profile}" if record.profile else ""]
     else:
         python = [*results.processes["python"], *results.values["python"], *results.missing["python"]][0]
@@ -50,13 +51,15 @@ def facts_of(results: Results) -> tuple[str, ...]:
 
 def busy_machine(results: Results) -> str:
     """How busy the machine was and what that means for the figures; "" where it was calm, or nobody watched."""
-    share = results.last.calm
+    paces = paces_of(results)
     timed = results.processes
     never = timed[timed["calm"].eq(False)]["cell"].nunique()
-    if share is None or (share >= CALM and not never):
+    if not paces or (min(paces) >= CALM and not never):
         return ""
-    speed = f"it ran at full speed {show.percent(share)} of the time"
-    was = f"The machine was busy: {speed}." if share < CALM else f"The machine was calm for the most part: {speed}."
+    speed = f"it ran at full speed {show.percents(paces)} of the time"
+    was = (
+        f"The machine was busy: {speed}." if min(paces) < CALM else f"The machine was calm for the most part: {speed}."
+    )
     if not never:
         return f"{was} Every figure rests on samples that were taken then."
     cells = timed["cell"].nunique()
@@ -64,6 +67,13 @@ def busy_machine(results: Results) -> str:
         f"{was} Figures rest on samples that were taken then. {never} of {cells} cells never had any: they are marked "
         f"{show.BUSY.strip()}, and nothing is decided by them."
     )
+
+
+def paces_of(results: Results) -> list[float]:
+    """Shares of the time at full speed, a run that cells are of each; none where nobody watched."""
+    shown = [record.calm for record, _, _ in runs_shown(results) if record.calm is not None]
+    last = results.last.calm
+    return shown or ([] if last is None else [last])
 
 
 def runs_shown(results: Results) -> list[tuple[Record, int, int]]:

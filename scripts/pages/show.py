@@ -8,7 +8,7 @@ ours, so it may be put into any sentence as it is.
 import html
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from records import calm
@@ -90,6 +90,12 @@ def bandwidth(bytes_per_second: float) -> str:
 
 def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
+
+
+def percents(shares: Collection[float]) -> str:
+    """The range of shares; one value where both ends look the same."""
+    low, high = percent(min(shares)), percent(max(shares))
+    return low if low == high else f"{low} to {high}"
 
 
 def ratio(value: float) -> str:

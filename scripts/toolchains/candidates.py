@@ -6,13 +6,31 @@ is dated by its version; in the ledger both are on the branch of what is outside
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from cli import UserError
 
 from . import environments, index, ledger
 
 NOT_FINAL = re.compile(r"\d+(\.\d+)+(a|b|rc|\.dev)\d+(\+\w+)?")
 SECONDS = 3600  # that an installation may take
+
+
+def installed(root: Path, options: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Of each package that has a candidate: the last release's tag and the candidate's environment in ``root``, made
+    when it is asked for. UserError where it cannot be. ``options`` are pip's."""
+    for package in ledger.PACKAGES:
+        version = newest(package, options)
+        last = ledger.history(package)[-1].tag
+        print(f"{package} {version} is the newest" if version else f"nothing comes after {last} yet")
+        if not version:
+            continue
+        try:
+            environment = install(root, package, version, options)
+        except environments.InstallError as error:
+            raise UserError(f"{package} {version} cannot be installed: {error}") from None
+        yield last, environment
 
 
 def newest(package: str, options: Sequence[str]) -> str:

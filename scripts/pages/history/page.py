@@ -356,7 +356,7 @@ def _samples(records: Sequence[Record]) -> str:
     unwatched = [record for record in records if record.calm is None]
     if shares:
         never = sum(len(record.disturbed_cells) for record in records if record.calm is not None)
-        words += f"the machine ran at full speed {show.percent(min(shares))} to {show.percent(max(shares))} of the time"
+        words += f"the machine ran at full speed {show.percents(shares)} of the time"
         words += f" of a visit; {never} figures that never were calm are left out"
     if unwatched:
         disturbed = sum(record.disturbed for record in unwatched)

@@ -294,7 +294,7 @@ const advise = (() => {
       if (counts) figure = carry(figure, mine, other, latency(curve));
     }
     const [paidOnce, paid] = once(it, route, host, memory);
-    const [rate, share] = memory !== ALIAS ? rateOf(it, figure, curve, breaks) : [null, null];
+    const [rate, share] = memory !== ALIAS ? rateOf(it, figure, curve) : [null, null];
     const speaks = neighbours(curve, it.total, breaks);
     const isNear = (size) => 1 / data.around <= size / it.total && size / it.total <= data.around;
     const around = [...curve.values()].filter((point) => speaks.includes(point) || isNear(point.nbytes));
@@ -375,7 +375,7 @@ const advise = (() => {
     return [figureAt(curve, nbytes), what];
   }
 
-  function rateOf(it, figure, curve, breaks) {
+  function rateOf(it, figure, curve) {
     if (it.enqueue || figure.seconds < data.byBytes * latency(curve)) return [null, null];
     const rate = it.total / figure.seconds;
     const direction = it.device ? it.direction : "";
@@ -383,7 +383,8 @@ const advise = (() => {
     const limits = new Map(of.map((point) => [point.nbytes, point]));
     if (!limits.size) return [rate, null];
     if (it.device) return [rate, rate / Math.max(...[...limits].map(([size, point]) => size / point.seconds))];
-    return [rate, figureAt(limits, it.total, breaks).seconds / figure.seconds];
+    const there = figure.how === MEASURED && limits.has(it.total);
+    return [rate, there ? limits.get(it.total).seconds / figure.seconds : null];
   }
 
   function check(it) {
