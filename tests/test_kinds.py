@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import report
@@ -36,7 +37,8 @@ def test_everywhere_or_only_here(tmp_path):
     output = history(tmp_path, "other", 2, r2=(5, 1.3))
     assert kinds.write(output)
     text = (output / "README.md").read_text(encoding="utf-8")
-    assert "1 changes are on every machine that measured the cell, 1 on some only; 13 cells" in text
+    head = "Of 2 changes of a route by a release 1 are, in a cell at least, on every machine that measured it, 1 on some"
+    assert head in text
     assert "Confirmed only on one: torch " + SERIES[8].version in text and "other: none confirmed" in text
     assert "(one/README.md)" in text and "(other/README.md)" in text
     rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
@@ -54,6 +56,12 @@ def test_everywhere_or_only_here(tmp_path):
 def cell(place, one, other=None, without=()):
     ratios = {"one": one} if other is None else {"one": one, "other": other}
     return kinds.Shared("torch", "2.0", "some.timeit_call", place, "call(a)", place, "slower", ratios, without)
+
+
+def test_times_and_counts_of_a_route_are_one_change():
+    timed = cell("8 B, int8", 1.5)
+    counted = replace(timed, benchmark="some.track_instructions", place="8 B, bool", verdict="more")
+    assert timed.of_route == counted.of_route != replace(timed, verdict="faster").of_route
 
 
 def test_dtypes_and_sizes_of_a_route_are_one_change():

@@ -57,6 +57,11 @@ class Shared:
     without: tuple[str, ...]
 
     @property
+    def of_route(self) -> tuple[str, ...]:
+        """The same for all cells and for times and counts of a route that one release changed one way."""
+        return self.package, self.release, self.route or self.benchmark, SAME_WAY.get(self.verdict, self.verdict)
+
+    @property
     def size(self) -> float:
         return max(abs(math.log(ratio)) for ratio in self.ratios.values())
 
@@ -177,10 +182,11 @@ def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice
     """Everything the page over all histories says; advised: what to take at the newest release of each."""
     shared = changes(tables)
     everywhere, here = ([change for change in shared if bool(change.without) is some] for some in (False, True))
-    common = set.intersection(*({*zip(table["benchmark"], table["cell"])} for table in tables.values()))
+    shared_by_all = {change.of_route for change in everywhere}
+    by_some = {change.of_route for change in here} - shared_by_all
     lines = [
-        f"{len(everywhere)} changes are on every machine that measured the cell, {len(here)} on some only; "
-        f"{len(common)} cells were measured on all {len(tables)} machines."
+        f"Of {len(shared_by_all | by_some)} changes of a route by a release {len(shared_by_all)} are, in a cell at "
+        f"least, on every machine that measured it, {len(by_some)} on some only."
     ]
     routes_everywhere, routes_here = by_route(everywhere), by_route(here)
     lines += [f"Everywhere: {_said(alike)}" for alike in routes_everywhere[:TOLD]]
