@@ -113,7 +113,8 @@ def measured_files(results: Results) -> pd.DataFrame:
 
 def _measured(results: Results) -> Iterator[tuple[str, Release]]:
     """Every release that has figures, of both histories, and the Python it ran on."""
-    started = {record.file: record.started for record in reversed(results.runs)}
+    files = dict.fromkeys(record.file for record in results.runs)
+    started = {file: visits_of(results.runs_of(file))[0].started for file in files}
     for row in measured_files(results).to_dict("records"):
         toolchain = ledger.find(row["commit"])
         if toolchain:

@@ -316,10 +316,10 @@ PROFILES = {
     # what histories are made of: a release is measured in minutes, and the same way for years. Calls are counted with
     # each dtype, which takes two minutes and more where there is Valgrind, and timed with one: to time all took three
     # times as long as what is timed now, and of 94 changes of a route that 26 toolchains showed, 71 are float32's, too.
-    # Nine visits took 5 to 7½ minutes on two cores that had full speed a third of the time, half of that for counts.
-    # So that 26 of them take no more than 2½ hours on a busy machine either, a visit waits for less than other runs do,
-    # and takes of memcpy the sizes that it has of routes: of two visits at 59 and 63 % of full speed, which took 380
-    # and 323 s, a fifth of what processes took was memcpy's of 64 and 256 MiB.
+    # So that 26 visits take no more than 2½ hours on a busy machine either, each waits for less than other runs do, and
+    # takes of memcpy the sizes that it has of routes: of two at 59 and 63 % of full speed, which took 380 and 323 s, a
+    # fifth of what processes took was memcpy's of 64 and 256 MiB. On two cores at 64 to 89 % of full speed 26 took 128
+    # minutes, 241 to 321 s each with installs ahead, half of that for counts.
     "tracking": Profile(
         4,
         5.0,

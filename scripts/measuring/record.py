@@ -115,11 +115,12 @@ def record_file(machine: str, commit: str) -> Path:
     return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
 
 
-def file_record(record: Record, commit: str, state: State, append: bool = False) -> Path:
+def file_record(record: Record, commit: str, state: State, append: bool = False, anew: bool = False) -> Path:
     """File what the run measured: asv's results, beside them its samples and pulses and its record; the record's path.
 
     append  the samples stay beside those of earlier runs of the same cells, instead of replacing them. That is also so
             for cells that more processes have measured before: a quick look adds to what is known, and replaces nothing
+    anew    but this run does: it begins the visits of a history, the first of which is to be told from the next
     """
     path = record_file(record.machine, commit)
     state.begin()
@@ -128,7 +129,8 @@ def file_record(record: Record, commit: str, state: State, append: bool = False)
     if timed:
         new = {calm.name_of(line) for line in timed}
         earlier = calm.read(path.with_suffix(calm.SUFFIX))
-        more = set() if append else better_known(path.with_suffix(".json"), fresh.with_suffix(".json"), earlier, timed)
+        asvs = path.with_suffix(".json"), fresh.with_suffix(".json")
+        more = set() if append or anew else better_known(*asvs, earlier, timed)
         lines = [*(line for line in earlier if append or calm.name_of(line) not in new - more), *timed]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")

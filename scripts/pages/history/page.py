@@ -15,7 +15,7 @@ from analysis.sessions import Release, packages
 from analysis.statistics import HALF, LEARNT_SD, MIN_PROCESSES, SESSION_SD
 from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
-from records.runs import Record
+from records.runs import Record, visits_of
 
 from pages import show
 from pages.advice import Box
@@ -109,7 +109,8 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
 
 def _records(results: Results, histories: Sequence[History]) -> list[Record]:
     files = {release.file for history in histories for release in history.releases}
-    return [record for record in results.runs if record.file in files]
+    records = (record for file in files for record in visits_of(results.runs_of(file)))
+    return sorted(records, key=lambda record: record.started)
 
 
 def _command(results: Results, histories: Sequence[History]) -> str:
