@@ -37,7 +37,9 @@ def test_everywhere_or_only_here(tmp_path):
     output = history(tmp_path, "other", 2, r2=(5, 1.3))
     assert kinds.write(output)
     text = (output / "README.md").read_text(encoding="utf-8")
-    head = "Of 2 changes of a route by a release 1 are, in a cell at least, on every machine that measured it, 1 on some"
+    head = (
+        "Of 2 changes of a route by a release 1 are, in a cell at least, on every machine that measured it, 1 on some"
+    )
     assert head in text
     assert "Confirmed only on one: torch " + SERIES[8].version in text and "other: none confirmed" in text
     assert "(one/README.md)" in text and "(other/README.md)" in text
