@@ -195,6 +195,7 @@ def test_failure_buries_no_older_results(project):
     done = project.verb("track", *chosen)
     assert done.returncode == 2 and "torch-2.1.0 failed: No matching distribution" in done.stdout
     assert samples(project, "torch-2.1.0") == before
+    assert len(rounds(project, "torch-2.0.0")) == 2, "those of the last history, and no older ones"
 
 
 def test_torch_that_does_not_import_stops_no_other(project):
