@@ -115,12 +115,11 @@ def record_file(machine: str, commit: str) -> Path:
     return RESULTS / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.jsonl"
 
 
-def file_record(record: Record, commit: str, state: State, append: bool = False, anew: bool = False) -> Path:
+def file_record(record: Record, commit: str, state: State, append: bool = False) -> Path:
     """File what the run measured: asv's results, beside them its samples and pulses and its record; the record's path.
 
     append  the samples stay beside those of earlier runs of the same cells, instead of replacing them. That is also so
-            for cells that more processes have measured before: a quick look adds to what is known, and replaces nothing
-    anew    but this run does: it begins the visits of a history, the first of which is to be told from the next
+            for cells that a run before had more processes of: a quick look adds to what is known, and replaces nothing
     """
     path = record_file(record.machine, commit)
     state.begin()
@@ -129,8 +128,7 @@ def file_record(record: Record, commit: str, state: State, append: bool = False,
     if timed:
         new = {calm.name_of(line) for line in timed}
         earlier = calm.read(path.with_suffix(calm.SUFFIX))
-        asvs = path.with_suffix(".json"), fresh.with_suffix(".json")
-        more = set() if append or anew else better_known(*asvs, earlier, timed)
+        more = set() if append else better_known(path.with_suffix(".json"), fresh.with_suffix(".json"), earlier, timed)
         lines = [*(line for line in earlier if append or calm.name_of(line) not in new - more), *timed]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         fresh.with_suffix(calm.SUFFIX).write_text(text, encoding="utf-8")
@@ -148,7 +146,8 @@ def file_record(record: Record, commit: str, state: State, append: bool = False,
 
 
 def better_known(before: Path, after: Path, earlier: Iterable[calm.Line], timed: Iterable[calm.Line]) -> set[str]:
-    """The cells of which the earlier samples are of more processes, by the same measurement, than the new ones.
+    """The cells of which an earlier run had more processes, by the same measurement, than the new one. Not all runs
+    together: a history visits its first toolchain twice, and the next history's first visit replaces both.
 
     before, after  asv's result files, which have the versions of the measurements
     """
@@ -158,9 +157,12 @@ def better_known(before: Path, after: Path, earlier: Iterable[calm.Line], timed:
         return set()
     versions = [Results.load(str(path)).benchmark_version for path in (before, after)]
     places = ({(calm.name_of(line), line["run"], line["round"]) for line in lines} for lines in (earlier, timed))
-    counts = [Counter(cell for cell, _, _ in processes) for processes in places]
+    counts = [Counter((cell, run) for cell, run, _ in processes) for processes in places]
     same = {name for name, version in versions[1].items() if versions[0].get(name) == version}
-    return {cell for cell, count in counts[1].items() if counts[0][cell] > count and cell.partition("(")[0] in same}
+    most = {cell: count for (cell, _), count in sorted(counts[0].items(), key=lambda each: each[1])}
+    return {
+        cell for (cell, _), count in counts[1].items() if most.get(cell, 0) > count and cell.partition("(")[0] in same
+    }
 
 
 def without_reason(path: Path, record: Record) -> list[str]:

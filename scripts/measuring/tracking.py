@@ -140,7 +140,7 @@ class Tracker:
             second = [{"run": "", **line} for line in state.lines()]
             record = replace(record, drift=drift(figures(first), figures(second)))
             print(f"{tag} again: {drift_words(record.drift)}", flush=True)
-        file_record(record, toolchain.commit, state, append=again, anew=not again)
+        file_record(record, toolchain.commit, state, append=again)
         print(f"{tag}: {record.samples} samples in {record.seconds:.0f} s; {how_calm(record)}", flush=True)
 
     def cells(self, no_device: str = "not looked for yet") -> Cells:
