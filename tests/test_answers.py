@@ -11,7 +11,9 @@ from analysis.results import load
 from analysis.semantics import Semantics
 from pages import show, spreadsheet, tables
 from pages.advice import advice, title
-from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
+from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, memcpy
+
+from benchmarks import timing
 
 
 def answers_to(tmp_path, *benches):
@@ -159,6 +161,21 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
     assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["kind"] == "timed"} == wanted
+
+
+def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
+    assert comparison.IN_MEMORY == timing.LARGE, "pulses of the memory are taken from there on"
+    sizes = (MIB, timing.LARGE)
+    kinds = {"torch.from_numpy(a)": "alias", "torch.tensor(a)": "copy", "b.copy_(a)": "into"}
+    cells = {(route, nbytes): around(1e-6) for route in kinds for nbytes in sizes}
+    benches = [conversion(cells, [contract(*kind) for kind in kinds.items()])]
+    benches.append(memcpy({nbytes: around(1e-6) for nbytes in sizes}))
+    loaded = load(resultfiles.write(tmp_path, benches))
+    first = loaded.processes.drop_duplicates("cell")
+    noise = zip(zip(first["route"].fillna("memcpy"), first["nbytes"]), comparison.families(first, loaded.benchmarks))
+    small = {(route, MIB): kind for route, kind in [*kinds.items(), ("memcpy", "limits")]}
+    large = {(route, timing.LARGE): kind if kind == "alias" else "memory" for (route, _), kind in small.items()}
+    assert dict(noise) == small | large
 
 
 def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):

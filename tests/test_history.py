@@ -1,5 +1,6 @@
 """Histories: which release changed what, by how much, and that noise, drift and repeats do not look like releases."""
 
+import io
 import json
 import math
 import re
@@ -8,6 +9,7 @@ from dataclasses import replace
 
 import noise
 import numpy as np
+import pandas as pd
 import pytest
 import report
 import resultfiles
@@ -176,6 +178,26 @@ def test_a_release_that_came_later_is_freed_of_what_the_machine_did_since(tmp_pa
     levels = np.array([series.values for series in made.series]).mean(axis=0)
     assert np.abs(levels - math.log(1e-6)).max() < 0.03 and not made.breaks
     assert [round(repeat.median, 1) for repeat in made.repeats] == [1.2, 1.0]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_releases_share_is_no_error_of_theirs(tmp_path, both):
+    """All cells of a release of torch are 2 % off: its doing, unless numpy's releases, on that machine, are so, too."""
+    rng = np.random.default_rng(5)
+
+    def shared():
+        return rng.normal(0, 0.02, (len(SERIES), 1, 1))
+
+    root = write(tmp_path, logs_of(12, len(SERIES)) + shared())
+    numpy = ledger.series("numpy")[:8]
+    write(root, logs_of(13, len(numpy)) + (shared()[: len(numpy)] if both else 0.0), numpy)
+    made = history_in(root)
+    errors, noise = (np.median([getattr(series, name) for series in made.series]) for name in ("errors", "noise"))
+    assert noise > 0.017, "a level has to stand out from it all the same"
+    assert errors > 0.02 if both else errors < 0.016, "0.014 are what sessions differ by where nothing was repeated"
+    table = pd.read_csv(io.StringIO(history_page.csv_of([made])))
+    half = np.log(table["high95"] / table["low95"]) / 2
+    assert half.median() == pytest.approx(1.96 * errors, rel=0.1)
 
 
 def test_what_sessions_differ_by_is_learnt_from_repeats(tmp_path):

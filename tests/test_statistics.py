@@ -205,6 +205,16 @@ def test_what_sessions_differ_by_is_learnt_where_nothing_changed():
         assert 0.93 < covered[names == family].mean() < 0.98, family
 
 
+def test_small_families_learn_together_what_sessions_differ_by():
+    """Of six cells into buffers not what copies through memory differ by."""
+    names = np.array(["memory"] * 12 + ["into"] * 6 + ["limits"] * 6)
+    effect = np.where(names == "memory", 0.12, 0.02)
+    learnt = statistics.repeat_variances(effect, np.zeros(24), names)
+    assert learnt == pytest.approx({"memory": 0.12**2, "into": 0.02**2, "limits": 0.02**2})
+    learnt = statistics.repeat_variances(effect[:18], np.zeros(18), names[:18])
+    assert learnt["into"] == pytest.approx(np.mean(effect[:18] ** 2)), "too few, too: of all"
+
+
 def test_controls_tell_that_the_machine_was_slower():
     names = np.array(["limits"] * 5 + ["copy"] * 20)
     effect = np.full(25, 0.15)

@@ -75,16 +75,18 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     noise = families(table, results.benchmarks)
     # the machine is the same for both histories: what was measured twice in either tells of it, and so does the
     # toolchain that they have in common
-    others_too = [
-        release
-        for name in sessions.packages(results)
-        if name != package
-        for on_nodes in sessions.releases_of(results, name)[0].values()
+    others_too = {
+        name: sessions.releases_of(results, name)[0] for name in sessions.packages(results) if name != package
+    }
+    others = [
+        visit
+        for theirs in others_too.values()
+        for on_nodes in theirs.values()
         for release in on_nodes
+        for visit in sessions.visits_in(results, release, table)
     ]
-    others = [visit for release in others_too for visit in sessions.visits_in(results, release, table)]
     paced = sessions.at_one_speed([*visits, *others], results)
-    visits, pairs = paced[: len(visits)], sessions.pairs_of(paced)
+    visits, others, pairs = paced[: len(visits)], paced[len(visits) :], sessions.pairs_of(paced)
     controls = controls_of(table, results.benchmarks)
     between = [sessions.difference(sooner, later, noise) for sooner, later in pairs]
     repeats = [sessions.repeat_of(*pair, estimated.effect, controls) for pair, estimated in zip(pairs, between)]
@@ -92,12 +94,8 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     known = sessions.session_variances(between, noise, slopes)
     # an effect is the difference of two visits, a point is one
     session = np.array([known.get(family, statistics.SESSION_SD**2) / 2 for family in noise])
-    first = {visit.release.file: visit for visit in reversed(visits)}
-    points = visits if len(every) > len(releases) else [first[release.file] for release in releases]
-    drifts = [sessions.drift_at(visit, pairs, slopes, len(table)) for visit in points]
-    values, errors = sessions.points(points, noise)
-    raw = values + np.stack([np.broadcast_to(visit.pace, len(table)) for visit in points], axis=1)
-    corrected = values - np.stack(drifts, axis=1)
+    points = visits if len(every) > len(releases) else _first(visits, releases)
+    raw, corrected, errors = _figures(points, pairs, slopes, noise)
     crossed = None
     if len(every) > len(releases):
         crossed = _crossed(points, corrected, np.nan_to_num(errors) ** 2 + session[:, None], list(copies))
@@ -107,7 +105,16 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         raw, corrected, errors = fitted.level, fitted.level, fitted.error
     between_points = np.zeros(len(table)) if crossed else session  # in the errors, where nodes tell it
     shared = levels.shared(levels.series_of(table, points, raw, corrected, errors, between_points), releases, noise)
-    series = levels.series_of(table, points, raw, corrected, errors, between_points + shared)
+    # what visits share is in every history of a machine; of what is more in this one its releases differ
+    of_visits = shared
+    for theirs in [] if crossed else others_too.values():
+        their_releases = [on_nodes[0] for on_nodes in theirs.values()]
+        their_points = _first(others, their_releases)
+        their_series = levels.series_of(table, their_points, *_figures(their_points, pairs, slopes, noise), session)
+        of_visits = np.fmin(of_visits, levels.shared(their_series, their_releases, noise))
+    of_visits, shared = np.nan_to_num(of_visits), np.nan_to_num(shared)
+    of_releases = np.maximum(shared - of_visits, 0.0)
+    series = levels.series_of(table, points, raw, corrected, errors, between_points + of_visits, of_releases)
     shuffled = levels.shuffled(series, releases, settings)
     series = levels.judged(series, settings)
     nodes = None
@@ -139,6 +146,26 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         counted=tuple(steps.along(cells, rows, comparable, series, results.benchmarks, settings)),
         nodes=nodes,
     )
+
+
+def _first(visits: Sequence[Visit], releases: Sequence[Release]) -> list[Visit]:
+    """The first visit of each release."""
+    first = {visit.release.file: visit for visit in reversed(visits)}
+    return [first[release.file] for release in releases]
+
+
+def _figures(
+    visits: Sequence[Visit], pairs: Sequence[tuple[Visit, Visit]], moved: Sequence[Floats], noise: Any
+) -> tuple[Floats, Floats, Floats]:
+    """Of the cells at each visit, (cells, visits): log seconds as measured, those without the machine's drift, and the
+    error by the processes.
+
+    moved: by how much the machine drifted between the visits of each of ``pairs``, (cells,)
+    """
+    values, errors = sessions.points(visits, noise)
+    raw = values + np.stack([np.broadcast_to(visit.pace, len(values)) for visit in visits], axis=1)
+    drifts = [sessions.drift_at(visit, pairs, moved, len(values)) for visit in visits]
+    return raw, values - np.stack(drifts, axis=1), errors
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------

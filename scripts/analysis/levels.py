@@ -51,7 +51,8 @@ class Series(Along):
 
     values   mean over processes, the machine's drift taken out; raw is without that
     errors   standard deviation of each point by its processes, and by what visits differ by
-    noise    the same, or what neighbours differ by where that is more
+    shared   variance of what its releases differ by in all cells of a kind of memory alike
+    noise    what a level must stand out from: errors and shared, or what neighbours differ by where that is more
     processes  (releases,) how many there were
     starts   index of the first release of each level, the first 0
     levels   (releases,) the level that each point belongs to
@@ -61,6 +62,7 @@ class Series(Along):
     raw: Floats
     values: Floats
     errors: Floats
+    shared: float
     noise: Floats
     processes: Floats
     starts: tuple[int, ...]
@@ -79,18 +81,28 @@ class Series(Along):
 
 
 def series_of(
-    table: pd.DataFrame, visits: Sequence[Visit], raw: Floats, corrected: Floats, errors: Floats, session: Floats
+    table: pd.DataFrame,
+    visits: Sequence[Visit],
+    raw: Floats,
+    corrected: Floats,
+    errors: Floats,
+    session: Floats,
+    shared: Floats | None = None,
 ) -> list[Series]:
-    """Every cell's series with its levels; raw, corrected and errors are (cells, visits), session is (cells,)."""
+    """Every cell's series with its levels; raw, corrected and errors are (cells, visits).
+
+    session, shared  (cells,) variances of what visits differ by beside ``errors``, and of what releases share (none)
+    """
+    shared = np.zeros(len(table)) if shared is None else shared
     series = []
     for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
         there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
         point_errors = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
         values = corrected[place, there]
-        deviation, starts, levels = _fit(values, point_errors)
+        deviation, starts, levels = _fit(values, np.sqrt(point_errors**2 + shared[place]))
         releases = tuple(visits[k].release for k in there)
         counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
-        points = (raw[place, there], values, point_errors, deviation, counts)
+        points = (raw[place, there], values, point_errors, float(shared[place]), deviation, counts)
         series.append(Series({"cell": cell, **names}, releases, *points, starts, levels))
     return series
 
@@ -118,17 +130,18 @@ def _spans(values: Floats, noise: Floats, starts: Sequence[int]) -> list[tuple[i
 
 
 def shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) -> Floats:
-    """Variance, (cells,), of what all cells of a kind of memory share in a visit, whatever release it was.
+    """Variance, (cells,), of what all cells of a kind of memory share in a release or in its visit; NaN where unknown.
 
-    Seen in no repeat alone: for each kind, the median over its cells of what the levels leave, release by release.
+    The median over the cells of a kind, or over all where it has few, of what the levels leave, release by release.
     """
     places = {release.file: place for place, release in enumerate(releases)}
     left = np.full((len(series), len(releases)), np.nan)
     for row, cell in zip(left, series):
         row[[places[release.file] for release in cell.releases]] = cell.values - cell.levels
-    variance = np.zeros(len(series))
+    variance = np.full(len(series), np.nan)
     for family in np.unique(noise):
         kind = left[noise == family]
+        kind = kind if len(kind) >= statistics.MIN_FAMILY else left
         kind = kind[:, np.isfinite(kind).sum(axis=0) >= statistics.MIN_FAMILY]
         if kind.shape[1] >= LEAST_RELEASES:
             shifts = np.nanmedian(kind, axis=0)
@@ -146,7 +159,7 @@ def shuffled(series: Sequence[Series], releases: Sequence[Release], settings: Se
         for cell in series:
             by = np.argsort([rank[release.file] for release in cell.releases], kind="stable")
             values, errors = (cell.values - cell.levels)[by], cell.errors[by]
-            deviation, starts, levels = _fit(values, errors)
+            deviation, starts, levels = _fit(values, np.sqrt(errors**2 + cell.shared))
             mixed.append(replace(cell, values=values, errors=errors, noise=deviation, starts=starts, levels=levels))
         confirmed.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
     return tuple(confirmed)

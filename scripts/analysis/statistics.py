@@ -312,19 +312,18 @@ def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np
     """Family -> variance of an effect between two sessions, learnt from cells of one toolchain measured in both.
 
     Nothing changed there: whatever a family's cells differ by, beyond their errors, sessions differ by; of a small
-    family it is what all cells differ by. At least LEARNT_SD squared. Where what changed is most of a comparison,
-    ``session_variance`` cannot tell it from that, and this can.
+    family it is what all small ones differ by, or all cells where these are few, too. At least LEARNT_SD squared. Where
+    what changed is most of a comparison, ``session_variance`` cannot tell it from that, and this can.
     """
     known = np.isfinite(effect) & np.isfinite(squared_error)
+    members = {str(family): (families == family) & known for family in np.unique(families)}
+    small = np.any([mask for mask in members.values() if mask.sum() < MIN_FAMILY], axis=0) & known
 
-    def excess(mask: Bools) -> float:
-        members = mask & known
-        if members.sum() < MIN_FAMILY:
-            members = known
-        return float(np.mean(effect[members] ** 2 - squared_error[members])) if members.sum() >= MIN_FAMILY else 0.0
+    def excess(*masks: Bools) -> float:
+        enough = next((mask for mask in masks if mask.sum() >= MIN_FAMILY), None)
+        return 0.0 if enough is None else float(np.mean(effect[enough] ** 2 - squared_error[enough]))
 
-    names = [str(family) for family in np.unique(families)]
-    return {name: max(LEARNT_SD**2, excess(families == name)) for name in names}
+    return {name: max(LEARNT_SD**2, excess(mask, small, known)) for name, mask in members.items()}
 
 
 def _excess(effect: Floats, squared_error: Floats) -> float:

@@ -127,9 +127,9 @@ def this_code() -> str:
     return ""
 
 
-def export(commit: str, root: Path) -> None:
-    """What a run needs of that commit, into ``root``."""
-    archive = git("archive", "--format=zip", commit, "--", *CODE)
+def export(commit: str, root: Path, paths: Sequence[str] = CODE) -> None:
+    """What a run needs of that commit, or these files and folders of it, into ``root``."""
+    archive = git("archive", "--format=zip", commit, "--", *paths)
     if archive.returncode:
         raise UserError(f"cannot export {commit[:8]}: {archive.stderr.decode().strip().splitlines()[-1]}")
     zipfile.ZipFile(io.BytesIO(archive.stdout)).extractall(root)

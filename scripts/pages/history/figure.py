@@ -82,7 +82,7 @@ def draw_history(ax: Axes, series: Sequence[Series], history: History, rows: Ite
     for index, cell in enumerate(series):
         days = _days(cell)
         now = cell.levels[-1]
-        values, levels, half = cell.values - now, cell.levels - now, HALF * cell.noise
+        values, levels, half = cell.values - now, cell.levels - now, HALF * cell.errors
         drawn = np.exp([values, values - half, values + half, levels])
         colour = _line(ax, index, days, drawn, f"{POINTS}{next(rows)}")
         for broken in cell.breaks:
@@ -160,7 +160,7 @@ def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[fl
 
 def _reach(series: Sequence[Series], sign: int) -> float:
     """How far points with their intervals lie above (1) or below (-1) their last level, in log units."""
-    ends = (sign * (cell.values - cell.levels[-1]) + HALF * cell.noise for cell in series)
+    ends = (sign * (cell.values - cell.levels[-1]) + HALF * cell.errors for cell in series)
     return max((float(np.max(end)) for end in ends), default=0.0)
 
 

@@ -41,7 +41,8 @@ COLUMNS = {
         "corrected",
         "low95",
         "high95",
-    ): "the same with the machine's drift taken out, and its 95 % interval, sessions included",
+    ): "the same with the machine's drift taken out, and its 95 % interval: what it is known to by its processes and "
+    "by what visits of this machine differ by",
     ("level",): "seconds at the level that the release belongs to",
     (
         "verdict",
@@ -199,7 +200,8 @@ def _sections(history: History, groups: Sequence[Group], changes: Sequence[Chang
         (
             "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
             f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
-            "Points are releases with 95 % intervals, lines the levels, dashed the releases that changed one."
+            "Points are releases with 95 % intervals of what they take on this machine, lines the levels, dashed the "
+            "releases that changed one. A level must stand out from what neighbours differ by, which is more."
             + (counts.BELOW.format(counts.unit(history)) if history.counted else "")
             if history.series
             else f"A panel a route, float32: the {counts.unit(history)} of a call, with the range of their repeats, "
@@ -383,7 +385,7 @@ def csv_of(histories: Sequence[History]) -> str:
         disagree = {id(finding.time) for counted in history.counted for finding in counted.findings if finding.disagree}
         for series in (*history.series, *history.controls):
             begins = {broken.at.version: broken for broken in series.breaks}
-            low, high = series.values - HALF * series.noise, series.values + HALF * series.noise
+            low, high = series.values - HALF * series.errors, series.values + HALF * series.errors
             for place, release in enumerate(series.releases):
                 broken = begins.get(release.version)
                 rows.append(

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""How well is a history known? How wide its intervals are, and whether they hold what was measured again.
+
+    python scripts/check_history.py                        the histories of the only machine that has results
+    python scripts/check_history.py NAME --before REV      those of a machine, against its results at a git revision
+
+Reads results, and measures nothing. A line a history and family of noise, "memory" being copies of 16 MiB and more:
+half of the 95 % interval of a point, in the median and of nine in ten. With --before, what they differ by from points
+of the same release and benchmark that were measured at another time, and how many of these pairs are as far apart as
+both intervals allow; and of counts how many medians agree within 0.5 %, and how many a comparison would call changed.
+Exit code 1 where intervals, but of memory, are wider than 3 % in the median, where fewer pairs than 95 % are within
+(beyond chance), or where more counts than 0.5 % would be told as changes.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
+import numpy as np
+from analysis.comparison import MEMORY
+from analysis.statistics import rate_bounds
+from analysis.verdicts import DEFAULT
+from checking.repeated import CALLS, COUNTS, HELD, Repeated, checked
+from cli import Parser, UserError, run
+from measuring.engine import RESULTS
+from pages import show
+
+
+def width(history: Repeated) -> Iterator[tuple[str, bool]]:
+    """What is said of a history's points, and whether it is as promised."""
+    for family, kind in history.kinds.items():
+        half, wide = (show.percent(float(np.quantile(kind.half, share)), 1) for share in (0.5, 0.9))
+        kept = family == MEMORY or bool(np.median(kind.half) <= CALLS)
+        yield f"{history.package}, {family}: {len(kind.half):,} points, ± {half}, nine in ten ± {wide}", kept
+
+
+def again(repeated: Sequence[Repeated]) -> Iterator[tuple[str, bool]]:
+    """The same of what was measured twice, of all histories together: they are of one machine, and of few visits."""
+    hours = show.join([f"{history.hours:.1f}" for history in repeated if math.isfinite(history.hours)])
+    for family in dict.fromkeys(family for history in repeated for family in history.kinds):
+        kinds = [history.kinds[family] for history in repeated if family in history.kinds]
+        apart = np.abs(np.concatenate([kind.apart for kind in kinds]))
+        held = np.concatenate([kind.held for kind in kinds])
+        if len(apart):
+            middle, wide = (show.percent(float(np.quantile(apart, share)), 1) for share in (0.5, 0.9))
+            yield (
+                f"{family}, {hours} hours apart: {len(apart):,} points differ by {middle} in the median, nine in ten "
+                f"by {wide}; {show.percent(float(held.mean()), 1)} as both intervals allow",
+                rate_bounds(len(held) - int(held.sum()), len(held))[0] <= 1 - HELD,  # of few more are out by chance
+            )
+    medians = np.concatenate([history.counts for history in repeated])
+    if len(medians):
+        flagged, near = sum(history.flagged for history in repeated), int((medians <= COUNTS).sum())
+        yield (
+            f"counts: {near:,} of {len(medians):,} medians within {show.percent(COUNTS, 1)}, "
+            f"{show.percent(float(medians.max()), 1)} at most; {flagged} would be told as changes",
+            rate_bounds(flagged, len(medians))[0] <= DEFAULT.promise,
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("machine", nargs="?", metavar="NAME", help="a folder of reports/results")
+    parser.add_argument("--before", metavar="REV", help="a git revision that has its results of another time")
+    chosen = parser.parse_args(argv)
+    machines = sorted(path.name for path in RESULTS.glob("*/") if (path / "machine.json").is_file())
+    if chosen.machine not in machines and (chosen.machine or len(machines) != 1):
+        raise UserError(f"whose histories? there are results of {show.join(machines) or 'no machine'}")
+    repeated = checked(chosen.machine or machines[0], chosen.before)
+    said = [*(line for history in repeated for line in width(history)), *again(repeated)]
+    for line, kept in said:
+        print(line if kept else f"{line} (promised: otherwise)")
+    return 0 if all(kept for _, kept in said) else 1
+
+
+if __name__ == "__main__":
+    run(main)
