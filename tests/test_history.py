@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import noise
 import numpy as np
@@ -16,6 +17,7 @@ import resultfiles
 from analysis import history, levels, semantics, sessions
 from analysis.results import load
 from pages import show
+from pages.history import heat
 from pages.history import page as history_page
 from pages.history import words as history_words
 from records.runs import UNKNOWN
@@ -497,3 +499,15 @@ def test_the_page_begins_with_a_picture(results, built):
     curves = page.partition('id="torch-curves"')[2].partition("</section>")[0]
     rows = re.findall(r'<tr><th scope="row"><code>route', curves)
     assert len(rows) == 12 and re.findall(r'id="[\w-]+-points-(\d+)"', curves) == list(map(str, range(12)))
+
+
+def test_in_the_picture_stands_what_most_releases_have():
+    """Of a route that copies the largest size, but for one that was hardly ever calm."""
+
+    def cell(nbytes, releases):
+        return SimpleNamespace(nbytes=nbytes, releases=range(releases))
+
+    small, large = cell(4 * KIB, 12), cell(1024 * KIB, 7)
+    assert heat._chosen("copy", [small, large], []) is large
+    assert heat._chosen("copy", [small, cell(1024 * KIB, 6)], []) is small
+    assert heat._chosen("alias", [small, large], []) is small

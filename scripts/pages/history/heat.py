@@ -38,9 +38,11 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
 
 
 def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:
-    """What stands for a route: where it shares memory, its instructions or its shortest time; else its longest."""
+    """What stands for a route: where it shares memory, its instructions or its shortest time; else its longest of
+    those that were measured at most releases, for what takes long was hardly ever calm."""
     if memory != ALIAS and series:
-        return series[-1]
+        most = max(len(cell.releases) for cell in series)
+        return [cell for cell in series if 2 * len(cell.releases) > most][-1]
     return min(counted, key=lambda cell: cell.nbytes) if counted else series[0]
 
 
