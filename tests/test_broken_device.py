@@ -236,6 +236,7 @@ def test_timing_the_first_tensor_skips_with_the_drivers_reason(broken, capsys, w
     assert f"asv: skipped: cuda:0 cannot be used: {words}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_first_tensor_is_made_by_five_processes_before_which_nobody_asks_the_driver(monkeypatch, tmp_path):
     """Every call that reaches the driver says in which process, and whether it was the first there."""
     told = tmp_path / "told"

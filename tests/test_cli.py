@@ -132,6 +132,7 @@ def test_every_verb_is_known():
     assert {"run.py", "track.py", "compare.py", "report.py", "describe.py", "check_noise.py"} <= set(VERBS)
 
 
+@pytest.mark.slow
 @safe_path
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):

@@ -68,6 +68,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_one_noisy_process_on_every_core_while_the_block_runs():
     cores = os.sched_getaffinity(0)

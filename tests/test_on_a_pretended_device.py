@@ -633,6 +633,7 @@ def test_products_transfer_and_both_are_timed_in_turns_by_one_process(device, mo
     assert process.beside["both"] == pytest.approx(process.seconds, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", overlap.TrainingStep.params[0])
 def test_training_steps_see_every_batch_once_and_in_order(device, form):
     step, seen = overlap.TrainingStep(), []
@@ -959,6 +960,7 @@ def test_hardware_is_read_under_load(nvml):
     assert values["near cores"] in (0, 1) and values["NUMA node"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["-1\n", None])
 def test_a_numa_node_that_the_system_does_not_say_is_skipped(nvml, text):
     nvml.numa_node.unlink() if text is None else nvml.numa_node.write_text(text)

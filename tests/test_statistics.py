@@ -308,6 +308,7 @@ def test_partition_of_nothing_and_of_nonsense():
         statistics.optimal_partition(np.array([1.0, 2.0]), np.array([0.1, 0.0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [1.5, 3.0, 6.0])
 def test_the_range_of_a_break_holds_its_place(effect):
     """Steps of 1.5 to 6 standard deviations anywhere in 17 releases: where one was found, at least 95 % of the time."""

@@ -217,6 +217,7 @@ def test_days_are_those_of_the_index(known, tmp_path, monkeypatch, days, yanked,
     assert ledger.first_seen("torch", "2.4.0") == bool(seen)
 
 
+@pytest.mark.slow
 def test_an_index_that_does_not_answer_is_one_line(monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

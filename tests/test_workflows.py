@@ -211,6 +211,7 @@ def test_watch_without_verdicts_tells_nobody(runner):
     assert runner.calls.read_text() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoiled", [False, True])
 def test_submission_judges_the_machines_that_differ(runner, tmp_path, spoiled):
     """By the code of the base: scripts/ of what is submitted is not run."""
