@@ -115,6 +115,14 @@ class Results:
         return self.runs[-1] if self.runs else UNKNOWN
 
 
+class BrokenFile(UserError):
+    """A file that cannot be read; ``what`` is wrong with it, by its name."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} {what}: remove it or restore it from git")
+        self.what = f"{path.name} {what}"
+
+
 def read_json(path: Path) -> Any:
     """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
     only_file(path)
@@ -125,13 +133,13 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except BROKEN as error:
-        raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
+        raise BrokenFile(path, f"is broken ({error})") from None
 
 
 def only_file(path: Path) -> bool:
     """Whether there is such a file; UserError where something else has its name: a pipe hangs, a link leads nowhere."""
     if os.path.lexists(path) and not path.is_file():
-        raise UserError(f"{path} is no file: remove it or restore it from git")
+        raise BrokenFile(path, "is no file")
     return path.is_file()
 
 
@@ -250,7 +258,7 @@ def read_runs(path: Path) -> list[Record]:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [record_of(harmless(json.loads(line)), file_of(path)) for line in lines]
     except BROKEN as error:
-        raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
+        raise BrokenFile(path, f"is broken ({error})") from None
 
 
 @dataclass(frozen=True)
@@ -285,7 +293,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except BROKEN as error:
-        raise UserError(f"{path} is broken ({error}): remove it or restore it from git") from None
+        raise BrokenFile(path, f"is broken ({error})") from None
 
 
 @dataclass(frozen=True)
@@ -406,9 +414,7 @@ def _load_file(
                 figures = dict(zip(columns, entries))["result"] or []
                 unknown[file_of(path), name] = sum(value is not None and value == value for value in figures)
     except BROKEN as error:
-        raise UserError(
-            f"{path} is not a result file of this suite ({type(error).__name__}: {error}): remove it or restore it"
-        ) from None
+        raise BrokenFile(path, f"is not a result file of this suite ({type(error).__name__}: {error})") from None
 
 
 def _of_history(commit: str) -> Toolchain:

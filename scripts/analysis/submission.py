@@ -19,7 +19,7 @@ from toolchains import asked
 
 from .cells import Cell, cells_of, limit_of
 from .contracts import COPY, INTO
-from .results import BROKEN, Results, load_files, places_of, read_json, read_runs, result_files
+from .results import BROKEN, BrokenFile, Results, load_files, places_of, read_json, read_runs, result_files
 from .roles import CONVERSION
 from .statistics import MIN_PROCESSES
 from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
@@ -173,7 +173,8 @@ def _of_results(path: Path, machine: Path, results: Path, described: Mapping[str
     try:
         loaded, runs = load_files(results, [path]), read_runs(path.with_suffix(".jsonl"))
     except UserError as error:
-        yield Finding(name, BROKEN_FILE, str(error).replace(f"{path.parent}/", ""))
+        what = error.what if isinstance(error, BrokenFile) else str(error).replace(f"{path.parent}/", "")
+        yield Finding(name, BROKEN_FILE, what)
         return
     yield from _versions(name, loaded, described)
     if not runs:

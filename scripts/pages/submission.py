@@ -17,7 +17,7 @@ def sentence(finding: Finding) -> str:
     first, second = (*finding.values, "", "")[:2]
     about = finding.about
     words = {
-        submission.BROKEN_FILE: f"{about.split(': remove it')[0]}: {AGAIN}, or copy the file again",
+        submission.BROKEN_FILE: f"{about}: {AGAIN}, or copy the file again",
         submission.NO_RECORD: "there is no run record: submit what scripts/run.py or scripts/track.py filed, with all "
         "files",
         submission.NO_SAMPLES: f"the samples (.ndjson) are missing: add the file, or {AGAIN}",
