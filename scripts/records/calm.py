@@ -27,7 +27,7 @@ NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), MEMORY: math.log(1.2)}
 # the interpreter, were driven out of the caches. The next pulse takes what one does. On Zen 4 at full speed 1 to 6 of
 # 22.3 µs, on Zen 5 2 to 5 of 14.1 (scripts/check_pace.py): a tenth that is the sample's, not the machine's
 COLD = 7000
-LEVEL = math.log(1.03)  # width of a level
+LEVEL = 1.03  # a level reaches from its fastest pulse to this many times as much
 HELD = 0.05  # share of a part's pulses that a level needs to be seen in that part
 RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
 PARTS = 24  # of a run at most
@@ -53,20 +53,19 @@ def floor(pulses: Sequence[float]) -> float:
     """
     if not pulses:
         return math.nan
-    logs = [math.log(pulse) for pulse in pulses]
-    count = min(PARTS, max(1, len(logs) // PART))
-    edges = [len(logs) * part // count for part in range(count + 1)]
-    parts = [sorted(logs[first:last]) for first, last in zip(edges, edges[1:])]
-    known = sorted(logs)
+    count = min(PARTS, max(1, len(pulses) // PART))
+    edges = [len(pulses) * part // count for part in range(count + 1)]
+    parts = [sorted(pulses[first:last]) for first, last in zip(edges, edges[1:])]
+    known = sorted(itertools.chain.from_iterable(parts))  # in runs that are sorted: sorted at once
     for begin in sorted(map(_fastest, parts)):
         if sum(_holds(part, begin) for part in parts) >= RECURS * count:
-            return math.exp(statistics.median(known[bisect_left(known, begin) : bisect_right(known, begin + LEVEL)]))
-    return math.exp(statistics.median(known))
+            return statistics.median(known[bisect_left(known, begin) : bisect_right(known, begin * LEVEL)])
+    return statistics.median(known)
 
 
 def _holds(part: Sequence[float], begin: float) -> bool:
     """Whether enough of a part's pulses, sorted, are at the level that begins there."""
-    return bisect_right(part, begin + LEVEL) - bisect_left(part, begin) >= max(HELD * len(part), 1)
+    return bisect_right(part, begin * LEVEL) - bisect_left(part, begin) >= max(HELD * len(part), 1)
 
 
 def _fastest(part: Sequence[float]) -> float:
@@ -101,7 +100,9 @@ def behind(line: Line) -> set[int]:
 def near(line: Line, kind: str, known: float) -> list[bool]:
     """Whether each pulse of a kind that a process took around its samples is near the kind's floor ``known``, in ns."""
     low, high = _around(kind, known)
-    cold = behind(line) if kind == PROCESSOR and MEMORY in line["pulses"] else ()
+    if kind != PROCESSOR or MEMORY not in line["pulses"]:
+        return [low <= pulse <= high for pulse in line["pulses"][kind]]
+    cold = behind(line)
     return [low <= pulse <= high + COLD * (place in cold) for place, pulse in enumerate(line["pulses"][kind])]
 
 
@@ -168,9 +169,12 @@ def places(line: Line) -> list[int]:
 
 def judge(line: Line, known: Mapping[str, float], at_full_speed: bool = True) -> Process:
     """A process, with its calm samples as they would be at full speed, or, where they are fewer than LEAST, all."""
-    looks = [all(kinds) for kinds in zip(*(near(line, kind, known[kind]) for kind in line["pulses"]))]
     between = places(line)
-    calm = [looks[place] and looks[place + 1] for place in between] if looks else [True] * len(between)
+    calm = [True] * len(between)
+    for kind in line["pulses"]:
+        looks = near(line, kind, known[kind])
+        if not all(looks):
+            calm = [good and looks[place] and looks[place + 1] for place, good in zip(between, calm)]
     for index in line["disturbed"]:
         calm[index] = False
     enough = sum(calm) >= max(1, math.ceil(LEAST * line["wanted"]))

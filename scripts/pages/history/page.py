@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
+from analysis.comparison import IN_MEMORY
 from analysis.contracts import NONE
 from analysis.history import History, history_of
 from analysis.levels import Series
@@ -336,6 +337,7 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
             sessions=show.join(sessions, "or"),
             least=show.percent((LEARNT_SD if twice else SESSION_SD) / math.sqrt(2), 1),
             half=HALF,
+            many=show.size(IN_MEMORY),
             example=_example(histories),
             limits="one kind of machine" if several else "one machine",
             visits="a visit or two" if several else "one visit",
