@@ -7,9 +7,10 @@
 Reads results, and measures nothing. A line a history and family of noise, "memory" being copies of 16 MiB and more:
 half of the 95 % interval of a point, in the median and of nine in ten. With --before, what they differ by from points
 of the same release and benchmark that were measured at another time, and how many of these pairs are as far apart as
-both intervals allow; and of counts how many medians agree within 0.5 %, and how many a comparison would call changed.
-Exit code 1 where intervals, but of memory, are wider than 3 % in the median, where fewer pairs than 95 % are within
-(beyond chance), or where more counts than 0.5 % would be told as changes.
+both intervals allow; how many of the changes that are told went the same way then; and of counts how many medians agree
+within 0.5 %, and how many a comparison would call changed. Exit code 1 where intervals, but of memory, are wider than
+3 % in the median, where fewer than 95 % of pairs or changes are seen again (beyond chance), or where more than 0.5 % of
+counts would be told as changes.
 """
 
 import math
@@ -51,6 +52,14 @@ def again(repeated: Sequence[Repeated]) -> Iterator[tuple[str, bool]]:
                 f"by {wide}; {show.percent(float(held.mean()), 1)} as both intervals allow",
                 rate_bounds(len(held) - int(held.sum()), len(held))[0] <= 1 - HELD,  # of few more are out by chance
             )
+    breaks = np.array([each for history in repeated for each in history.breaks]).reshape(-1, 2)
+    if len(breaks):
+        same, within = breaks.sum(axis=0).tolist()
+        yield (
+            f"changes: of {len(breaks)} that are told {same} went the same way, and {within} by as much as both "
+            "intervals allow",
+            max(rate_bounds(len(breaks) - held, len(breaks))[0] for held in (same, within)) <= 1 - HELD,
+        )
     medians = np.concatenate([history.counts for history in repeated])
     if len(medians):
         flagged, near = sum(history.flagged for history in repeated), int((medians <= COUNTS).sum())

@@ -15,7 +15,7 @@ from . import statistics
 from .comparison import judge
 from .nodes import OnNode
 from .sessions import Release, Visit
-from .statistics import MIN_PROCESSES, Estimate, Floats
+from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 from .steps import Along
 from .verdicts import FASTER, SLOWER, Settings
 
@@ -51,8 +51,10 @@ class Series(Along):
 
     values   mean over processes, the machine's drift taken out; raw is without that
     errors   standard deviation of each point by its processes, and by what visits differ by
+    known    whether what visits differ by was learnt from what was measured twice
     shared   variance of what its releases differ by in all cells of a kind of memory alike
-    noise    what a level must stand out from: errors and shared, or what neighbours differ by where that is more
+    noise    what a level must stand out from: errors and shared; where nobody knows what visits differ by, at least
+             what neighbours do
     processes  (releases,) how many there were
     starts   index of the first release of each level, the first 0
     levels   (releases,) the level that each point belongs to
@@ -62,6 +64,7 @@ class Series(Along):
     raw: Floats
     values: Floats
     errors: Floats
+    known: bool
     shared: float
     noise: Floats
     processes: Floats
@@ -87,11 +90,13 @@ def series_of(
     corrected: Floats,
     errors: Floats,
     session: Floats,
+    known: Bools,
     shared: Floats | None = None,
 ) -> list[Series]:
     """Every cell's series with its levels; raw, corrected and errors are (cells, visits).
 
     session, shared  (cells,) variances of what visits differ by beside ``errors``, and of what releases share (none)
+    known            (cells,) whether what visits differ by is known from what was measured twice
     """
     shared = np.zeros(len(table)) if shared is None else shared
     series = []
@@ -99,19 +104,19 @@ def series_of(
         there = [k for k, known in enumerate(np.isfinite(corrected[place])) if known]
         point_errors = np.sqrt(np.nan_to_num(errors[place, there]) ** 2 + session[place])
         values = corrected[place, there]
-        deviation, starts, levels = _fit(values, np.sqrt(point_errors**2 + shared[place]))
+        deviation, starts, levels = _fit(values, np.sqrt(point_errors**2 + shared[place]), known[place])
         releases = tuple(visits[k].release for k in there)
         counts = np.array([np.isfinite(visits[k].logs[place]).sum() for k in there], dtype=np.float64)
-        points = (raw[place, there], values, point_errors, float(shared[place]), deviation, counts)
+        points = (raw[place, there], values, point_errors, bool(known[place]), float(shared[place]), deviation, counts)
         series.append(Series({"cell": cell, **names}, releases, *points, starts, levels))
     return series
 
 
-def _fit(values: Floats, errors: Floats) -> tuple[Floats, tuple[int, ...], Floats]:
+def _fit(values: Floats, errors: Floats, known: bool) -> tuple[Floats, tuple[int, ...], Floats]:
     """Of points with their errors: what noise they have, where levels begin, and the level of each; of none, none."""
     if not len(values):
         return values, (), values
-    noise = statistics.history_noise(values, errors)
+    noise = errors if known else statistics.history_noise(values, errors)
     starts = statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
     levels = np.empty(len(values))
     for first, last, mean, _ in _spans(values, noise, starts):
@@ -159,7 +164,7 @@ def shuffled(series: Sequence[Series], releases: Sequence[Release], settings: Se
         for cell in series:
             by = np.argsort([rank[release.file] for release in cell.releases], kind="stable")
             values, errors = (cell.values - cell.levels)[by], cell.errors[by]
-            deviation, starts, levels = _fit(values, np.sqrt(errors**2 + cell.shared))
+            deviation, starts, levels = _fit(values, np.sqrt(errors**2 + cell.shared), cell.known)
             mixed.append(replace(cell, values=values, errors=errors, noise=deviation, starts=starts, levels=levels))
         confirmed.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
     return tuple(confirmed)

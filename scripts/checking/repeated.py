@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.comparison import families
 from analysis.counts import Count, judge
 from analysis.history import History, history_of
-from analysis.levels import Series
+from analysis.levels import CHANGED, Series
 from analysis.results import Results, load
 from analysis.sessions import packages
 from analysis.statistics import HALF, Floats
@@ -46,14 +46,19 @@ class Kind:
 
 @dataclass(frozen=True)
 class Repeated:
-    """A package's history: its families of noise by name, and of the counts that were taken twice how far the medians
-    lie apart, relative, and how many a comparison would call changed; hours lie in between, in the median."""
+    """A package's history: its families of noise by name; of the counts that were taken twice how far the medians lie
+    apart, relative, and how many a comparison would call changed; hours lie in between, in the median.
+
+    breaks  of those that are told, where both sides were measured at the other time, too: whether it went the same way
+            then, and whether by as much as both intervals allow
+    """
 
     package: str
     kinds: Mapping[str, Kind]
     counts: Floats
     flagged: int
     hours: float
+    breaks: Sequence[tuple[bool, bool]]
 
 
 def histories(machine: str, results: Path) -> dict[str, tuple[Results, History]]:
@@ -100,6 +105,7 @@ def compare(now: tuple[Results, History], before: tuple[Results, History] | None
         counts=np.array([abs(count.value / other.value - 1) for count, other in pairs]),
         flagged=sum(judge(low, high, history.settings) in SAME_WAY for low, high in ratios),
         hours=float(np.median(list(hours.values()))) if hours else math.nan,
+        breaks=[seen for series in history.series for seen in _breaks(series, then)],
     )
 
 
@@ -125,6 +131,26 @@ def _points(series: Series) -> Iterator[tuple[Key, tuple[float, float]]]:
     """Of each release of a series its log seconds, and their error."""
     for release, value, error in zip(series.releases, series.values, series.errors):
         yield _key(series.names, release.version), (float(value), float(error))
+
+
+def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator[tuple[bool, bool]]:
+    """Of each break that is told, what the same releases say at the other time: see Repeated.breaks."""
+    keys = [key for key, _ in _points(series)]
+    edges = [*series.starts, len(keys)]
+    for number, broken in enumerate(series.breaks, start=1):
+        ends = edges[number - 1 : number + 1], edges[number : number + 2]
+        sides = [[then[key] for key in keys[first:last] if key in then] for first, last in ends]
+        if broken.verdict in CHANGED and all(sides):
+            (old, before), (new, after) = map(_level, sides)
+            told, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2
+            within = abs(new - old - told) <= math.hypot(half, HALF * before, HALF * after)
+            yield (new - old) * told > 0, within
+
+
+def _level(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The weighted mean of points, each with its error, and the error of that."""
+    values, errors = np.array(points).T
+    return float(np.average(values, weights=errors**-2.0)), float(np.sum(errors**-2.0) ** -0.5)
 
 
 def _counts(cell: Counted) -> Iterator[tuple[Key, Count]]:

@@ -202,8 +202,7 @@ def _sections(history: History, groups: Sequence[Group], changes: Sequence[Chang
             "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
             f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
             "Points are releases with 95 % intervals of what they take on this machine, lines the levels, dashed the "
-            "releases that changed one. A level must stand out from what neighbours differ by, which is more."
-            + (counts.BELOW.format(counts.unit(history)) if history.counted else "")
+            "releases that changed one." + (counts.BELOW.format(counts.unit(history)) if history.counted else "")
             if history.series
             else f"A panel a route, float32: the {counts.unit(history)} of a call, with the range of their repeats, "
             f"over those of {history.releases[-1].name}. Dashed: the releases that changed them.",
