@@ -27,7 +27,8 @@ NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), MEMORY: math.log(1.2)}
 # the interpreter, were driven out of the caches. The next pulse takes what one does. On Zen 4 at full speed 1 to 6 of
 # 22.3 µs, on Zen 5 2 to 5 of 14.1 (scripts/check_pace.py): a tenth that is the sample's, not the machine's
 COLD = 7000
-LEVEL = 1.03  # a level reaches from its fastest pulse to this many times as much
+LEVEL = math.log(1.03)  # width of a level
+WIDTH = math.exp(LEVEL)
 HELD = 0.05  # share of a part's pulses that a level needs to be seen in that part
 RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
 PARTS = 24  # of a run at most
@@ -59,13 +60,13 @@ def floor(pulses: Sequence[float]) -> float:
     known = sorted(itertools.chain.from_iterable(parts))  # in runs that are sorted: sorted at once
     for begin in sorted(map(_fastest, parts)):
         if sum(_holds(part, begin) for part in parts) >= RECURS * count:
-            return statistics.median(known[bisect_left(known, begin) : bisect_right(known, begin * LEVEL)])
+            return statistics.median(known[bisect_left(known, begin) : bisect_right(known, begin * WIDTH)])
     return statistics.median(known)
 
 
 def _holds(part: Sequence[float], begin: float) -> bool:
     """Whether enough of a part's pulses, sorted, are at the level that begins there."""
-    return bisect_right(part, begin * LEVEL) - bisect_left(part, begin) >= max(HELD * len(part), 1)
+    return bisect_right(part, begin * WIDTH) - bisect_left(part, begin) >= max(HELD * len(part), 1)
 
 
 def _fastest(part: Sequence[float]) -> float:
