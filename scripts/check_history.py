@@ -8,9 +8,9 @@ Reads results, and measures nothing. A line a history and family of noise, "memo
 half of the 95 % interval of a point, in the median and of nine in ten. With --before, what they differ by from points
 of the same release and benchmark that were measured at another time, and how many of these pairs are as far apart as
 both intervals allow; how many of the changes that are told went the same way then; and of counts how many medians agree
-within 0.5 %, and how many a comparison would call changed. Exit code 1 where intervals, but of memory, are wider than
-3 % in the median, where fewer than 95 % of pairs or changes are seen again (beyond chance), or where more than 0.5 % of
-counts would be told as changes.
+within 0.5 %, and how many a comparison would call changed; and how many cells compare.py flags where it compares
+toolchains with themselves. Exit code 1 where intervals, but of memory, are wider than 3 % in the median, where fewer
+than 95 % of pairs or changes are seen again (beyond chance), or where more than 0.5 % of counts or cells are flagged.
 """
 
 import math
@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import numpy as np
 from analysis.comparison import MEMORY
 from analysis.statistics import rate_bounds
-from analysis.verdicts import DEFAULT
-from checking.repeated import CALLS, COUNTS, HELD, Repeated, checked
+from analysis.verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, SLOWER
+from checking.repeated import CALLS, COUNTS, HELD, Repeated, Verdicts, checked
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS
 from pages import show
@@ -70,6 +70,21 @@ def again(repeated: Sequence[Repeated]) -> Iterator[tuple[str, bool]]:
         )
 
 
+def alike(verdicts: Verdicts) -> Iterator[tuple[str, bool]]:
+    """What comparisons of toolchains with themselves come to."""
+    judged = {key: cells for key, cells in verdicts.items() if key[1] in (*DECIDED, INCONCLUSIVE)}
+    cells = sum(judged.values())
+    flagged = sum(number for (_, verdict), number in judged.items() if verdict in (SLOWER, FASTER))
+    steady = {key: number for key, number in judged.items() if key[0] != MEMORY}
+    decided = sum(number for (_, verdict), number in steady.items() if verdict in DECIDED)
+    if steady:
+        yield (
+            f"compared with themselves: {flagged} of {cells:,} cells flagged; of those that are not of memory "
+            f"{show.percent(decided / sum(steady.values()))} are decided",
+            rate_bounds(flagged, cells)[0] <= DEFAULT.promise,
+        )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("machine", nargs="?", metavar="NAME", help="a folder of reports/results")
@@ -78,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     machines = sorted(path.name for path in RESULTS.glob("*/") if (path / "machine.json").is_file())
     if chosen.machine not in machines and (chosen.machine or len(machines) != 1):
         raise UserError(f"whose histories? there are results of {show.join(machines) or 'no machine'}")
-    repeated = checked(chosen.machine or machines[0], chosen.before)
-    said = [*(line for history in repeated for line in width(history)), *again(repeated)]
+    repeated, verdicts = checked(chosen.machine or machines[0], chosen.before)
+    said = [*(line for history in repeated for line in width(history)), *again(repeated), *alike(verdicts)]
     for line, kept in said:
         print(line if kept else f"{line} (promised: otherwise)")
     return 0 if all(kept for _, kept in said) else 1

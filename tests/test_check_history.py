@@ -1,5 +1,6 @@
 """scripts/check_history.py: how wide the intervals of a history are, and whether they hold what is measured again."""
 
+import contextlib
 import math
 import re
 
@@ -49,7 +50,7 @@ def check(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(repeated, "RESULTS", tmp_path / "now")
         if before is not None:
             then = write(tmp_path / "then", 2, 19, **before)
-            monkeypatch.setattr(repeated, "of_revision", lambda machine, name: repeated.histories(machine, then))
+            monkeypatch.setattr(repeated, "of_revision", lambda machine, name: contextlib.nullcontext(then))
         code = check_history.main(["box", *(["--before", "REV"] if before is not None else [])])
         return code, capsys.readouterr().out
 
@@ -63,6 +64,7 @@ def test_intervals_that_hold(check):
     assert half == pytest.approx(100 * 1.96 * 0.02 / math.sqrt(2), rel=0.1), "what sessions differ by, nothing repeated"
     assert re.search(r"alias, 24.0 hours apart: 96 points differ by [\d.]+ % in the median, .* [\d.]+ % as both", said)
     assert "counts: 96 of 96 medians within 0.5 %, 0.0 % at most; 0 would be told as changes" in said
+    assert "compared with themselves: 0 of 96 cells flagged" in said
 
 
 def test_visits_that_differ_by_more_than_is_said(check):
@@ -85,7 +87,7 @@ def test_intervals_that_are_too_wide(check, monkeypatch):
 
 def test_the_same_visits_are_no_evidence(check, tmp_path, monkeypatch):
     check()
-    monkeypatch.setattr(repeated, "of_revision", lambda machine, name: repeated.histories(machine, tmp_path / "now"))
+    monkeypatch.setattr(repeated, "of_revision", lambda machine, name: contextlib.nullcontext(tmp_path / "now"))
     with pytest.raises(UserError, match="no figure of box was measured at REV and again since"):
         check_history.main(["box", "--before", "REV"])
 
@@ -107,6 +109,7 @@ def test_results_of_a_revision_are_read_from_git():
     machine = "amd-epyc-turin-2-core-vm"
     if not this_code():
         pytest.skip("no git here")
-    then, now = repeated.of_revision(machine, "HEAD"), repeated.histories(machine, RESULTS)
+    with repeated.of_revision(machine, "HEAD") as results:
+        then, now = (repeated.histories(machine, place) for place in (results, RESULTS))
     assert list(then) == list(now)
     assert len(then["torch"][1].series) == len(now["torch"][1].series) > 100

@@ -1,24 +1,27 @@
 """How well is a history known? The intervals of its points, and how far one that was measured again lies from it."""
 
+import contextlib
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from analysis import comparison
 from analysis.comparison import families
 from analysis.counts import Count, judge
 from analysis.history import History, history_of
 from analysis.levels import CHANGED, Series
-from analysis.results import Results, load
-from analysis.sessions import packages
+from analysis.results import Results, load, load_files, result_files
+from analysis.sessions import packages, sessions_in
 from analysis.statistics import HALF, Floats
 from analysis.steps import Counted
-from analysis.verdicts import SAME_WAY
+from analysis.verdicts import DEFAULT, SAME_WAY
 from cli import UserError
 from measuring.engine import RESULTS, ROOT
 
@@ -27,6 +30,7 @@ from .noise import export, revision
 # What is promised: half of an interval of calls, in the median; how often intervals hold; what counts agree to
 CALLS, HELD, COUNTS = 0.03, 0.95, 0.005
 
+Verdicts: TypeAlias = "Counter[tuple[str, str]]"  # family of noise and verdict -> cells
 Key = tuple[str, str]  # a cell, in the version that was measured, and a release
 
 
@@ -67,13 +71,28 @@ def histories(machine: str, results: Path) -> dict[str, tuple[Results, History]]
     return {package: (known, history_of(known, package)) for package in packages(known)}
 
 
-def of_revision(machine: str, name: str) -> dict[str, tuple[Results, History]]:
-    """The same by the results that a git revision has."""
+@contextlib.contextmanager
+def of_revision(machine: str, name: str) -> Iterator[Path]:
+    """A folder of the results that a machine has at a git revision."""
     commit = revision(name)
     inside = RESULTS.relative_to(ROOT)
     with tempfile.TemporaryDirectory(prefix="history-") as folder:
         export(commit, Path(folder), [str(inside / machine), str(inside / "benchmarks.json")])
-        return histories(machine, Path(folder, inside))
+        yield Path(folder, inside)
+
+
+def compared(machine: str, now: Path, then: Path) -> Verdicts:
+    """Every toolchain against itself at the other time, as compare.py does it with what sessions of now differ by."""
+    learnt = sessions_in(now, machine)
+    verdicts: Verdicts = Counter()
+    for path in result_files(now, machine):
+        before = then / path.relative_to(now)
+        if before.is_file():
+            sides = load_files(then, [before]), load_files(now, [path])
+            if sides[0].last.started != sides[1].last.started:
+                cells = comparison.compare(*sides, replace(DEFAULT, min_decided=0), sessions=learnt).cells
+                verdicts.update(zip(cells["noise"], cells["verdict"]))
+    return verdicts
 
 
 def compare(now: tuple[Results, History], before: tuple[Results, History] | None) -> Repeated:
@@ -109,16 +128,22 @@ def compare(now: tuple[Results, History], before: tuple[Results, History] | None
     )
 
 
-def checked(machine: str, before: str | None) -> list[Repeated]:
-    """Every history of a machine; UserError where it has none, or none that was measured at that revision, too."""
+def checked(machine: str, before: str | None) -> tuple[list[Repeated], Verdicts]:
+    """Every history of a machine, and its toolchains compared with themselves.
+
+    UserError where it has no history, or no figure of one was measured at that revision, too.
+    """
     now = histories(machine, RESULTS)
     if not any(history.series for _, history in now.values()):
         raise UserError(f"{machine} has no history of times: python scripts/track.py measures one")
-    then = of_revision(machine, before) if before else {}
-    repeated = [compare(history, then.get(package)) for package, history in now.items()]
-    if before and not any(len(kind.apart) for each in repeated for kind in each.kinds.values()):
-        raise UserError(f"no figure of {machine} was measured at {before} and again since, by the same benchmarks")
-    return repeated
+    if not before:
+        return [compare(history, None) for history in now.values()], Counter()
+    with of_revision(machine, before) as results:
+        then = histories(machine, results)
+        repeated = [compare(history, then.get(package)) for package, history in now.items()]
+        if not any(len(kind.apart) for each in repeated for kind in each.kinds.values()):
+            raise UserError(f"no figure of {machine} was measured at {before} and again since, by the same benchmarks")
+        return repeated, compared(machine, RESULTS, results)
 
 
 def _kind(points: Sequence[tuple[float, float, float]]) -> Kind:
@@ -142,9 +167,9 @@ def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator
         sides = [[then[key] for key in keys[first:last] if key in then] for first, last in ends]
         if broken.verdict in CHANGED and all(sides):
             (old, before), (new, after) = map(_level, sides)
-            told, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2
-            within = abs(new - old - told) <= math.hypot(half, HALF * before, HALF * after)
-            yield (new - old) * told > 0, within
+            effect, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2
+            within = abs(new - old - effect) <= math.hypot(half, HALF * before, HALF * after)
+            yield (new - old) * effect > 0, within
 
 
 def _level(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
