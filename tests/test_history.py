@@ -202,6 +202,15 @@ def test_what_releases_share_is_no_error_of_theirs(tmp_path, both):
     assert half.median() == pytest.approx(1.96 * errors, rel=0.1)
 
 
+def test_small_changes_are_told_where_something_was_measured_twice(tmp_path):
+    """A route whose every release differs: without a repeat that may be what visits differ by, and nothing is told."""
+    logs = logs_of(14, len(SERIES))
+    logs[:, 2] += np.random.default_rng(3).normal(0, 0.06, len(SERIES))[:, None]
+    blind = found(history_in(write(tmp_path / "once", logs)))
+    told = found(history_in(write(tmp_path / "twice", logs, again=logs[0])))
+    assert set(blind) == set() and set(told) == {ROUTES[2]} and len(told[ROUTES[2]]) >= 3
+
+
 def test_what_sessions_differ_by_is_learnt_from_repeats(tmp_path):
     logs = logs_of(6, len(SERIES))
     again = logs_of(7, 1)[0] + np.random.default_rng(8).normal(0, 0.12, len(ROUTES))[:, None]

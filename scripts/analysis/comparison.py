@@ -255,9 +255,8 @@ def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     cells       rows with benchmark, route, dtype, layout, nbytes and family
     benchmarks  benchmark -> its description in benchmarks.json
 
-    On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, copies and what goes into buffers
-    differ by 1.5 % (standard deviation) at 4 KiB, by 1.0 % at 1 MiB and by 12 % at 16 MiB; calls that share memory by
-    1.5 % whatever their size (scripts/check_history.py).
+    On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, nine in ten figures differ by at most
+    21 % where 16 MiB are copied, by 2.1 % where less is, by 2.3 % where memory is shared (scripts/check_history.py).
     """
     names = []
     memories = memory_of_cells(cells, benchmarks)
