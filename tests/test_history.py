@@ -517,6 +517,10 @@ def test_in_the_picture_stands_what_most_releases_have():
         return SimpleNamespace(nbytes=nbytes, releases=range(releases))
 
     small, large = cell(4 * KIB, 12), cell(1024 * KIB, 7)
-    assert heat._chosen("copy", [small, large], []) is large
-    assert heat._chosen("copy", [small, cell(1024 * KIB, 6)], []) is small
-    assert heat._chosen("alias", [small, large], []) is small
+    counted = cell(4 * KIB, 12)
+    assert heat._chosen("copy", [small, large], []) == [large]
+    assert heat._chosen("copy", [small, cell(1024 * KIB, 6)], []) == [small]
+    assert heat._chosen("copy", [small, large], [counted]) == [counted, large]
+    assert heat._chosen("copy", [], [counted]) == [counted]
+    assert heat._chosen("alias", [small, large], []) == [small]
+    assert heat._chosen("alias", [small, large], [counted]) == [counted]

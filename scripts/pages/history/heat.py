@@ -15,8 +15,8 @@ from pages.page import Heat, Strip, Tile
 from .words import Group, anchors
 
 LEGEND = (
-    "Cost of a route over that of {}, by the levels that were found: instructions where the call decides and they were "
-    "counted, time where the bytes do. A bar marks a release that changed it; a tile leads to its panel."
+    "Cost of a route over that of {}, by the levels that were found: instructions of the call where they were counted, "
+    "and time where it moves bytes. A bar marks a release that changed it; a tile leads to its panel."
 )
 SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
 
@@ -28,8 +28,8 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
         panels = anchors(group.routes)
         strips = []
         for route, series in group.routes.items():
-            chosen = _chosen(group.memory, series, group.counted[route])
-            strips.append(Strip(route, _by(chosen), f"#{group.name}-{panels[route]}", tuple(_tiles(history, chosen))))
+            for cell in _chosen(group.memory, series, group.counted[route]):
+                strips.append(Strip(route, _by(cell), f"#{group.name}-{panels[route]}", tuple(_tiles(history, cell))))
         made.append((group.title, tuple(strips)))
     title = f"Cost by release of {history.package}, with {history.held}"
     versions = tuple(release.version for release in history.releases)
@@ -37,13 +37,14 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
     return Heat(title, versions, tuple(made), LEGEND.format(versions[-1]), ids)
 
 
-def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> Series | Counted:
-    """What stands for a route: where it shares memory, its instructions or its shortest time; else its longest of
-    those that were measured at most releases, for what takes long was hardly ever calm."""
-    if memory != ALIAS and series:
-        most = max(len(cell.releases) for cell in series)
-        return [cell for cell in series if 2 * len(cell.releases) > most][-1]
-    return min(counted, key=lambda cell: cell.nbytes) if counted else series[0]
+def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> list[Series | Counted]:
+    """What stands for a route: its instructions, and, where it does not share memory, the longest of those times that
+    most releases have, for what takes long was hardly ever calm; else its shortest time where none were counted."""
+    calls = sorted(counted, key=lambda cell: cell.nbytes)[:1]
+    if memory == ALIAS:
+        return [*(calls or series[:1])]
+    most = max((len(cell.releases) for cell in series), default=0)
+    return [*calls, *[cell for cell in series if 2 * len(cell.releases) > most][-1:]]
 
 
 def _by(cell: Series | Counted) -> str:
