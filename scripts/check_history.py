@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import numpy as np
 from analysis.comparison import MEMORY
+from analysis.results import machines
 from analysis.statistics import rate_bounds
 from analysis.verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, SLOWER
 from checking.repeated import CALLS, COUNTS, HELD, Repeated, Verdicts, checked
@@ -90,10 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("machine", nargs="?", metavar="NAME", help="a folder of reports/results")
     parser.add_argument("--before", metavar="REV", help="a git revision that has its results of another time")
     chosen = parser.parse_args(argv)
-    machines = sorted(path.name for path in RESULTS.glob("*/") if (path / "machine.json").is_file())
-    if chosen.machine not in machines and (chosen.machine or len(machines) != 1):
-        raise UserError(f"whose histories? there are results of {show.join(machines) or 'no machine'}")
-    repeated, verdicts = checked(chosen.machine or machines[0], chosen.before)
+    known = machines(RESULTS)
+    if chosen.machine not in known and (chosen.machine or len(known) != 1):
+        raise UserError(f"whose histories? there are results of {show.join(known)}")
+    repeated, verdicts = checked(chosen.machine or known[0], chosen.before)
     said = [*(line for history in repeated for line in width(history)), *again(repeated), *alike(verdicts)]
     for line, kept in said:
         print(line if kept else f"{line} (promised: otherwise)")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import resultfiles
 from checking import repeated
-from checking.noise import this_code
 from cli import UserError
 from measuring.engine import RESULTS
 from resultfiles import Bench, contract, conversion
@@ -105,10 +104,8 @@ def test_one_line_says_what_is_wrong(arguments, why):
         check_history.main(arguments)
 
 
-def test_results_of_a_revision_are_read_from_git():
+def test_results_of_a_revision_are_read_from_git(committed):
     machine = "amd-epyc-turin-2-core-vm"
-    if not this_code():
-        pytest.skip("no git here")
     with repeated.of_revision(machine, "HEAD") as results:
         then, now = (repeated.histories(machine, place) for place in (results, RESULTS))
     assert list(then) == list(now)

@@ -128,9 +128,7 @@ def _spans(values: Floats, noise: Floats, starts: Sequence[int]) -> list[tuple[i
     """Of each level: its first point, the one after its last, its mean weighted by the noise, the variance of that."""
     spans = []
     for first, last in zip(starts, [*starts[1:], len(values)]):
-        weight = noise[first:last] ** -2.0
-        mean = float(np.sum(weight * values[first:last]) / np.sum(weight))
-        spans.append((first, last, mean, 1.0 / float(np.sum(weight))))
+        spans.append((first, last, *statistics.weighted_mean(values[first:last], noise[first:last] ** 2)))
     return spans
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .results import Results, node_of
 from .sessions import Release
-from .statistics import HALF, Bools, Crossed, Floats, Places, crossed
+from .statistics import HALF, Bools, Crossed, Floats, Places, crossed, weighted_mean
 from .steps import repeated
 
 if TYPE_CHECKING:  # which has what is found here
@@ -95,15 +95,10 @@ class Points:
             if not all(side.any() for side in sides):
                 continue
             (old, old_variance), (new, new_variance) = (
-                _mean(self.values[cell, side], self.variance[cell, side]) for side in sides
+                weighted_mean(self.values[cell, side], self.variance[cell, side]) for side in sides
             )
             said.append(_on_node(name, new - old, float(np.sqrt(old_variance + new_variance)), effect))
         return tuple(said)
-
-
-def _mean(values: Floats, variance: Floats) -> tuple[float, float]:
-    weight = 1.0 / variance
-    return float(np.sum(weight * values) / np.sum(weight)), float(1.0 / np.sum(weight))
 
 
 def _on_node(name: str, node_effect: float, error: float, effect: float) -> OnNode:

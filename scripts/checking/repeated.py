@@ -12,14 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from analysis import comparison
-from analysis.comparison import families
+from analysis import comparison, nodes
 from analysis.counts import Count, judge
 from analysis.history import History, history_of
 from analysis.levels import CHANGED, Series
 from analysis.results import Results, load, load_files, result_files
 from analysis.sessions import packages, sessions_in
-from analysis.statistics import HALF, Floats
+from analysis.statistics import HALF, Floats, weighted_mean
 from analysis.steps import Counted
 from analysis.verdicts import DEFAULT, SAME_WAY
 from cli import UserError
@@ -81,7 +80,7 @@ def of_revision(machine: str, name: str) -> Iterator[Path]:
         yield Path(folder, inside)
 
 
-def compared(machine: str, now: Path, then: Path) -> Verdicts:
+def against_themselves(machine: str, now: Path, then: Path) -> Verdicts:
     """Every toolchain against itself at the other time, as compare.py does it with what sessions of now differ by."""
     learnt = sessions_in(now, machine)
     verdicts: Verdicts = Counter()
@@ -95,7 +94,7 @@ def compared(machine: str, now: Path, then: Path) -> Verdicts:
     return verdicts
 
 
-def compare(now: tuple[Results, History], before: tuple[Results, History] | None) -> Repeated:
+def seen_again(now: tuple[Results, History], before: tuple[Results, History] | None) -> Repeated:
     """What a history is known to, and what it differs by from that of before."""
     results, history = now
     then: dict[Key, tuple[float, float]] = {}
@@ -111,7 +110,9 @@ def compare(now: tuple[Results, History], before: tuple[Results, History] | None
         counted = {key: figures for cell in before[1].counted for key, figures in _counts(cell) if key[1] in hours}
     kinds: dict[str, list[tuple[float, float, float]]] = {}
     table = pd.DataFrame([series.names for series in history.series])
-    for series, family in zip(history.series, families(table, results.benchmarks).tolist() if len(table) else ()):
+    for series, family in zip(
+        history.series, comparison.families(table, results.benchmarks).tolist() if len(table) else ()
+    ):
         points = kinds.setdefault(family, [])
         for key, (value, error) in _points(series):
             other, its_error = then.get(key, (math.nan, math.nan))
@@ -137,13 +138,13 @@ def checked(machine: str, before: str | None) -> tuple[list[Repeated], Verdicts]
     if not any(history.series for _, history in now.values()):
         raise UserError(f"{machine} has no history of times: python scripts/track.py measures one")
     if not before:
-        return [compare(history, None) for history in now.values()], Counter()
+        return [seen_again(history, None) for history in now.values()], Counter()
     with of_revision(machine, before) as results:
         then = histories(machine, results)
-        repeated = [compare(history, then.get(package)) for package, history in now.items()]
+        repeated = [seen_again(history, then.get(package)) for package, history in now.items()]
         if not any(len(kind.apart) for each in repeated for kind in each.kinds.values()):
             raise UserError(f"no figure of {machine} was measured at {before} and again since, by the same benchmarks")
-        return repeated, compared(machine, RESULTS, results)
+        return repeated, against_themselves(machine, RESULTS, results)
 
 
 def _kind(points: Sequence[tuple[float, float, float]]) -> Kind:
@@ -161,21 +162,15 @@ def _points(series: Series) -> Iterator[tuple[Key, tuple[float, float]]]:
 def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator[tuple[bool, bool]]:
     """Of each break that is told, what the same releases say at the other time: see Repeated.breaks."""
     keys = [key for key, _ in _points(series)]
-    edges = [*series.starts, len(keys)]
+    versions = [version for _, version in keys]
+    values, errors = np.array([then.get(key, (math.nan, math.nan)) for key in keys]).T
     for number, broken in enumerate(series.breaks, start=1):
-        ends = edges[number - 1 : number + 1], edges[number : number + 2]
-        sides = [[then[key] for key in keys[first:last] if key in then] for first, last in ends]
-        if broken.verdict in CHANGED and all(sides):
-            (old, before), (new, after) = map(_level, sides)
+        sides = [side & np.isfinite(values) for side in nodes.sides(series, number, versions)]
+        if broken.verdict in CHANGED and all(side.any() for side in sides):
+            (old, before), (new, after) = (weighted_mean(values[side], errors[side] ** 2) for side in sides)
             effect, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2
-            within = abs(new - old - effect) <= math.hypot(half, HALF * before, HALF * after)
+            within = abs(new - old - effect) <= math.hypot(half, HALF * math.sqrt(before + after))
             yield (new - old) * effect > 0, within
-
-
-def _level(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The weighted mean of points, each with its error, and the error of that."""
-    values, errors = np.array(points).T
-    return float(np.average(values, weights=errors**-2.0)), float(np.sum(errors**-2.0) ** -0.5)
 
 
 def _counts(cell: Counted) -> Iterator[tuple[Key, Count]]:
