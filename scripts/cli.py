@@ -82,11 +82,11 @@ def check_writable(option: str, path: Path) -> None:
         raise UserError(f"{option} {path}: cannot be written")
 
 
-def put(path: Path, text: str) -> None:
-    """Have a file hold ``text``: all of it or, if that is interrupted, what it held before."""
+def put(path: Path, content: str | bytes) -> None:
+    """Have a file hold ``content``: all of it or, if that is interrupted, what it held before."""
     fresh = path.with_name(f".{path.name}.new")
     try:
-        fresh.write_text(text, encoding="utf-8", newline="")
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cli import UserError
-from records.kinds import made_of
+from store.records import made_of
 
 from .contracts import NONE, Contract
 

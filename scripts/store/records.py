@@ -1,14 +1,47 @@
-"""The record of a run: what was measured, with what, where, by which command, and how calm the machine was.
+"""The record of a run: what was measured, with what, where, by which command, and how quiet the machine was.
 
 A line of JSON each, in a file beside asv's results. Runs write it, reports read it; this is the one place that says
 what is in it. Fields that a record of another version lacks have their defaults: nothing is known of them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from .kinds import made_of
+Made = TypeVar("Made")
+_known: dict[Any, dict[str, Any]] = {}  # dataclass -> the kinds of its fields: files hold thousands of one
+
+
+def made_of(kind: type[Made], loaded: Any) -> Made:
+    """A dataclass of what JSON holds. What is not there or null has its default; a name that it lacks is left alone.
+
+    TypeError where something is of another kind, or what has no default is not there. Fields are of str, bool, int,
+    float or None, dataclasses, or mappings and tuples of these.
+    """
+    if not isinstance(loaded, Mapping):
+        raise TypeError(f"{kind.__name__} is {loaded!r}")
+    kinds = _known.get(kind) or _known.setdefault(kind, get_type_hints(kind))
+    there = {name: each for name, each in kinds.items() if loaded.get(name) is not None}
+    return kind(**{name: _value(name, each, loaded[name]) for name, each in there.items()})
+
+
+def _value(name: str, kind: Any, loaded: Any) -> Any:
+    outer, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return loaded
+    if isinstance(kind, type) and is_dataclass(kind):
+        return made_of(kind, loaded)
+    if outer is Mapping and isinstance(loaded, dict):
+        return {key: _value(f"{name}.{key}", inner[1], value) for key, value in loaded.items()}
+    if outer is tuple and isinstance(loaded, list):
+        return tuple(_value(name, inner[0], value) for value in loaded)
+    kinds = inner if outer is UnionType else (outer or kind,)
+    if not isinstance(loaded, (*kinds, int) if float in kinds else kinds) or loaded in (math.inf, -math.inf):
+        raise TypeError(f"{name} is {loaded!r}")
+    return loaded
+
 
 SOMETIMES = (
     "failed",
@@ -18,7 +51,7 @@ SOMETIMES = (
     "cores",
     "awake",
     "not_awake",
-    "device_pulse",
+    "device_probe",
     "device_changed",
 )  # what most runs have not, and do not mention
 
@@ -77,19 +110,19 @@ class Record:
 
     skipped, failures  reason -> the cells that have no figure for it
     only, planned      which cells were asked for, a pattern; how many processes of each
-    rounds, seconds    processes taken of each cell; how long that took, of which ``waited`` for calm, and ``patience``
+    rounds, seconds    processes taken of each cell; how long that took, of which ``waited`` for quiet, and ``patience``
                        is how long it might have
-    calm               share of the time at full speed, as far as it was watched; None where nothing was
-    floors             kind of pulse -> ns at full speed
+    quiet              share of the time undisturbed, as far as it was watched; None where nothing was
+    baselines          kind of speed probe -> its baseline in ns
     samples, retaken   samples that were wanted; those taken beyond
-    disturbed          samples kept though they were not calm; disturbed_cells: cell -> how many
+    noisy_cells        the cells without a quiet process, whose figure is an upper bound
     failed             why the toolchain could not be measured at all
     drift              of a toolchain that a history measured again: how its cells moved, see tracking.drift
     interleaved        of a side of a comparison: id of the collection, stage, side
     fleet              of one node of a fleet: id of the campaign, engine, node (an anonymous name)
     cores              that the processes were held to, near the device; none: all that are allowed
     awake, not_awake   whether a context was kept on the device beside the run; why not
-    device_pulse       what the device's driver said around samples -> the least and the most of it
+    device_probe       what the device's driver reports around samples -> the least and the most of it
     device_changed     what was below its most, or slowed the device down -> the cells
     file               stem of the file that it is in; where it is not yet in one, ""
     """
@@ -112,12 +145,11 @@ class Record:
     seconds: float = 0.0
     patience: float = 0.0
     waited: float = 0.0
-    calm: float | None = None
-    floors: Mapping[str, float] = field(default_factory=dict)
+    quiet: float | None = None
+    baselines: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
     retaken: int = 0
-    disturbed: int = 0
-    disturbed_cells: Mapping[str, int] = field(default_factory=dict)
+    noisy_cells: tuple[str, ...] = ()
     failed: str = ""
     drift: Mapping[str, float] = field(default_factory=dict)
     interleaved: Mapping[str, Any] = field(default_factory=dict)
@@ -125,15 +157,9 @@ class Record:
     cores: tuple[int, ...] = ()
     awake: bool = False
     not_awake: str = ""
-    device_pulse: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    device_probe: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     device_changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     file: str = ""
-
-    @property
-    def share_disturbed(self) -> float:
-        """Share of samples during which the machine did something else: taken again or, after too many tries, kept."""
-        return (self.retaken + self.disturbed) / max(1, self.samples + self.retaken)
-
 
 UNKNOWN = Record(Toolchain(""), {})  # where asv was run by hand
 
@@ -155,10 +181,7 @@ class Unfinished(Record):
 
 def record_of(loaded: Any, file: str = "") -> Record:
     """The record that a line of JSON holds; TypeError or ValueError where it holds something else."""
-    record = made_of(Record, {**loaded, "file": file})
-    if not all(count >= 0 for count in record.disturbed_cells.values()):
-        raise ValueError("disturbed_cells holds more than counts")
-    return record
+    return made_of(Record, {**loaded, "file": file})
 
 
 def plain(record: Record) -> dict[str, Any]:
@@ -167,7 +190,7 @@ def plain(record: Record) -> dict[str, Any]:
     return {name: entries[name] for name in names if entries[name] or name not in SOMETIMES}
 
 
-def visits_of(records: Sequence[Record]) -> Sequence[Record]:
+def sessions_of(records: Sequence[Record]) -> Sequence[Record]:
     """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
     return records[max((place for place, record in enumerate(records) if not record.drift), default=0) :]
 

@@ -1,0 +1,302 @@
+"""Where results are, and how they are read, checked, written and exported to asv. The one module that knows.
+
+    reports/results/benchmarks.json        asv's description of the suite
+    reports/results/MACHINE/machine.json   asv's, too
+    reports/results/MACHINE/STEM.jsonl.gz  measurements: a line of JSON per process, with its samples and speed probes,
+                                           and one per counted cell
+    reports/results/MACHINE/STEM.jsonl     run records, a line each (records.py)
+    reports/results/MACHINE/STEM.json      asv's results of the same figures, exported for asv show, compare, publish
+
+STEM is that of asv: COMMIT-toolchain-pyVERSION, the first eight letters of the toolchain's commit. The nodes of a fleet
+have directories of their own in that of their machine. A path of a result is that of asv's file; the others lie beside.
+"""
+
+import gzip
+import itertools
+import json
+import math
+import os
+import statistics
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from cli import UserError, harmless, put
+
+from . import quiet
+from .quiet import Line, name_of
+from .records import Record, plain, record_of
+
+try:  # half of what reading takes; who measures with a Python of their own may lack it
+    from orjson import loads
+except ImportError:
+    from json import loads
+
+MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
+BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
+NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their machine type
+TAKEN = ("results", "history")  # in reports/, beside the directories of machines: no names of machines
+FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
+# What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
+# hundred digits, brackets in brackets in brackets
+BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
+NOT_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
+# What a line with samples holds that is not checked otherwise, with its kind
+KINDS: Mapping[str, Any] = dict(run=str, at=(int, float), round=int, wanted=int, number=int, waiting=list, version=str)
+LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
+
+
+class BrokenFile(UserError):
+    """A file that cannot be read; ``what`` is wrong with it, by its name."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} {what}: remove it or restore it from git")
+        self.what = f"{path.name} {what}"
+
+
+# --- where -----------------------------------------------------------------------------------------------------------
+
+
+def machines(results: Path) -> list[str]:
+    """The machines that have results, by name; UserError where there are none."""
+    if not results.is_dir():
+        raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
+    names = sorted({path.relative_to(results).parts[0] for path in result_files(results)})
+    if not names:
+        raise UserError(f"{results} holds no results; python scripts/run.py makes some")
+    for name in names:
+        if name in TAKEN or not name.isprintable():
+            raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
+    return names
+
+
+def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
+    """The results of a machine, or of all, or the files beside them with another suffix: its own, then its nodes'."""
+    files = []
+    for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
+        for place in places_of(directory):
+            files += [path for path in sorted(place.glob(f"*{suffix}")) if path.name not in (MACHINE, BENCHMARKS)]
+    return files
+
+
+def places_of(directory: Path) -> list[Path]:
+    """Where the results of a machine may lie: in its directory, and in those of its nodes."""
+    return [directory, *sorted(directory.glob(f"{NODE}*/"))]
+
+
+def file_of(path: Path) -> str:
+    """The name of a result in tables and records: its stem, after the name of the node where a fleet measured it."""
+    stem = path.name.removesuffix(MEASUREMENTS).removesuffix(RECORDS).removesuffix(".json")
+    return f"{path.parent.name}/{stem}" if path.parent.name.startswith(NODE) else stem
+
+
+def node_of(file: str) -> str:
+    """The node of a fleet that a file is of; "" where it is of the machine."""
+    return file.rpartition("/")[0]
+
+
+def results_of(path: Path) -> Path:
+    """The results directory that a result lies in; UserError where that has no benchmarks.json."""
+    machine = path.absolute().parent
+    directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
+    if not (directory / BENCHMARKS).is_file():
+        raise UserError(f"{path}: no {BENCHMARKS} in {directory}, so this is no results directory of asv")
+    return directory
+
+
+def fresh_results(results: Path) -> Path | None:
+    """The results of the fresh processes that ``compare.py --run`` took beside these; None where there are none."""
+    checkout = results.absolute().parent.parent
+    fresh = checkout.parent / (checkout.name + FRESH) / "reports" / "results"
+    return fresh if any(fresh.glob(f"*/*{RECORDS}")) else None  # the record is filed last
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def only_file(path: Path) -> bool:
+    """Whether there is such a file; UserError where something else has its name: a pipe hangs, a link leads nowhere."""
+    if os.path.lexists(path) and not path.is_file():
+        raise BrokenFile(path, "is no file")
+    return path.is_file()
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    only_file(path)
+    try:
+        return harmless(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except BROKEN as error:
+        raise BrokenFile(path, f"is broken ({error})") from None
+
+
+def read_records(path: Path) -> list[Record]:
+    """The run records beside a result, oldest first; none where asv was run by hand. UserError where they are broken."""
+    path = path.with_suffix(RECORDS)
+    if not only_file(path):
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [record_of(harmless(json.loads(line)), file_of(path)) for line in lines]
+    except BROKEN as error:
+        raise BrokenFile(path, f"is broken ({error})") from None
+
+
+def read_measurements(path: Path) -> list[Line]:
+    """The measurements beside a result, a line per process; none where asv was run by hand. UserError where the file is
+    broken, truncated, or no gzip."""
+    path = path.with_suffix(MEASUREMENTS)
+    if not only_file(path):
+        return []
+    try:
+        lines = [loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        for line in lines:
+            _check(line)
+    except (*BROKEN, *NOT_GZIP) as error:
+        raise BrokenFile(path, f"is broken ({error})") from None
+    return lines
+
+
+def _check(line: Line) -> None:
+    """ValueError, TypeError or KeyError where a line of measurements holds something else."""
+    names = (line["benchmark"], line["run"], line["version"], *line["params"])
+    if not all(name.isprintable() for name in names):
+        raise ValueError(f"its names are {names!a}")
+    if "values" in line:
+        if not line["values"] or not all(math.isfinite(value) for value in line["values"]):
+            raise ValueError(f"{name_of(line)} counted {line['values']}")
+        return
+    count = len(line["seconds"])
+    for taken in (line["seconds"], *line.get("parts", {}).values()):
+        # by their sum, for min and max may miss a NaN
+        if len(taken) != count or not min(taken) > 0 or not math.isfinite(sum(taken)):
+            raise ValueError(f"{name_of(line)} took {taken}")
+    for probes in line["probes"].values():
+        if len(probes) != count + 1 + len(line["waits"]) or min(probes) <= 0:
+            raise ValueError(f"{name_of(line)} has {len(probes)} probes around {count} samples")
+    if not all(0 <= index < count for index in line["disturbed"]):
+        raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
+    if not set(line["probes"]) <= set(quiet.NEAR):
+        raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
+    for name, kind in KINDS.items():
+        if not isinstance(line[name], kind):
+            raise TypeError(f"{name} is {line[name]!r}")
+    if line["number"] < 1 or line["wanted"] < 1:
+        raise ValueError(f"{name_of(line)} made {line['number']} calls in {line['wanted']} samples")
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def measurements_text(lines: Iterable[Line]) -> bytes:
+    """Lines of measurements as their file holds them: the same lines are the same bytes."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    return gzip.compress(text.encode(), LEVEL, mtime=0)
+
+
+def merged(earlier: Sequence[Line], fresh: Sequence[Line], beside: bool = False) -> list[Line]:
+    """The measurements of a file once those of a run are in it.
+
+    A run replaces the lines of its cells, but for cells that an earlier run had more processes of: a quick look adds to
+    what is known. Not more than all runs together: a history measures its first toolchain twice, and the next history's
+    first session replaces both. Lines of a benchmark whose version is another now go.
+
+    beside  all lines stay: the processes stand beside those of other days
+    """
+    versions = {line["benchmark"]: line["version"] for line in fresh}
+    earlier = [line for line in earlier if versions.get(line["benchmark"], line["version"]) == line["version"]]
+    counts = [_processes(lines) for lines in (earlier, fresh)]
+    most = {cell: count for (cell, _), count in sorted(counts[0].items(), key=lambda each: each[1])}
+    replaced = {cell for (cell, _), count in counts[1].items() if most.get(cell, 0) <= count}
+    return [*(line for line in earlier if beside or name_of(line) not in replaced), *fresh]
+
+
+def _processes(lines: Iterable[Line]) -> Counter[tuple[str, str]]:
+    """How many rounds each run had of a cell, by (cell, run)."""
+    return Counter((cell, run) for cell, run, _ in {(name_of(one), one["run"], one.get("round", 0)) for one in lines})
+
+
+def write(path: Path, lines: Sequence[Line], records: Sequence[Record]) -> None:
+    """Write measurements and run records beside a result, each file whole at any moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if lines:
+        put(path.with_suffix(MEASUREMENTS), measurements_text(lines))
+    put(path.with_suffix(RECORDS), "".join(json.dumps(plain(each), sort_keys=True) + "\n" for each in records))
+
+
+# --- asv's own files -------------------------------------------------------------------------------------------------
+
+
+def export(source: Path, target: Path, lines: Sequence[Line], record: Record, fresh: Iterable[str]) -> None:
+    """Write asv's file of a result from its measurements, without samples.
+
+    source  asv's file of the run: it says what was asked for, and which cells failed
+    target  the file as it is now, if there is one, and as it is to be: cells that the run has not measured stay, those
+            of ``asv run`` by hand included
+    lines   all measurements of the result
+    fresh   the cells that the run measured, or tried to
+
+    asv's figures rest on the samples that ours rest on, as they were taken: a plain ``asv run`` beside them is not
+    corrected for speed either.
+    """
+    from asv.results import Results
+    from asv.runner import BenchmarkResult
+
+    ran, fresh = Results.load(str(source)), set(fresh)
+    filed = Results.load(str(target)) if target.is_file() else None
+    known = used_samples(lines)
+    why = {cell for cells in record.skipped.values() for cell in cells}
+    for name in list(ran.get_all_result_keys()):
+        params = ran.get_result_params(name)
+        cells = [name_of({"benchmark": name, "params": spellings}) for spellings in itertools.product(*params)]
+        value = list(ran.get_result_value(name, params))
+        samples: list[Any] = [None] * len(cells)
+        number: list[int | None] = [None] * len(cells)  # None: asv leaves a cell's statistics as they are
+        for place, cell in enumerate(cells):
+            if cell in known:
+                samples[place], number[place] = known[cell]
+                value[place] = statistics.median(samples[place])
+            elif cell in why:
+                value[place] = math.nan
+        (filed or ran).add_result(
+            {"name": name, "version": ran.benchmark_version[name], "params": params},
+            BenchmarkResult(value, samples, number, 0, "", None),
+            started_at=datetime.fromtimestamp(ran.started_at[name] / 1000, timezone.utc),
+            duration=ran.duration.get(name),
+            record_samples=False,
+            selected_idx={place for place, cell in enumerate(cells) if cell in fresh or cell in known},
+        )
+    (filed or ran).save(str(target.parent.parent))
+
+
+def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:
+    """Cell -> the samples that its figure rests on, as they were taken, and how many calls made each; of a cell that was
+    counted its counts, and None. Of a cell without quiet processes the fastest sample alone."""
+    used: dict[str, tuple[list[float], int | None]] = {}
+    noisy: dict[str, tuple[list[float], int | None]] = {}
+    by_run: dict[str, list[Line]] = {}
+    for line in lines:
+        if "values" in line:
+            used[name_of(line)] = (list(line["values"]), None)
+        else:
+            by_run.setdefault(line["run"], []).append(line)
+    taken: set[tuple[str, str, int]] = set()
+    for started, of_run in by_run.items():
+        run = quiet.Run(of_run)
+        for place, line in enumerate(of_run):
+            cell, key = name_of(line), (name_of(line), started, line["round"])
+            if not run.quiet[place]:
+                fastest = float(run.fastest[place])
+                if cell not in noisy or fastest < noisy[cell][0][0]:
+                    noisy[cell] = [fastest], line["number"]
+            elif key not in taken:  # the first quiet process of the round
+                taken.add(key)
+                used[cell] = [*used.get(cell, ([], 1))[0], *run.used_of(place)], line["number"]
+    return {**noisy, **used}

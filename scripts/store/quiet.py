@@ -1,0 +1,281 @@
+"""Which samples of a run are quiet, taken while the machine was undisturbed, judged with all of the run in sight.
+
+Beside every sample stand speed probes, constant pieces of work (benchmarks/probes.py). Their baseline is the fastest
+level that the machine *holds*. A sample is quiet if all probes beside it are near the baseline of their kind and its
+process had a processor throughout. Estimates rest on quiet samples; a cell that has none says so everywhere. Near is
+not at: the same probes take out what is left of the clock's changes, process by process (speed correction).
+
+Needs numpy alone: it runs beside whatever torch is measured.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see store/files.py
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.intp]
+
+PROCESSOR, MEMORY = "processor", "memory"
+# log units from the baseline up to which a probe of a kind is quiet, see benchmarks/probes.py
+NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), MEMORY: math.log(1.2)}
+# ns that the processor's probe may take longer right behind a sample that moves bytes in memory: what it counts, and
+# the interpreter, were driven out of the caches. The next probe takes its usual time. On undisturbed Zen 4 1 to 6 of
+# 22.3 µs, on Zen 5 2 to 5 of 14.1 (docs/accuracy.md): a tenth that is the sample's, not the machine's
+COLD = 7000
+WIDTH = 1.03  # of a level: its slowest probe over its fastest
+HELD = 0.05  # share of a part's probes that a level needs to be seen in that part
+RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
+PARTS = 24  # of a run at most
+PART = 20  # probes in a part at least
+LEAST = 0.4  # share of the samples wanted that must be quiet for a process to count as quiet
+# Of a process's quiet samples: two probes do not see all that comes between them, and what comes there only slows
+QUANTILE = 0.1
+DIGITS = 6  # of a sample that are kept, as in benchmarks/timing.py
+POLL_SECONDS = 0.004  # the time between two probes of a wait
+START_SECONDS = 0.03  # that a process takes before its setup
+
+
+def name_of(line: Line) -> str:
+    """asv's name of the cell that a line is about."""
+    return f"{line['benchmark']}({', '.join(line['params'])})" if line["params"] else str(line["benchmark"])
+
+
+def timed(lines: Iterable[Line]) -> list[Line]:
+    """The lines that hold samples; the others hold counts, or say why a cell was skipped."""
+    return [line for line in lines if "seconds" in line]
+
+
+def baseline(probes: Floats) -> float:
+    """The fastest level that a machine holds, in the unit of ``probes``, which are in order of time; NaN of none.
+
+    Not the fastest probe: a processor may begin at a clock that it cannot keep, and the first seconds of a run, or of a
+    round after a rest, are never seen again. Nor a quantile of all: on a busy machine nine in ten are slow. It is the
+    fastest level that is seen in RECURS of the run's parts.
+    """
+    if not len(probes):
+        return math.nan
+    count = min(PARTS, max(1, len(probes) // PART))
+    edges = [len(probes) * part // count for part in range(count + 1)]
+    parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
+    holding = [_at_level(part, part) >= max(HELD * len(part), 1) for part in parts]
+    begins = sorted(part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding))
+    known = np.sort(probes)
+    for begin in begins:
+        if sum(_at_level(part, begin) >= max(HELD * len(part), 1) for part in parts) >= RECURS * count:
+            first, last = np.searchsorted(known, begin), np.searchsorted(known, begin * WIDTH, "right")
+            return float(np.median(known[first:last]))
+    return float(np.median(known))
+
+
+def _at_level(part: Floats, begin: Any) -> Any:
+    """How many probes of a part, sorted, are at the level that begins there."""
+    return np.searchsorted(part, begin * WIDTH, "right") - np.searchsorted(part, begin)
+
+
+class Run:
+    """The processes of one run that took samples, with their samples judged. Arrays are in the order of ``lines``.
+
+    lines      of the file of measurements, those with samples
+    baselines  kind of probe -> its baseline in ns; None: found in these lines
+
+    of         place in ``lines`` of the process of each sample
+    taken      seconds of each sample, per call
+    """
+
+    def __init__(self, lines: Sequence[Line], baselines: Mapping[str, float] | None = None) -> None:
+        self.lines = lines
+        sizes = np.array([len(line["seconds"]) for line in lines], dtype=np.intp)
+        self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
+        self.taken = _flat(line["seconds"] for line in lines)
+        self._first = np.cumsum(sizes) - sizes
+        # One probe lies between two samples, and two where the process waited in between
+        waited = np.zeros(len(self.taken), dtype=np.intp)
+        for first, line in zip(self._first, lines):
+            for sample in line["waits"]:
+                if sample < len(line["seconds"]):
+                    waited[first + sample] += 1
+        waits = np.cumsum(waited)
+        before = (waits - waited)[self._first]
+        # place of the probe before each sample in the process's list of probes; the one behind it is the next
+        self.place: Ints = np.arange(len(self.taken)) - self._first[self.of] + waits - before[self.of]
+        self._probes = {kind: _Probes(lines, kind) for kind in dict.fromkeys(k for one in lines for k in one["probes"])}
+        self.baselines = dict(baselines) if baselines is not None else self._baselines()
+
+    def _baselines(self) -> dict[str, float]:
+        """Probes that move bytes count where the processor's, taken in the same moment, is quiet: on a busy machine too
+        few of them are at their baseline for a level to be seen, and most of what lifts them lifts that one, too."""
+        if PROCESSOR not in self._probes:
+            return {}
+        order = sorted(range(len(self.lines)), key=lambda place: self.lines[place]["at"])
+        found = {PROCESSOR: baseline(self._probes[PROCESSOR].in_order(order))}
+        near = self._near(PROCESSOR, found[PROCESSOR])
+        for kind, probes in self._probes.items():
+            if kind != PROCESSOR:
+                there = [place for place in order if probes.has[place] and self._probes[PROCESSOR].has[place]]
+                taken = probes.in_order(there)
+                quiet = self._probes[PROCESSOR].in_order(there, near)
+                found[kind] = baseline(taken[quiet] if quiet.any() else taken)
+        return found
+
+    def _near(self, kind: str, known: float) -> Bools:
+        """Whether each probe of a kind is near its baseline ``known``, in ns."""
+        probes = self._probes[kind]
+        high = np.full(len(probes.taken), known * math.exp(NEAR[kind]))
+        if kind == PROCESSOR and MEMORY in self._probes:
+            behind = probes.has[self.of] & self._probes[MEMORY].has[self.of]
+            high[probes.first[self.of[behind]] + self.place[behind] + 1] += COLD
+        return (probes.taken >= known * math.exp(-NEAR[kind])) & (probes.taken <= high)
+
+    @cached_property
+    def quiet_samples(self) -> Bools:
+        """Whether each sample is quiet."""
+        quiet = np.ones(len(self.taken), dtype=bool)
+        for kind, probes in self._probes.items():
+            near = self._near(kind, self.baselines[kind])
+            there = probes.has[self.of]
+            place = probes.first[self.of[there]] + self.place[there]
+            quiet[there] &= near[place] & near[place + 1]
+        disturbed = [first + sample for first, line in zip(self._first, self.lines) for sample in line["disturbed"]]
+        quiet[disturbed] = False
+        return quiet
+
+    @cached_property
+    def quiet(self) -> Bools:
+        """Whether enough samples of each process are quiet."""
+        wanted = np.array([line["wanted"] for line in self.lines], dtype=float)
+        counts = np.bincount(self.of, weights=self.quiet_samples, minlength=len(self.lines))
+        return counts >= np.maximum(1, np.ceil(LEAST * wanted))
+
+    @cached_property
+    def used(self) -> Bools:
+        """Whether the figure of a sample's process rests on it: all samples of a noisy process, for want of better."""
+        return self.quiet_samples | ~self.quiet[self.of]
+
+    def used_of(self, place: int) -> list[float]:
+        """The used samples of a process as they were taken."""
+        samples = slice(self._first[place], self._first[place] + len(self.lines[place]["seconds"]))
+        return [float(sample) for sample in self.taken[samples][self.used[samples]]]
+
+    @cached_property
+    def slowdown(self) -> Floats:
+        """The time of the processor's probes beside the used samples of each process, over their baseline: the quantile
+        that is used of samples. NaN where samples stay as they were taken.
+
+        A clock follows the host's load, and quiet allows it a tenth. On a virtual machine of Zen 5 that is undisturbed
+        a third of the time, processes of a call differ by three times as much without this, in proportion to these
+        probes; on one of Zen 3 that holds its clock it changes nothing (docs/accuracy.md).
+        """
+        corrected = self.quiet & np.array([_by_processor(line) for line in self.lines], dtype=bool)
+        if PROCESSOR not in self._probes:
+            return np.full(len(self.lines), math.nan)
+        probes, chosen = self._probes[PROCESSOR], corrected[self.of] & self.quiet_samples
+        place = probes.first[self.of[chosen]] + self.place[chosen]
+        beside = (probes.taken[place] + probes.taken[place + 1]) / 2
+        return quantile(beside, self.of[chosen], len(self.lines), QUANTILE) / self.baselines[PROCESSOR]
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """Each sample after speed correction, where its process has one."""
+        slowdown = self.slowdown[self.of]
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isnan(slowdown), self.taken, _rounded(self.taken / slowdown))
+
+    def figures(self, share: float = QUANTILE, corrected: bool = True) -> Floats:
+        """A quantile of the used samples of each process, in seconds per call."""
+        values = self.seconds if corrected else self.taken
+        return quantile(values[self.used], self.of[self.used], len(self.lines), share)
+
+    @cached_property
+    def fastest(self) -> Floats:
+        """The fastest sample of each process as it was taken."""
+        return np.minimum.reduceat(self.taken, self._first) if len(self.lines) else np.zeros(0)
+
+    def rounds(self) -> dict[str, dict[int, bool]]:
+        """Cell -> round -> whether one of its processes was quiet."""
+        by_cell: dict[str, dict[int, bool]] = {}
+        for line, quiet in zip(self.lines, self.quiet.tolist()):
+            rounds = by_cell.setdefault(name_of(line), {})
+            rounds[line["round"]] = rounds.get(line["round"], False) or quiet
+        return by_cell
+
+    def lacking(self, rounds: Iterable[int]) -> dict[str, list[int]]:
+        """Cell -> the rounds of these in which it had no quiet process; those that never had one first."""
+        by_cell, rounds = self.rounds(), list(rounds)
+        lost = {cell: [n for n in rounds if not by_round.get(n, True)] for cell, by_round in by_cell.items()}
+        order = sorted((cell for cell in lost if lost[cell]), key=lambda cell: any(by_cell[cell].values()))
+        return {cell: lost[cell] for cell in order}
+
+    def quiet_share(self) -> float:
+        """Share of the time in which the machine was undisturbed, as far as it was watched; NaN where it was not.
+
+        The time of a process before its first probe counts as that probe says, or waits would weigh too much.
+        """
+        if PROCESSOR not in self._probes:
+            return math.nan
+        probes, known = self._probes[PROCESSOR], self.baselines[PROCESSOR]
+        near, there = self._near(PROCESSOR, known), probes.has[self.of]
+        number = np.array([line["number"] for line in self.lines], dtype=float)
+        spent, place = self.taken * number[self.of], probes.first[self.of] + self.place
+        quiet = float(np.sum(spent[there] * (near[place[there]].astype(float) + near[place[there] + 1]) / 2))
+        total = float(np.sum(spent[there]))
+        sums = np.bincount(self.of, weights=spent, minlength=len(self.lines))
+        low, high = known * math.exp(-NEAR[PROCESSOR]), known * math.exp(NEAR[PROCESSOR])
+        for line, has, first, took in zip(self.lines, probes.has, probes.first, sums):
+            if has:
+                waited = POLL_SECONDS * len(line["waiting"])
+                start = max(0.0, line["took"] - took - waited) + START_SECONDS
+                quiet += POLL_SECONDS * sum(low <= probe <= high for probe in line["waiting"]) + start * near[first]
+                total += waited + start
+        return quiet / total if total else math.nan
+
+
+class _Probes:
+    """All probes of one kind in a run. has: whether each process took some; first: where its own begin in ``taken``."""
+
+    def __init__(self, lines: Sequence[Line], kind: str) -> None:
+        sizes = np.array([len(line["probes"].get(kind, ())) for line in lines], dtype=np.intp)
+        self.has: Bools = sizes > 0
+        self.first: Ints = np.cumsum(sizes) - sizes
+        self.taken = _flat(line["probes"].get(kind, ()) for line in lines)
+        self._sizes = sizes
+
+    def in_order(self, processes: Sequence[int], values: Any = None) -> Any:
+        """The probes of these processes, one process after the other, or ``values`` that there are of each probe."""
+        values = self.taken if values is None else values
+        parts = [values[self.first[place] : self.first[place] + self._sizes[place]] for place in processes]
+        return np.concatenate(parts) if parts else values[:0]
+
+
+def _by_processor(line: Line) -> bool:
+    """Whether a process goes by the processor's clock: what waits for memory or a device has another."""
+    return PROCESSOR in line["probes"] and not (MEMORY in line["probes"] or "device" in line or "on_device" in line)
+
+
+def _flat(lists: Iterable[Sequence[float]]) -> Floats:
+    return np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64)
+
+
+def _rounded(values: Floats) -> Floats:
+    """Positive numbers with as many digits as samples are logged with."""
+    scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
+    return np.round(values * scale) / scale
+
+
+def quantile(values: Floats, group: Ints, groups: int, share: float) -> Floats:
+    """A quantile of the values of each group, by linear interpolation; NaN of a group without values."""
+    ordered = values[np.lexsort((values, group))]
+    sizes = np.bincount(group, minlength=groups)
+    first = np.cumsum(sizes) - sizes
+    place = share * (sizes - 1)
+    low = np.clip(place.astype(np.intp), 0, np.maximum(sizes - 1, 0))
+    high = np.minimum(low + 1, np.maximum(sizes - 1, 0))
+    padded = np.append(ordered, math.nan)  # of an empty last group
+    result = padded[first + low] + (place - low) * (padded[first + high] - padded[first + low])
+    return np.where(sizes > 0, result, math.nan)
