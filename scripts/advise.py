@@ -27,7 +27,7 @@ from analysis.kept import KEPT, known_in
 from cli import Parser, UserError, run
 from pages import case as page
 from pages.typed import ask, case_of
-from records.runs import Conditions
+from store.records import Conditions
 from toolchains import asked
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,13 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import numpy as np
 from analysis.comparison import MEMORY
-from analysis.results import machines
 from analysis.statistics import rate_bounds
 from analysis.verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, SLOWER
 from checking.repeated import CALLS, COUNTS, HELD, Repeated, Verdicts, checked
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS
 from pages import show
+from store.files import machines
 
 
 def width(history: Repeated) -> Iterator[tuple[str, bool]]:

@@ -78,9 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
         from analysis.kept import KEPT, known_in
-        from analysis.results import machines
         from pages import feed, index
         from pages.build import build, name_histories, tell
+        from store.files import machines
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None

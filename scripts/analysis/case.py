@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cli import UserError
-from records.runs import MACHINE, Conditions
+from store.records import MACHINE, Conditions
 
 from .contracts import (
     ALIAS,

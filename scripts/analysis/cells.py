@@ -9,7 +9,7 @@ from .choice import Evidence, evidence_of
 from .contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Contract
 from .curves import BY_BYTES
 from .declared import Declared, contract_of
-from .results import Results, parameters_of, summarize
+from .results import Results, parameters_of
 from .roles import CONVERSION, GRAD, LISTS, MEMCPY
 
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
@@ -90,11 +90,11 @@ class Cell:
 
 def cells_of(results: Results) -> list[Cell]:
     """All timed cells, in the order of the catalogue."""
-    if results.processes.empty:
+    table = results.timed
+    if table.empty:
         return []
-    table = summarize(results.processes)
-    table["evidence"] = evidence_of(table, results.benchmarks)
-    names = [name for name in Cell.__dataclass_fields__ if name in table]
+    table = table.assign(calm=table["quiet"], evidence=evidence_of(table, results.processes, results.benchmarks))
+    names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "calm", "evidence"]
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]

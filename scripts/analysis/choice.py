@@ -58,16 +58,11 @@ class Measured(Protocol):
 Cells = TypeVar("Cells", bound=Measured)
 
 
-def evidence_of(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[Evidence]:
-    """Of every cell of a run. cells: as results.summarize makes them; benchmarks: those of benchmarks.json."""
-    each, rounds = list(cells["each"]), list(cells["rounds"])
-    logs = np.full((len(each), 1 + max(map(max, rounds), default=-1)), np.nan)
-    for row, seconds, places in zip(logs, each, rounds):
-        row[list(places)] = np.log(seconds)
-    # nobody noted the rounds of what nobody watched: there a cell that has as many processes as most has all of them
-    usual = np.bincount(list(map(len, each)), minlength=1).argmax()
-    known = cells["watched"].to_numpy(dtype=bool) | (np.array(list(map(len, each)), dtype=int) == usual)
-    return weigh(logs, families(cells, benchmarks), known, cells["calm"].to_numpy(dtype=bool))
+def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchmarks) -> list[Evidence]:
+    """Of every timed cell of a run; both frames are those of results.Results."""
+    wide = processes.pivot(index=["file", "cell"], columns="process", values="seconds")
+    logs = np.log(wide.reindex(pd.MultiIndex.from_frame(cells[["file", "cell"]])).to_numpy(dtype=float))
+    return weigh(logs, families(cells, benchmarks), np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
 
 
 def weigh(logs: statistics.Floats, names: Any, known: Bools, calm: Bools) -> list[Evidence]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cli import UserError, matcher
-from records.runs import MACHINE
+from store.records import MACHINE
 
 from . import counts, statistics
 from .contracts import COPY, INTO
@@ -171,10 +171,7 @@ class Comparison:
 
 def describe(results: Results) -> dict[str, Any]:
     """What a side is: machine, toolchain, and of its last run what bears on comparing."""
-    for table in (results.processes, results.values, results.missing):
-        if len(table):
-            first = table.iloc[0]
-            break
+    first = results.cells.iloc[0]
     record, conditions = results.last, results.last.conditions
     return {
         "machine": str(first["machine"]),
@@ -206,21 +203,21 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats, Floats]:
     columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version"]
     parts = []
     for status, table in (("measured", results.processes), ("", results.missing)):
-        timed = table[table["benchmark"].map(kinds.get) == "time"] if len(table) else table
+        timed = table[table["benchmark"].isin([name for name, kind in kinds.items() if kind == "time"])]
         if status:
             timed = timed.assign(status=status, reason="")
         parts.append(timed)
     processes, missing = parts
     if only:
         matches = matcher(only)
-        processes, missing = (table[table["cell"].map(matches).astype(bool)] for table in (processes, missing))
+        processes, missing = (table[[matches(cell) for cell in table["cell"]]] for table in (processes, missing))
     codes, names = pd.factorize(processes["cell"])
     place = processes["process"].to_numpy(dtype=int)
     shape = (len(names), place.max() + 1 if len(place) else 0)
     logs, floors = np.full(shape, np.nan), np.full(shape, np.nan)
     seconds = processes["seconds"].to_numpy(dtype=float)
     logs[codes, place] = np.log(np.where(seconds > 0, seconds, np.nan))
-    floors[codes, place] = np.log(processes["floor"].to_numpy(dtype=float))
+    floors[codes, place] = np.log(processes["baseline"].to_numpy(dtype=float))
     first = processes.drop_duplicates("cell")[[*columns, *ONE_SIDE]]
     cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
     cells = cells.drop_duplicates("cell").set_index("cell")
@@ -350,7 +347,7 @@ def compare(
     estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], session, controls)
     check = self_check(part[0], family[open_cells], paired[open_cells], settings)
     decided = _decide(part[0], part[1], paired[open_cells], estimated, settings)
-    _withhold_busy(decided, *(table.loc[open_cells, f"{side}_calm"] for side in ("base", "new")))
+    _withhold_busy(decided, *(table.loc[open_cells, f"{side}_quiet"] for side in ("base", "new")))
     if fresh is not None:
         _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings)
     for column in decided.columns:
@@ -405,7 +402,7 @@ def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
     return np.where((place >= 0)[:, None], logs[place], np.nan)
 
 
-ONE_SIDE = ("status", "reason", "samples", "calm")  # what each side says of a cell
+ONE_SIDE = ("status", "reason", "samples", "quiet")  # what each side says of a cell
 FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
 
 
@@ -561,7 +558,7 @@ def _decide_fresh(
     estimated = Estimate(*(value[judged] for value in vars(estimated).values()))
     again = _decide(base[judged], new[judged], pairs[judged], estimated, settings)
     again[["fresh", "close"]] = True
-    _withhold_busy(again, *(cells["calm"].reindex(names[chosen]) for cells, _, _ in parts))
+    _withhold_busy(again, *(cells["quiet"].reindex(names[chosen]) for cells, _, _ in parts))
     decided["q"] = np.nan  # of the first stage: it flags nothing
     for column in again.columns:
         decided[column] = decided[column].astype(again[column].dtype)

@@ -68,9 +68,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
     releases = [on_nodes[0] for on_nodes in copies.values()]
     every = [release for on_nodes in copies.values() for release in on_nodes]
     table = sessions.cells_of(results, every, results.processes)
-    calm = sessions.of_files(results.processes, (release.file for release in every))
-    # a cell that never was calm, in any release, has no history
-    table = table[table.index.isin(calm.loc[calm["calm"].ne(False), "cell"])]
+    cells = sessions.of_files(results.timed, (release.file for release in every))
+    # a cell that is noisy at every release has no history
+    table = table[table.index.isin(cells.loc[cells["quiet"].astype(bool), "cell"])]
     visits = [visit for release in every for visit in sessions.visits_in(results, release, table)]
     noise = families(table, results.benchmarks)
     # the machine is the same for both histories: what was measured twice in either tells of it, and so does the

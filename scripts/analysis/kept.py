@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cli import put
-from records.kinds import made_of
+from store.records import made_of
 
 from .case import Known
 

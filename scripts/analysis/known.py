@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from records.runs import recent
+from store.files import machines, read_records, result_files
+from store.records import recent
 
 from .case import Gain, Known, Slowed, uses
 from .cells import Cell, cells_of, method
 from .choice import slower
 from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
 from .placement import between_neighbours
-from .results import Results, load, load_files, machines, read_runs, result_files
+from .results import Results, load, load_files
 from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
 from .settings import advised
 from .transfers import credible
@@ -25,7 +26,7 @@ def every(results: Path) -> list[Known]:
     """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
     known = []
     for machine in machines(results):
-        runs = [record for path in result_files(results, machine, ".jsonl") for record in read_runs(path)]
+        runs = [record for path in result_files(results, machine, ".jsonl") for record in read_records(path)]
         runs.sort(key=lambda record: record.started)
         files = [results / machine / f"{name}.json" for name in recent(runs)]
         shown = next((path for path in files if path.is_file()), None)

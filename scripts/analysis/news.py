@@ -5,12 +5,13 @@ from datetime import datetime
 from pathlib import Path
 
 from cli import UserError
-from records.runs import Record
+from store.files import read_records
+from store.records import Record
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from .comparison import Comparison, compare
-from .results import Results, load_files, read_runs
+from .results import Results, load_files
 from .sessions import sessions_in
 from .verdicts import DEFAULT, Settings
 
@@ -54,7 +55,7 @@ def _measured(results: Path, machine: str, toolchain: Toolchain, rest: str = "*.
     name."""
     candidates = []
     for path in (results / machine).glob(f"{toolchain.commit[:8]}-{rest}"):
-        visits = [record for record in read_runs(path.with_suffix(".jsonl")) if not record.failed]
+        visits = [record for record in read_records(path) if not record.failed]
         if visits:
             candidates.append((visits[-1].started, path, visits[-1]))
     return max(candidates, key=lambda candidate: candidate[:2])[1:] if candidates else None
@@ -63,7 +64,7 @@ def _measured(results: Path, machine: str, toolchain: Toolchain, rest: str = "*.
 def _why(results: Path, machine: str, toolchain: Toolchain) -> str:
     """Why a release was not measured, where a run says so."""
     for path in (results / machine).glob(f"{toolchain.commit[:8]}-*.jsonl"):
-        for record in read_runs(path):
+        for record in read_records(path):
             if record.failed:
                 return f": {record.failed}"
     return ""

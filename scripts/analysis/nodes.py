@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .results import Results, node_of
+from store.files import node_of
+
+from .results import Results
 from .sessions import Release
 from .statistics import HALF, Bools, Crossed, Floats, Places, crossed, weighted_mean
 from .steps import repeated

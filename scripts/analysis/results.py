@@ -456,3 +456,21 @@ def _cells(processes: pd.DataFrame, counts: pd.DataFrame, missing: pd.DataFrame)
     plain = table["family"] == "conversion"
     table.loc[plain, "instructions"] = table[plain].join(instructions.rename("counted"), on=same)["counted"]
     return table
+
+
+def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
+    """The parameters of each row of a table of results: name -> value, of those its benchmark has, in its order."""
+    names = {name: benchmark.param_names for name, benchmark in results.benchmarks.items()}
+    columns = {name: table[name].tolist() for name in results.parameters if name in table}
+    whole = [name for name, values in columns.items() if all(_whole(value) for value in values)]
+    for name in whole:  # a column with holes holds floats
+        columns[name] = [None if value is None or value != value else int(value) for value in columns[name]]
+    return [
+        {name: columns[name][place] for name in names[benchmark]} for place, benchmark in enumerate(table["benchmark"])
+    ]
+
+
+def _whole(value: Any) -> bool:
+    """Whether a value is a whole number, or none at all."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or number and (value != value or value == int(value))

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from records.runs import Record, visits_of
+from store.files import node_of, read_records, result_files
+from store.records import Record, sessions_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from . import statistics, steps
 from .comparison import families, paces
-from .results import Results, load_files, node_of, parameters_of, read_runs, result_files
+from .results import Results, load_files, parameters_of
 from .statistics import Estimate, Floats
 
 
@@ -114,7 +115,7 @@ def measured_files(results: Results) -> pd.DataFrame:
 def _measured(results: Results) -> Iterator[tuple[str, Release]]:
     """Every release that has figures, of both histories, and the Python it ran on."""
     files = dict.fromkeys(record.file for record in results.runs)
-    started = {file: visits_of(results.runs_of(file))[0].started for file in files}
+    started = {file: sessions_of(results.runs_of(file))[0].started for file in files}
     for row in measured_files(results).to_dict("records"):
         toolchain = ledger.find(row["commit"])
         if toolchain:
@@ -163,11 +164,11 @@ def cells_of(results: Results, releases: Sequence[Release], table: pd.DataFrame)
     rows = of_files(table, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
     kinds = {name: place for place, name in enumerate(results.benchmarks)}
-    rows = rows.assign(place=rows["file"].map(order), kind=rows["benchmark"].map(kinds), row=range(len(rows)))
+    rows = rows.assign(place=rows["file"].map(order).astype(int), kind=rows["benchmark"].map(kinds).astype(int), row=range(len(rows)))
     newest = rows.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
     newest = newest.sort_values(["kind", "row"])
     newest["parameters"] = parameters_of(newest, results)
-    newest["declared"] = newest["benchmark"].map(results.benchmarks)
+    newest["declared"] = newest["benchmark"].astype(object).map(results.benchmarks)
     names = ["benchmark", "family", "group", "method", *results.parameters, "parameters", "declared", "version"]
     return newest.set_index("cell")[names]
 
@@ -175,16 +176,16 @@ def cells_of(results: Results, releases: Sequence[Release], table: pd.DataFrame)
 def visits_in(results: Results, release: Release, table: pd.DataFrame) -> Iterator[Visit]:
     """The visits of one release, the oldest first: a run that was appended to the one before is a visit of its own."""
     rows = results.processes_of(release.file)
-    # what never was calm is the machine's doing, no release's
-    rows = rows[rows["cell"].isin(table.index) & rows["calm"].ne(False)]
+    # a noisy cell is the machine's doing, no release's
+    rows = rows[rows["cell"].isin(table.index) & rows["quiet"]]
     rows = rows[rows["version"].to_numpy() == table["version"].reindex(rows["cell"]).to_numpy()]
-    records = visits_of(results.runs_of(release.file))
+    records = sessions_of(results.runs_of(release.file))
     sizes = [record.rounds for record in records]
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
     logs, floors = np.full((len(table), width), np.nan), np.full((len(table), width), np.nan)
     places = table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)
     logs[places] = np.log(rows["seconds"])
-    floors[places] = np.log(rows["floor"].to_numpy(dtype=float))
+    floors[places] = np.log(rows["baseline"].to_numpy(dtype=float))
     if sum(sizes) != logs.shape[1]:
         yield Visit(release, logs, floors, _middle(records[0]) if records else math.nan)
         return
@@ -273,7 +274,7 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     twice: dict[tuple[str, str], list[Path]] = {}
     known = {commit[:8] for commit in ledger.commits()}
     for path in result_files(results, machine, ".jsonl"):
-        for record in read_runs(path) if path.name[:8] in known else []:
+        for record in read_records(path) if path.name[:8] in known else []:
             if not record.failed:
                 toolchain = record.toolchain
                 twice.setdefault((toolchain.torch, toolchain.numpy), []).append(path.with_suffix(".json"))

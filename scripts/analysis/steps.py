@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from records.runs import UNKNOWN, Record, visits_of
+from store.records import UNKNOWN, Record, sessions_of
 from toolchains import ledger
 
 from . import counts
@@ -131,7 +131,7 @@ def repeated(results: Results) -> pd.DataFrame:
 
 def alike(results: Results, releases: "Sequence[Release]") -> "list[Release]":
     """The releases that were counted with the processor, C library and Python of the newest, as far as is known."""
-    records = {release.file: next(iter(visits_of(results.runs_of(release.file))), UNKNOWN) for release in releases}
+    records = {release.file: next(iter(sessions_of(results.runs_of(release.file))), UNKNOWN) for release in releases}
     newest = _decisive(records[releases[-1].file]) if releases else ()
     return [
         release

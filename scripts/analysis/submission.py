@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from records import calm
-from records.runs import Conditions, Record, Settings, Toolchain
+from store import files
+from store.files import BROKEN, BrokenFile, places_of, read_json, read_records, result_files
+from store.records import Conditions, Record, Settings, Toolchain
 from toolchains import asked
 
 from .cells import Cell, cells_of, limit_of
 from .contracts import COPY, INTO
-from .results import BROKEN, BrokenFile, Results, load_files, places_of, read_json, read_runs, result_files
+from .results import Results, load_files
 from .roles import CONVERSION
 from .statistics import MIN_PROCESSES
 from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
@@ -49,7 +50,7 @@ MACHINE_FIELDS = frozenset(("arch", "cpu", "machine", "num_cpu", "os", "ram", "v
 RESULT_FIELDS = frozenset(
     ("commit_hash", "env_name", "date", "params", "python", "requirements", "env_vars", "result_columns", "results")
 ) | {"durations", "version"}
-SUFFIXES = (".json", ".jsonl", calm.SUFFIX)
+SUFFIXES = (".json", files.RECORDS, files.MEASUREMENTS)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _of_results(path: Path, machine: Path, results: Path, described: Mapping[str
     """What is wrong with a result file and those beside it. results: the directory of this suite's benchmarks.json."""
     name = _name(path, machine)
     try:
-        loaded, runs = load_files(results, [path]), read_runs(path.with_suffix(".jsonl"))
+        loaded, runs = load_files(results, [path]), read_records(path)
     except UserError as error:
         what = error.what if isinstance(error, BrokenFile) else str(error).replace(f"{path.parent}/", "")
         yield Finding(name, BROKEN_FILE, what)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from records.runs import UNKNOWN, Record
+from store.records import UNKNOWN, Record
 
 from .answers import MOVE, Choice, Need, choose
 from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size

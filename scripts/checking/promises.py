@@ -10,7 +10,7 @@ from typing import Any
 
 from cli import UserError
 from measuring.profiles import KIB, MIB
-from records.runs import Record, record_of
+from store.records import Record, record_of
 
 from .noise import BEFORE, CALM, CONDITIONS, NEW, PAIRS, PLANTED, ROUNDS, ROUTE, SLOWDOWN, Step, Workplace, steps
 

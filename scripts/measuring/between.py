@@ -15,8 +15,8 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from cli import matcher
-from records import calm
-from records.runs import Record, Unfinished
+from store import quiet
+from store.records import Record, Unfinished
 
 from .profiles import exactly
 from .progress import after, progress
@@ -33,7 +33,7 @@ NARROW = 1.4  # an interval is, where its ends are less than so many times apart
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds of a route at a size: median and range over its calm processes. took: what a process of it takes."""
+    """Seconds of a route at a size: median and range over its quiet processes. took: what a process of it takes."""
 
     seconds: float
     low: float
@@ -62,7 +62,7 @@ def refine(record: Unfinished, state: State, benchmarks: Mapping[str, Any], minu
     """Choose cells and take as many rounds of them as of the others, again and again, while there is time; the record
     then.
 
-    minutes  that this may take, beside what is waited for calm, which has its own budget
+    minutes  that this may take, beside what is waited for quiet, which has its own budget
 
     ``record.between`` keeps the steps, so that an interrupted run goes on in the middle of one. Each has rounds of
     its own, numbered on from those of the run: processes share what a round shares only with those beside them.
@@ -85,7 +85,7 @@ def refine(record: Unfinished, state: State, benchmarks: Mapping[str, Any], minu
         with progress(len(cells) * planned, "between sizes") as show:
             for number in range(record.rounds, first + planned):
                 show_step = after(show, -first * len(cells))  # a round tells of all before it, too
-                record = take_round(record, state, number, exactly(cells), len(cells), show_step, "", number > first)
+                record = take_round(record, state, number, exactly(cells), len(cells), show_step, "")
     return replace(record, rounds=min(record.rounds, planned))  # of each cell, those of the steps included
 
 
@@ -113,7 +113,7 @@ def _said(middles: Sequence[Middle]) -> str:
 
 
 def choose(
-    lines: Iterable[calm.Line], benchmarks: Mapping[str, Any], asked: Collection[str] = (), only: str | None = None
+    lines: Iterable[quiet.Line], benchmarks: Mapping[str, Any], asked: Collection[str] = (), only: str | None = None
 ) -> list[Middle]:
     """The middle of every interval that is too wide, those of crossovers first.
 
@@ -140,15 +140,19 @@ def choose(
     return list(middles.values())
 
 
-def _times(lines: Iterable[calm.Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
-    """Direction and route -> its calm times by size, of the plain conversions and of those between their sizes."""
-    timed = calm.timed(lines)
-    last = {calm.name_of(line): line for line in timed}
+def _times(lines: Iterable[quiet.Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
+    """Direction and route -> its quiet times by size, of the plain conversions and of those between their sizes."""
+    run = quiet.Run(quiet.timed(lines))
+    last = {quiet.name_of(line): line for line in run.lines}
+    by_cell: dict[str, dict[int, float]] = {}
+    for line, figure, is_quiet in zip(run.lines, run.figures().tolist(), run.quiet):
+        if is_quiet:
+            by_cell.setdefault(quiet.name_of(line), {}).setdefault(line["round"], figure)
     times: dict[tuple[str, str], dict[int, Time]] = {}
-    for cell, rounds in calm.attempts(timed, calm.floors(timed)).items():
+    for cell, rounds in by_cell.items():
         benchmark = benchmarks.get(last[cell]["benchmark"], {})
-        seconds = [process.seconds for process in rounds.values() if process.calm]
-        if benchmark.get("role") not in (PLAIN, BETWEEN) or not seconds:
+        seconds = list(rounds.values())
+        if benchmark.get("role") not in (PLAIN, BETWEEN):
             continue
         values = dict(zip(benchmark["param_names"], map(ast.literal_eval, last[cell]["params"])))
         if values["dtype"] == DTYPE:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/said.py appends a line for each process there
+LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/sampling_log.py appends a line for each process there
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 
 
@@ -83,20 +83,19 @@ def round_of(
     machine: str,
     state: State,
     advance: Callable[[], None],
-    append: bool,
     commit: str = "",
     patience: tuple[float, int] = (0.0, 0),
     cores: Sequence[int] = (),
 ) -> None:
-    """One asv run: every selected cell in one process, its samples beside those of earlier rounds if ``append``.
+    """One asv run: every selected cell in one process, which logs its measurement.
 
     state     of the run, in whose step asv's results and what its processes log are kept
     commit    names a toolchain of the ledger; without it, what is installed is measured
-    patience  seconds that its processes may wait for calm together, and how many there will be
+    patience  seconds that its processes may wait for quiet together, and how many there will be
     cores     that they are held to; none: all
     """
     command = asv("run", *([f"{commit}^!"] if commit else []), "--machine", machine, "--launch-method", LAUNCH)
-    command += ["--record-samples", "-a", "rounds=1", "--show-stderr", *(["--append-samples"] if append else [])]
+    command += ["-a", "rounds=1", "--show-stderr"]
     command += ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
     for pattern in patterns:
         command += ["--bench", pattern]

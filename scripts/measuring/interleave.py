@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves
 
 import cli
 from cli import UserError, matcher
-from records import calm
+from store import quiet
 from toolchains import environments, installed, ledger
 from toolchains.asked import FRESH, Target
 
@@ -37,8 +37,8 @@ from measuring.state import State
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-ENOUGH = 4  # calm pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
-MORE = 0.5  # of the time that the rounds took: rounds more of what was not calm on both sides end then
+ENOUGH = 4  # quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
+MORE = 0.5  # of the time that the rounds took: rounds more of what was not quiet on both sides end then
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ def order(number: int) -> tuple[int, int]:
 
 
 def unpaired(base: Mapping[str, Sequence[int]], new: Mapping[str, Sequence[int]], enough: int) -> set[str]:
-    """The cells that were calm on both sides in fewer than ``enough`` rounds; base, new: cell -> its calm rounds.
+    """The cells that were quiet on both sides in fewer than ``enough`` rounds; base, new: cell -> its quiet rounds.
 
-    Those that never were calm on one of the sides are not waited for any longer.
+    Those that never were quiet on one of the sides are not waited for any longer.
     """
     return {cell for cell in base if base[cell] and new.get(cell) and len({*base[cell]} & {*new[cell]}) < enough}
 
@@ -125,7 +125,7 @@ def collect(
 ) -> None:
     """Take ``rounds`` processes a cell on both sides, in turns, and file a run record on each; count once.
 
-    A process that was not calm has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both
+    A noisy process has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both
     sides, as long as that takes no more than MORE of the time that the rounds took.
 
     about  what both records say: id (of this collection), stage, machine, profile, only, command
@@ -146,11 +146,11 @@ def collect(
         show(done * len(cells))
     took = time.monotonic() - begun
     for number in range(rounds, 2 * rounds):
-        base, new = (side.ask(do="calm", machine=about["machine"]) for side in sides)
+        base, new = (side.ask(do="quiet", machine=about["machine"]) for side in sides)
         lacking = unpaired(base, new, min(rounds, ENOUGH))
         if not lacking or time.monotonic() - begun > (1 + MORE) * took:
             break
-        print(f"{len(lacking)} cells were not calm on both sides {min(rounds, ENOUGH)} times: another round of them")
+        print(f"{len(lacking)} cells were not quiet on both sides {min(rounds, ENOUGH)} times: another round of them")
         for which in order(number):
             take(number, which, [cell for cell in cells if cell in lacking])
     for side in sides:
@@ -232,14 +232,11 @@ def serve(job: dict[str, Any]) -> Any:
     if job["do"] == "round":
         number = job["number"]
         # nothing is taken again: the other side's process that ran beside it would be long gone
-        take_round(record, state, number, job["patterns"], job["cells"], silent, commit, number > 0, again=False)
+        take_round(record, state, number, job["patterns"], job["cells"], silent, commit, again=False)
         return None
-    if job["do"] == "calm":
-        lines = calm.timed(state.lines())
-        by_cell = calm.attempts(lines, calm.floors(lines))
-        return {
-            cell: [number for number, process in rounds.items() if process.calm] for cell, rounds in by_cell.items()
-        }
+    if job["do"] == "quiet":
+        by_cell = quiet.Run(quiet.timed(state.lines())).rounds()
+        return {cell: [number for number, was in rounds.items() if was] for cell, rounds in by_cell.items()}
     about = {name: job[name] for name in ("id", "stage", "side")}
     record = replace(summed_up(record, state.lines()), command=job["command"], interleaved=about)
     return file_record(record, commit or toolchain.commit, state).name

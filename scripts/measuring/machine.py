@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from records.kinds import made_of
-from records.runs import Conditions, Settings, record_of
+from store import files
+from store.records import Conditions, Settings, made_of, record_of
 from toolchains import installed
 
 from .engine import ROOT
@@ -28,11 +28,11 @@ DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a mach
 def check_machine(directory: Path) -> None:
     """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
     try:
-        known = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+        known = json.loads((directory / files.MACHINE).read_text(encoding="utf-8"))
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    before = [recorded for recorded in map(_caches_in, sorted(directory.glob("*.jsonl"))) if recorded]
+    before = [recorded for recorded in map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS)) if recorded]
     # a virtual machine may move to another host, whose CPU has the same name
     mine = caches()
     other = next((recorded for recorded in before if mine and recorded != mine), None)

@@ -1,4 +1,4 @@
-"""Rounds: every cell of a run in one process each, and what was not calm again, as long as the budget allows."""
+"""Rounds: every cell of a run in one process each, and what was noisy again, as long as the budget allows."""
 
 import re
 import shutil
@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from cli import UserError, matcher
-from records import calm
-from records.runs import Unfinished
+from store import quiet
+from store.records import Unfinished
 
 from .awake import awake
 from .engine import round_of
@@ -21,8 +21,8 @@ from .record import summed_up
 from .state import State
 
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
-WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was not calm
-PASSES = 2  # over the cells that were not calm, at the end of the last round; of those before it, which it judges, one
+WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was noisy
+PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 
 
@@ -111,7 +111,7 @@ def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
 
 
 def budget(processes: int, profile: str = "") -> float:
-    """Seconds that so many processes may take longer, all together, where the machine is not calm."""
+    """Seconds that so many processes may take longer, all together, where the machine is noisy."""
     return PATIENCE * processes * (PROFILES[profile].patience if profile in PROFILES else 1.0)
 
 
@@ -122,25 +122,24 @@ def take_rounds(
     rounds: int,
     show: Show,
     commit: str = "",
-    append: bool = False,
+    beside: bool = False,
     meanwhile: AbstractContextManager[None] | None = None,
 ) -> Unfinished:
     """Take the rounds that ``record`` still lacks, each a step; ``show`` is told how far it is, as of ``progress``.
     The record then.
 
-    append     keeps the samples that were there before the first round, too
+    beside     the processes will stand beside those of an earlier session, which counted: nothing is counted
     meanwhile  what is done while that is counted which no noise touches, before anything is timed
     """
     counting = (cells.counted, meanwhile or nullcontext())
     for number in range(record.rounds, rounds):
-        selected = cells.again if number else cells.timed if append else cells.patterns
+        selected = cells.again if number else cells.timed if beside else cells.patterns
         if not selected:
             break  # asv takes no pattern for every benchmark there is
         patterns = [pattern for expressions in selected.values() for pattern in expressions]
         processes = cells.repeated if number else cells.processes
         show_round = after(show, cells.processes - processes)  # the first round has more processes than the others
-        appended = append or number > 0
-        record = take_round(record, state, number, patterns, processes, show_round, commit, appended, counting=counting)
+        record = take_round(record, state, number, patterns, processes, show_round, commit, counting=counting)
     return sum_up(record, state, cells)
 
 
@@ -159,16 +158,15 @@ def take_round(
     processes: int,
     show: Show,
     commit: str,
-    append: bool,
     again: bool = True,
     counting: tuple[Sequence[str], AbstractContextManager[None]] = ((), nullcontext()),
 ) -> Unfinished:
-    """Take a round of so many processes, then new ones of cells that were not calm, as long as the budget allows; the
+    """Take a round of so many processes, then new ones of noisy cells, as long as the budget allows; the
     record then.
 
     What rounds before this one did not use of their part of the budget is this one's, too.
 
-    again     cells that were not calm, in this or an earlier round as it looks now, get another process of that round
+    again     noisy cells, in this or an earlier round as it looks now, get another process of that round
     counting  which of the patterns no noise touches: they come first, and what is done meanwhile
     """
     state.begin()
@@ -187,7 +185,7 @@ def take_round(
 
     asv = partial(round_of, machine=record.machine, state=state, commit=commit)
     allowance = (WITHIN * left if again else left, processes)
-    take = partial(asv, advance=advance, append=append, patience=allowance)
+    take = partial(asv, advance=advance, patience=allowance)
     counted, meanwhile = counting
     untouched = [pattern for pattern in patterns if pattern in counted]
     if untouched:
@@ -197,18 +195,18 @@ def take_round(
     others = [pattern for pattern in patterns if pattern not in counted]
     record = _round(record, others, take) if others else record
     state.mark(lambda cell: number)
-    left -= sum(line["waited"] for line in calm.timed(state.lines()[before:]))
+    left -= sum(line["waited"] for line in quiet.timed(state.lines()[before:]))
     passes = PASSES if number + 1 >= record.planned else 1
     for _ in range(passes if again else 0):
-        lines = calm.timed(state.lines())
-        lacking = calm.lacking(calm.attempts(lines, calm.floors(lines)), range(number + 1))
-        took = {calm.name_of(line): line["took"] for line in lines}
+        run = quiet.Run(quiet.timed(state.lines()))
+        lacking = run.lacking(range(number + 1))
+        took = {quiet.name_of(line): line["took"] for line in run.lines}
         retaken = _affordable(lacking, took, left)
         if not retaken:
             break
         begun = time.monotonic()
         advance_pass = partial(advance_again, logged(), [took[cell] for cell in retaken])
-        taking = partial(asv, advance=advance_pass, append=True, patience=(left, len(retaken)))
+        taking = partial(asv, advance=advance_pass, patience=(left, len(retaken)))
         record = _round(record, exactly(retaken), taking)
         state.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
         left -= time.monotonic() - begun

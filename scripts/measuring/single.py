@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError, line
-from records.runs import Record
+from store.records import Record
 from toolchains import installed
 from toolchains.ledger import Toolchain
 
@@ -16,7 +16,7 @@ from .engine import RESULTS, ROOT, check_asv, discover, register
 from .machine import check_machine
 from .profiles import PROFILES
 from .progress import duration, progress
-from .record import file_record, how_calm, new_record, record_file
+from .record import file_record, how_quiet, new_record, result_file
 from .rounds import budget, cells_of, sum_up, take_rounds
 from .state import State, check_same
 
@@ -42,12 +42,12 @@ def check_resumed(record: Record, toolchain: Toolchain, asked: Mapping[str, Any]
 
 
 def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume: bool) -> Path:
-    """Run the profile's rounds; the run record that lies beside asv's result file.
+    """Run the profile's rounds and file them; the path of asv's file of the result.
 
     asked   profile, only, rounds: None where nothing is said
     resume  go on with the interrupted run of this machine, where there is one
     """
-    filed = record_file(machine, toolchain.commit)
+    filed = result_file(machine, toolchain.commit)
     check_machine(RESULTS / machine)
     state = State(ROOT / ".asv" / "runs" / machine)
     if state.publish(RESULTS):
@@ -65,7 +65,7 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         name = asked["profile"] or DEFAULT
         rounds = asked["rounds"] or PROFILES[name].rounds
         record = new_record(name, asked["only"], machine, toolchain, sys.executable, rounds)
-        state.start(record, [filed.with_suffix(".json")])
+        state.start(record)
     rounds, profile = record.planned, record.profile
     cells = cells_of(PROFILES[profile], benchmarks, record.only, profile, record.settings.no_device)
     if cells.on_device:
@@ -73,7 +73,7 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
     load, cores = record.conditions.load_average, record.conditions.cores_allowed
     if load is not None and cores is not None and load > 0.5 * cores:
-        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no calm")
+        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no quiet moment")
     for said in cells.left_out():
         print(line(f"skipped: {said}"))
     total = cells.total(rounds)
@@ -90,6 +90,6 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
     if minutes:
         record = sum_up(refine(record, state, benchmarks, minutes), state, cells)
     path = file_record(record, toolchain.commit, state)
-    waited = f"{record.waited:.0f} of them waiting for calm"
-    print(f"{record.samples} samples in {record.seconds:.0f} s, {waited}; {how_calm(record)}")
+    waited = f"{record.waited:.0f} of them waiting for quiet"
+    print(f"{record.samples} samples in {record.seconds:.0f} s, {waited}; {how_quiet(record)}")
     return path

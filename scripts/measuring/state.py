@@ -1,6 +1,6 @@
 """What a run has measured so far, on disk: whole steps only, and filed in one go.
 
-    .asv/runs/NAME/3      the last whole step: run.json, sampling.jsonl, results/ (asv's files and those beside them)
+    .asv/runs/NAME/3      the last whole step: run.json, sampling.jsonl (what processes logged), results/ (asv's files)
     .asv/runs/NAME/work   the step that is being taken, which begins as a copy of the last
     .asv/runs/NAME/whole  all of the run, on its way to reports/results
 
@@ -14,21 +14,19 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cli import UserError, put
-from records import calm
-from records.kinds import made_of
-from records.runs import Unfinished
+from store.files import put_all
+from store.quiet import name_of
+from store.records import Unfinished, made_of
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
 NAMED = 2.0  # seconds within which whoever holds a run has said so
-# In this order, so that whoever reads meanwhile finds samples that the figures are among, and no record without figures
-ORDER = (calm.SUFFIX, ".json", ".jsonl")  # asv and file_record write no others
 
 
 class State:
@@ -54,16 +52,12 @@ class State:
         steps = [path for path in self.directory.glob("*") if path.name.isdecimal()]
         return max(steps, key=lambda path: int(path.name), default=None)
 
-    def start(self, record: Unfinished, results: Iterable[Path] = ()) -> None:
-        """Begin a run anew. ``results`` of earlier runs, in reports/results/MACHINE, are what asv adds its own to."""
+    def start(self, record: Unfinished) -> None:
+        """Begin a run anew."""
         self.finish()
         self.taking = True
         self.results.mkdir(parents=True)
         self.log.touch()
-        for path in results:
-            if path.is_file():
-                (self.results / path.parent.name).mkdir(exist_ok=True)
-                shutil.copy2(path, self.results / path.parent.name)
         self.save(record)
 
     def begin(self) -> None:
@@ -106,7 +100,7 @@ class State:
         lines = self.lines()
         for line in lines:
             if "round" not in line:
-                line["round"] = round_of_cell(calm.name_of(line))
+                line["round"] = round_of_cell(name_of(line))
         self.log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
     def publish(self, results: Path) -> bool:
@@ -125,21 +119,12 @@ class State:
         shutil.rmtree(self.work, ignore_errors=True)
 
     def finish(self) -> None:
-        """Forget the run."""
-        for path in list(self.directory.glob("*")):
+        """Forget the run: the steps first, for what is left of a filed run may be filed once more, but not gone on with."""
+        for path in sorted(self.directory.glob("*"), key=lambda path: not path.name.isdecimal()):
             if path.name.isdecimal() or path.name in (WORK, WHOLE):
                 shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.directory.rmdir()  # unless other runs lie below it
-
-
-def put_all(whole: Path, results: Path) -> None:
-    """Have the directory ``results`` hold the files of ``whole``, each of them whole at any moment."""
-    for suffix in ORDER:
-        for path in sorted(whole.rglob(f"*{suffix}")):
-            target = results / path.relative_to(whole)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            put(target, path.read_text(encoding="utf-8"))
 
 
 def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:

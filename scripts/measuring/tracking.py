@@ -12,7 +12,7 @@ from typing import Any
 
 import cli
 from cli import UserError
-from records import calm
+from store import files, quiet
 from toolchains import environments, installed, ledger
 from toolchains.ledger import Toolchain
 
@@ -22,7 +22,7 @@ from .plan import Plan
 from .profiles import PROFILES
 from .profiles import cells as cells_in
 from .progress import Show, after, progress
-from .record import file_record, how_calm, new_record, record_file
+from .record import file_record, how_quiet, new_record, result_file
 from .rounds import Cells, cells_of, take_rounds
 from .session import apart
 
@@ -84,14 +84,10 @@ class Tracker:
 
     def comparable(self, tag: str) -> bool:
         """Whether a toolchain has results that the benchmarks as they are now may add to."""
-        from asv.results import Results
-
-        path = self.result_file(self.known[tag])
-        if not path.with_suffix(calm.SUFFIX).is_file():
-            return False
-        versions = Results.load(str(path)).benchmark_version
-        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in versions}
-        return bool(now) and all(versions[name] == version for name, version in now.items())
+        lines = files.read_measurements(result_file(self.machine, toolchain.commit))
+        before = {line["benchmark"]: line["version"] for line in lines}
+        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
+        return bool(now) and all(before[name] == version for name, version in now.items())
 
     def fail(self, tag: str, error: Exception) -> None:
         print(cli.line(f"{tag} failed: {error}"), flush=True)
@@ -130,29 +126,26 @@ class Tracker:
         if record is None:
             record = new_record(plan.profile, plan.only, self.machine, build, str(python), plan.rounds)
             record = replace(record, toolchain=replace(record.toolchain, tag=tag), **self.about)
-            state.start(record, [self.result_file(toolchain)])
+            state.start(record)
         cells = self.cells(record.settings.no_device)
         show = after(self.show, before)
         meanwhile = self.ahead()
-        record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, append=again, meanwhile=meanwhile)
+        record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, beside=again, meanwhile=meanwhile)
         if again:
-            first = calm.read(self.result_file(toolchain).with_suffix(calm.SUFFIX))
+            first = files.read_measurements(result_file(self.machine, toolchain.commit))
             second = [{"run": "", **line} for line in state.lines()]
             record = replace(record, drift=drift(figures(first), figures(second)))
             print(f"{tag} again: {drift_words(record.drift)}", flush=True)
-        file_record(record, toolchain.commit, state, append=again)
-        print(f"{tag}: {record.samples} samples in {record.seconds:.0f} s; {how_calm(record)}", flush=True)
+        file_record(record, toolchain.commit, state, beside=again)
+        print(f"{tag}: {record.samples} samples in {record.seconds:.0f} s; {how_quiet(record)}", flush=True)
 
     def cells(self, no_device: str = "not looked for yet") -> Cells:
         plan = self.plan
         return cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
 
-    def result_file(self, toolchain: Toolchain) -> Path:
-        return record_file(self.machine, toolchain.commit).with_suffix(".json")
-
     def file_failure(self, toolchain: Toolchain, reason: str) -> None:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
-        if self.result_file(toolchain).exists():
+        if result_file(self.machine, toolchain.commit).exists():
             return
         plan, cells = self.plan, self.cells()
         patterns = [pattern for expressions in cells.patterns.values() for pattern in expressions]
@@ -164,7 +157,7 @@ class Tracker:
         command = asv("run", f"{toolchain.tag}^!", "--machine", self.machine)
         command += [part for pattern in patterns for part in ("--bench", pattern)]
         apart(command, ROOT, {**os.environ, environments.RESULTS_VARIABLE: str(state.results)})
-        whole = (state.results / self.machine / self.result_file(toolchain).name).is_file()
+        whole = (state.results / self.machine / result_file(self.machine, toolchain.commit).name).is_file()
         state.save(record)
         if whole:
             lost = (
@@ -172,7 +165,7 @@ class Tracker:
                 for name, expressions in cells.patterns.items()
                 for cell in cells_in(expressions, self.benchmarks[name])
             )
-            file_record(replace(record, skipped={reason: tuple(lost)}), toolchain.commit, state)
+            file_record(replace(record, failures={reason: tuple(lost)}), toolchain.commit, state)
         state.finish()
 
 
@@ -204,12 +197,17 @@ def see_through(plan: Plan, machine: str, keep: int, new: bool, build: Callable[
     return 0
 
 
-def figures(lines: Iterable[calm.Line]) -> dict[str, float]:
-    """Cell -> the median of the samples that its figure rests on, in seconds."""
-    return {
-        cell: statistics.median(sample for process in processes.values() for sample in process.samples)
-        for cell, processes in calm.chosen(calm.timed(lines)).items()
-    }
+def figures(lines: Iterable[quiet.Line]) -> dict[str, float]:
+    """Cell -> the median over its quiet processes, in seconds per call."""
+    by_run: dict[str, list[quiet.Line]] = {}
+    for line in quiet.timed(lines):
+        by_run.setdefault(line["run"], []).append(line)
+    by_cell: dict[str, list[float]] = {}
+    for run in map(quiet.Run, by_run.values()):
+        for line, seconds, is_quiet in zip(run.lines, run.figures(), run.quiet):
+            if is_quiet:
+                by_cell.setdefault(quiet.name_of(line), []).append(float(seconds))
+    return {cell: statistics.median(processes) for cell, processes in by_cell.items()}
 
 
 def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from records.runs import record_of
+from store import files
+from store.records import record_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
@@ -67,8 +68,9 @@ def reference(machine: str, toolchain: Toolchain, planned: Collection[str]) -> T
 
 def _records(machine: str, toolchain: Toolchain) -> list[str]:
     """The run records of a release on a machine, a line of JSON each; "*": on any."""
-    files = sorted(RESULTS.glob(f"{machine}/{toolchain.commit[:8]}-*.jsonl"))
-    return [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    paths = files.result_files(RESULTS, None if machine == "*" else machine, files.RECORDS)
+    of_release = [path for path in paths if path.name.startswith(f"{toolchain.commit[:8]}-")]
+    return [line for path in of_release for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _failed(record: str) -> bool:

@@ -32,7 +32,7 @@ from measuring.machine import check_machine
 from measuring.plan import Plan
 from measuring.state import held
 from measuring.tracking import Tracker
-from records.runs import Record, record_of
+from store.records import Record, record_of
 from toolchains import environments
 from toolchains.asked import NODE
 

@@ -20,7 +20,7 @@ from measuring.engine import RESULTS, ROOT
 from measuring.plan import coarse_to_fine
 from measuring.profiles import PROFILES
 from measuring.state import State, put_all
-from records.runs import Record
+from store.records import Record
 from toolchains import environments, ledger
 
 from . import design

@@ -1,15 +1,13 @@
 """The pages of a machine, built from its results and written, and what is said of them on a terminal."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from analysis import sessions
 from analysis.results import Results, load
 from cli import line, put
-from records.runs import recent
+from store.records import recent
 
 from pages.history import advice, kinds
 from pages.history import page as history_page
@@ -41,7 +39,7 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     if histories:
         csv = history_page.csv_of(histories)
         releases_page = history_page.page_of(everything, histories, csv)
-        newest = of_file(everything, histories[0].releases[-1].file)
+        newest = everything.of_file(histories[0].releases[-1].file)
         also = {CHANGES: changes_of(results, histories), ADVICE: advice.text_of(histories[0], newest)}
         yield releases_page, write(output / HISTORY / machine, releases_page, also)
 
@@ -59,24 +57,14 @@ def name_histories(output: Path) -> None:
         put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))
 
 
-def of_file(results: Results, file: str) -> Results:
-    """What one result file holds."""
-    tables = {name: getattr(results, name) for name in ("processes", "values", "missing")}
-    kept: dict[str, Any] = {name: table[table["file"] == file] for name, table in tables.items()}
-    kept["unknown"] = {key: figures for key, figures in results.unknown.items() if key[0] == file}
-    return replace(results, runs=results.runs_of(file), **kept)
-
-
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
     """The results of the file that was run most recently, of the one before it, and the toolchains of all others but
     those of the files ``elsewhere``, which have a page of their own."""
-    toolchains: dict[str, str] = {}
-    for table in (results.processes, results.values, results.missing):
-        toolchains.update(table[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
+    toolchains = dict(results.cells[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
     recorded = recent(record for record in results.runs if record.file in toolchains) or list(toolchains)[::-1]
     others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and name not in elsewhere]
-    before = of_file(results, recorded[1]) if len(recorded) > 1 else None
-    return of_file(results, recorded[0]), before, others
+    before = results.of_file(recorded[1]) if len(recorded) > 1 else None
+    return results.of_file(recorded[0]), before, others
 
 
 def tell(page: Page, path: Path) -> None:

@@ -18,7 +18,7 @@ from analysis.news import news_of
 from analysis.sessions import Release
 from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
-from records.kinds import made_of
+from store.records import made_of
 
 from . import news, show
 from .history import counts, words

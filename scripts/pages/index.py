@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cli import put
-from records.kinds import made_of
+from store.records import made_of
 
 from . import show
 from .advice import Box, Take

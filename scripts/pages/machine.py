@@ -120,7 +120,7 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     absent = results.missing["status"].value_counts()
     after = prose(
         "machine_method",
-        disturbed=_named(results.last.disturbed_cells) if results.runs else "",
+        noisy=_named(results.last.noisy_cells) if results.runs else "",
         failed=absent.get("failed", 0),
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
@@ -132,10 +132,8 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)
 
 
-def _named(cells: Mapping[str, int], most: int = 12) -> str:
-    """Cells and their counts in words; the largest counts where they are many."""
+def _named(cells: Sequence[str], most: int = 12) -> str:
+    """Cells in words; some of them where they are many."""
     if not cells:
         return "none"
-    order = sorted(cells.items(), key=lambda item: (-item[1], item[0]))
-    words = [f"{count} of {cell}" for cell, count in order[:most]]
-    return ", ".join(words) + (f" and {len(order) - most} more cells" if len(order) > most else "")
+    return ", ".join(cells[:most]) + (f" and {len(cells) - most} more" if len(cells) > most else "")

@@ -13,9 +13,9 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
-from analysis.results import BROKEN
 from cli import UserError
 from markupsafe import Markup
+from store.files import BROKEN
 
 from . import show
 from .advice import Box

@@ -6,8 +6,7 @@ What holds for every row, or for every row of a benchmark, is said once, in rows
 import io
 
 import pandas as pd
-from analysis.declared import memory_of_cells
-from analysis.results import NAMES, PARAMETERS, Results
+from analysis.results import NAMES, OF_FIGURE, PARAMETERS, Results
 
 from . import show
 
@@ -24,7 +23,7 @@ COLUMNS: dict[tuple[str, ...], str] = {
     ("seconds",): f"the process's figure, {show.FIGURE}, in seconds a call, to {DIGITS} digits",
     ("median",): f"median of the process's samples, in seconds a call, to {DIGITS} digits",
     ("samples", "number"): "samples of the process, calls a sample",
-    ("calm",): "True or False: whether the machine was calm while the process measured; empty where that is not known",
+    ("quiet",): "True or False: whether the machine was quiet while the process measured",
     ("value", "unit"): "what was counted",
     ("note",): "why there is no figure; of a benchmark: its direction and the version of the measurement (figures of "
     "different versions do not compare)",
@@ -39,7 +38,7 @@ BESIDE: dict[tuple[str, ...], str] = {
     ("beside",): "name=seconds of each part that the process timed in turns with the cell, as of an overlap"
 }
 # Said once, or by other columns
-DERIVED = (*NAMES, "version", "status", "reason", "run", "beside", "floor", "low", "high")
+DERIVED = (*NAMES, "version", "status", "reason", "run", "beside", "baseline", *OF_FIGURE)
 
 
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:
@@ -65,7 +64,6 @@ def csv_of(results: Results) -> str:
     for kind, table in zip(("timed", "counted", ""), _tables(results)):
         part = table.copy()
         part.insert(0, "kind", kind or part["status"])
-        part["contract"] = memory_of_cells(part, results.benchmarks)
         part["note"] = part.get("reason", "")
         parts.append(part.astype(object))
     table = pd.concat(parts, ignore_index=True)

@@ -14,7 +14,7 @@ from analysis.counts import Count
 from analysis.results import Results, parameters_of
 from analysis.roles import HARNESS
 from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
-from records.runs import Record, Settings
+from store.records import Record, Settings
 
 from . import advice, show
 from .show import code
@@ -397,12 +397,11 @@ def _in_brackets(name: str, value: str) -> str:
 
 
 def runs(records: Sequence[Record]) -> Table:
-    """One row a run: when, how, how calm the machine was, and how much of it was disturbed."""
+    """One row a run: when, how, how quiet the machine was, and how many samples were taken again."""
     rows = []
     for record in records:
         only = f", only {record.only}" if record.only else ""
         command = code(record.command)
-        disturbed = f"{show.percent(record.share_disturbed, 2)} ({record.retaken} taken again, {record.disturbed} kept)"
         rows.append(
             (
                 record.started,
@@ -410,10 +409,10 @@ def runs(records: Sequence[Record]) -> Table:
                 f"{record.profile}{only}",
                 f"{record.rounds}",
                 f"{record.samples:,}",
-                "" if record.calm is None else show.percent(record.calm),
-                disturbed,
+                "" if record.quiet is None else show.percent(record.quiet),
+                f"{record.retaken:,}",
                 f"{record.seconds:.0f} s",
             )
         )
-    columns = ("started", "command", "profile", "processes a cell", "samples", "at full speed", "disturbed", "took")
+    columns = ("started", "command", "profile", "processes a cell", "samples", "quiet", "taken again", "took")
     return Table("Runs whose figures are on this page", columns, tuple(rows), numeric=False)

@@ -19,7 +19,7 @@ import os
 import statistics
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -223,57 +223,65 @@ def _processes(lines: Iterable[Line]) -> Counter[tuple[str, str]]:
     return Counter((cell, run) for cell, run, _ in {(name_of(one), one["run"], one.get("round", 0)) for one in lines})
 
 
-def write(path: Path, lines: Sequence[Line], records: Sequence[Record]) -> None:
-    """Write measurements and run records beside a result, each file whole at any moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if lines:
-        put(path.with_suffix(MEASUREMENTS), measurements_text(lines))
-    put(path.with_suffix(RECORDS), "".join(json.dumps(plain(each), sort_keys=True) + "\n" for each in records))
+def record_text(record: Record) -> str:
+    """A run record as a line of its file."""
+    return json.dumps(plain(record), sort_keys=True) + "\n"
+
+
+def put_all(whole: Path, results: Path) -> None:
+    """Have the directory ``results`` hold the files of ``whole``, each of them whole at any moment.
+
+    In this order, so that whoever reads meanwhile finds the measurements of every figure, and no record without them.
+    """
+    for suffix in (MEASUREMENTS, ".json", RECORDS):
+        for path in sorted(whole.rglob(f"*{suffix}")):
+            target = results / path.relative_to(whole)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            put(target, path.read_bytes())
 
 
 # --- asv's own files -------------------------------------------------------------------------------------------------
 
 
-def export(source: Path, target: Path, lines: Sequence[Line], record: Record, fresh: Iterable[str]) -> None:
-    """Write asv's file of a result from its measurements, without samples.
+def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[str], tried: Collection[str]) -> None:
+    """Make asv's file of a run, ``ran``, that of the result: its figures rest on the measurements, without samples.
 
-    source  asv's file of the run: it says what was asked for, and which cells failed
-    target  the file as it is now, if there is one, and as it is to be: cells that the run has not measured stay, those
-            of ``asv run`` by hand included
-    lines   all measurements of the result
-    fresh   the cells that the run measured, or tried to
+    filed    asv's file as it lies in reports/results now, if there is one: cells that the run has not tried stay, those
+             of ``asv run`` by hand included
+    lines    all measurements of the result
+    skipped  the cells that do not exist here; tried: all that a process of the run was started for
 
-    asv's figures rest on the samples that ours rest on, as they were taken: a plain ``asv run`` beside them is not
-    corrected for speed either.
+    The figures rest on the samples that ours rest on, as they were taken: those of a plain ``asv run`` beside them are
+    not corrected for speed either.
     """
     from asv.results import Results
     from asv.runner import BenchmarkResult
 
-    ran, fresh = Results.load(str(source)), set(fresh)
-    filed = Results.load(str(target)) if target.is_file() else None
+    run = Results.load(str(ran))
+    both = Results.load(str(filed)) if filed.is_file() else run
     known = used_samples(lines)
-    why = {cell for cells in record.skipped.values() for cell in cells}
-    for name in list(ran.get_all_result_keys()):
-        params = ran.get_result_params(name)
-        cells = [name_of({"benchmark": name, "params": spellings}) for spellings in itertools.product(*params)]
-        value = list(ran.get_result_value(name, params))
+    for name in list(run.get_all_result_keys()):
+        params = run.get_result_params(name)
+        cells = [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
+        value = list(run.get_result_value(name, params))
         samples: list[Any] = [None] * len(cells)
         number: list[int | None] = [None] * len(cells)  # None: asv leaves a cell's statistics as they are
         for place, cell in enumerate(cells):
             if cell in known:
                 samples[place], number[place] = known[cell]
                 value[place] = statistics.median(samples[place])
-            elif cell in why:
+            elif cell in skipped:
                 value[place] = math.nan
-        (filed or ran).add_result(
-            {"name": name, "version": ran.benchmark_version[name], "params": params},
+        of_run = {place for place, cell in enumerate(cells) if cell in known or cell in tried or value[place] is None}
+        both.add_result(
+            {"name": name, "version": run.benchmark_version[name], "params": params},
             BenchmarkResult(value, samples, number, 0, "", None),
-            started_at=datetime.fromtimestamp(ran.started_at[name] / 1000, timezone.utc),
-            duration=ran.duration.get(name),
+            started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
+            duration=run.duration.get(name),
             record_samples=False,
-            selected_idx={place for place, cell in enumerate(cells) if cell in fresh or cell in known},
+            selected_idx=of_run,
         )
-    (filed or ran).save(str(target.parent.parent))
+    both.save(str(ran.parent.parent))
 
 
 def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:

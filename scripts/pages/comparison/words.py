@@ -41,7 +41,7 @@ from analysis.verdicts import (
     Reason,
     of_verdict,
 )
-from records.runs import MACHINE
+from store.records import MACHINE
 
 from pages import show
 from pages.show import code

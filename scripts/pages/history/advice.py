@@ -12,9 +12,10 @@ from pathlib import Path
 from analysis.answers import Choice, Need, answers, choices_of
 from analysis.cells import cells_of
 from analysis.history import History
-from analysis.results import Results, node_of
+from analysis.results import Results
 from analysis.transfers import credible, recommendations, transfers_of
-from records.kinds import made_of
+from store.files import node_of
+from store.records import made_of
 
 from pages import show
 from pages.advice import Box, capital, title

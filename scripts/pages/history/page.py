@@ -16,7 +16,7 @@ from analysis.sessions import Release, packages
 from analysis.statistics import HALF, LEARNT_SD, MIN_PROCESSES, SESSION_SD
 from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
-from records.runs import Record, visits_of
+from store.records import Record, sessions_of
 
 from pages import show
 from pages.advice import Box
@@ -111,7 +111,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
 
 def _records(results: Results, histories: Sequence[History]) -> list[Record]:
     files = {release.file for history in histories for release in history.releases}
-    records = (record for file in files for record in visits_of(results.runs_of(file)))
+    records = (record for file in files for record in sessions_of(results.runs_of(file)))
     return sorted(records, key=lambda record: record.started)
 
 
@@ -149,7 +149,7 @@ def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
             yield f"{note}; they are not shown."
         yield from nodes.warnings(history)
     files = {release.file for history in histories for release in history.releases}
-    counts = results.processes[results.processes["file"].isin(files)].groupby(["file", "cell"]).size()
+    counts = results.timed.loc[results.timed["file"].isin(files), "processes"]
     if len(counts) and counts.median() < MIN_PROCESSES:
         processes = f"{counts.median():.0f} process{'es' if counts.median() > 1 else ''}"
         yield f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict."
@@ -354,17 +354,13 @@ def _example(histories: Sequence[History]) -> str:
 
 
 def _samples(records: Sequence[Record]) -> str:
-    """How many samples there are, and how calm the machine was."""
-    words = f"{sum(record.samples for record in records):,} samples; "
-    shares = [record.calm for record in records if record.calm is not None]
-    unwatched = [record for record in records if record.calm is None]
+    """How many samples there are, and how quiet the machine was."""
+    words = f"{sum(record.samples for record in records):,} samples"
+    shares = [record.quiet for record in records if record.quiet is not None]
     if shares:
-        never = sum(len(record.disturbed_cells) for record in records if record.calm is not None)
-        words += f"the machine ran at full speed {show.percents(shares)} of the time"
-        words += f" of a visit; {never} figures that never were calm are left out"
-    if unwatched:
-        disturbed = sum(record.disturbed for record in unwatched)
-        words += "; " * bool(shares) + f"{disturbed} were still disturbed when their limit was reached, and are kept"
+        noisy = sum(len(record.noisy_cells) for record in records)
+        words += f"; the machine was quiet {show.percents(shares)} of the time of a session; {noisy} figures without a"
+        words += " quiet sample are left out"
     return f"{words}."
 
 
