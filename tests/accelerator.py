@@ -226,5 +226,5 @@ def write(root, benches, **changes):
     made = resultfiles.write(root, benches, records=[record(benches, machine="box", **changes)])
     for bench in benches:
         if bench.parts:
-            resultfiles.watched(made, bench)
+            resultfiles.probed(made, bench)
     return made

@@ -1,4 +1,4 @@
-"""Writes small results directories as asv does, for the tests of what reads them."""
+"""Writes small results directories as the suite does, for the tests of what reads them."""
 
 import itertools
 import json
@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from store import files
+
 from benchmarks import families
 
 KIB, MIB = 2**10, 2**20
-COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_number", "samples"]
+COLUMNS = ["result", "params", "version", "started_at", "duration"]
+RUN = "2026-01-02T03:04:05+00:00"
 SAMPLES = 4  # a process
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
@@ -45,7 +48,7 @@ TENSOR = contract("torch.tensor(a)", "copy")
 class Bench:
     """A benchmark. cells: parameters -> seconds of each process, or repeats of a count, or one value; None, SKIPPED.
 
-    parts: parameters -> part -> seconds of each process, which it timed in turns with the cell and without pulses.
+    parts: parameters -> part -> seconds of each process, which it timed in turns with the cell and without probes.
     """
 
     name: str
@@ -83,14 +86,43 @@ class Bench:
     def entries(self):
         """asv's row of results: bare NaN where a cell is not part of the run or skipped, null where it failed."""
         found = [self.cells.get(key, SKIPPED) for key in self.keys()]
-        result, samples = [], []
-        each = SAMPLES if self.type == "time" else 1
-        for value in found:
-            several = isinstance(value, list)
-            result.append(float("nan") if value == SKIPPED else median(value) if several else value)
-            samples.append([figure for figure in value for _ in range(each)] if several else None)
+        result = [
+            float("nan") if value == SKIPPED else median(value) if isinstance(value, list) else value for value in found
+        ]
         spelled = [[repr(value) for value in values] for values in self.params.values()]
-        return [result, spelled, "v1", 1, 1.0, [10] * len(found), samples]
+        return [result, spelled, "v1", 1, 1.0]
+
+    def lines(self, run=RUN, slow=(), clock=None):
+        """The measurements: a line per process, or per counted cell. No speed probes without a ``clock``."""
+        lines = []
+        there = {key: value for key, value in self.cells.items() if value is not None and value != SKIPPED}
+        for key, value in there.items():
+            about = {"run": run, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
+            if self.type != "time":
+                lines.append({**about, "at": 1000.0, "round": 0, "values": value if isinstance(value, list) else [value]})
+                continue
+            for number, seconds in enumerate(value if isinstance(value, list) else [value]):
+                parts = {part: [each[number]] * SAMPLES for part, each in self.parts.get(key, {}).items()}
+                probe = round((50_000 if (key, number) in slow else 25_000) * (clock(key, number) if clock else 1))
+                lines.append(
+                    {
+                        **about,
+                        "at": 1000.0,
+                        "round": number,
+                        "wanted": SAMPLES,
+                        "number": 10,
+                        "seconds": [seconds] * SAMPLES,
+                        "disturbed": [],
+                        "probes": {} if parts or not clock else {"processor": [probe] * (SAMPLES + 1)},
+                        **({"parts": parts} if parts else {}),
+                        "waits": [],
+                        "waiting": [],
+                        "waited": 0.0,
+                        "took": 0.1,
+                    }
+                )
+        lines.sort(key=lambda line: line["round"])
+        return [{**line, "at": 1000.0 + place} for place, line in enumerate(lines)]
 
 
 def record(benches, skipped="the reason", **changes):
@@ -107,13 +139,12 @@ def record(benches, skipped="the reason", **changes):
         "asv": "0.6.6",
         "asv_runner": "0.3.2",
         "launch": "forkserver",
-        "started": "2026-01-02T03:04:05+00:00",
+        "started": RUN,
         "rounds": 2,
         "seconds": 12.0,
         "samples": 990,
         "retaken": 10,
-        "disturbed": 5,
-        "disturbed_cells": {"a.cell(1)": 5},
+        "noisy_cells": ["a.cell(1)"],
         "skipped": {skipped: cells} if cells else {},
         **changes,
     }
@@ -136,6 +167,8 @@ def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 
     }
     stem = f"{commit[:8]}-toolchain-py3.11"
     (directory / f"{stem}.json").write_text(json.dumps(file))
+    measured = [line for bench in benches for line in bench.lines()]
+    (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
     lines = [record(benches, machine=machine)] if records is None else records
     if lines:
         (directory / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -176,49 +209,23 @@ def once(name, times, group="PinnedMemory"):
     return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)
 
 
-def watched(
+def probed(
     root: Path,
     bench: Bench,
     slow=(),
-    run="2026-01-02T03:04:05+00:00",
+    run=RUN,
     machine="box",
     commit="c0ffee00" * 5,
     clock=lambda key, number: 1.0,
 ):
-    """Beside the result file of ``write``, the samples of a benchmark with their pulses, a process a round.
+    """In a result of ``write``, the measurements of a benchmark anew, with speed probes; the path of the file.
 
-    slow   (cell's parameters, round) during which the machine ran at half its speed; pulses and samples say so
-    clock  a function of these: how much longer pulses took
+    slow   (cell's parameters, round) during which the machine ran at half its speed; probes and samples show it
+    clock  a function of these: how much longer probes took
     """
-    lines = []
-    rounds = max(len(value) for value in bench.cells.values() if isinstance(value, list))
-    for number in range(rounds):
-        for key, value in bench.cells.items():
-            if number >= len(value):
-                continue
-            pulse = round((50_000 if (key, number) in slow else 25_000) * clock(key, number))
-            parts = {part: [seconds[number]] * SAMPLES for part, seconds in bench.parts.get(key, {}).items()}
-            lines.append(
-                {
-                    "run": run,
-                    "benchmark": bench.name,
-                    "params": [repr(parameter) for parameter in key],
-                    "at": 1000.0 + len(lines),
-                    "round": number,
-                    "wanted": SAMPLES,
-                    "number": 10,
-                    "seconds": [value[number]] * SAMPLES,
-                    "disturbed": [],
-                    "pulses": {} if parts else {"processor": [pulse] * (SAMPLES + 1)},
-                    "parts": parts,
-                    "waits": [],
-                    "waiting": [],
-                    "waited": 0.0,
-                    "took": 0.1,
-                }
-            )
-    path = root / machine / f"{commit[:8]}-toolchain-py3.11.ndjson"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = root / machine / f"{commit[:8]}-toolchain-py3.11{files.MEASUREMENTS}"
+    others = [line for line in files.read_measurements(path) if line["benchmark"] != bench.name]
+    path.write_bytes(files.measurements_text([*others, *bench.lines(run, slow, clock)]))
     return path
 
 

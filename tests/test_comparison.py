@@ -52,7 +52,7 @@ def beside(root, times, slow):
     """Results whose samples stand between pulses; ``slow``: (route, nbytes), round of processes at half the speed."""
     write(root, times)
     slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
-    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS), slow)
+    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), slow)
     return root
 
 
@@ -89,14 +89,14 @@ def at_another_clock(root, **record):
     """A side that took 4 % longer for everything, its pulses, too, because its machine's full speed was another."""
     times = cells(2, {(route, nbytes): 1.04 for route in ROUTES for nbytes in SIZES}, sd=0.002)
     write(root, times, record=record)
-    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS), clock=lambda key, number: 1.04)
+    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), clock=lambda key, number: 1.04)
     return root
 
 
 def at_one_clock(root):
     times = cells(1, sd=0.002)
     write(root, times)
-    resultfiles.watched(Path(root), resultfiles.conversion(times, CONTRACTS))
+    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS))
     return root
 
 

@@ -114,7 +114,7 @@ def small(root):
     bench = conversion(times | {(ROUTES[1], 4096): resultfiles.SKIPPED}, [contract(r, "alias") for r in ROUTES])
     resultfiles.write(root, [bench])
     timed = conversion({key: value for key, value in times.items() if key != (ROUTES[1], 4096)}, [])
-    resultfiles.watched(root, timed)
+    resultfiles.probed(root, timed)
     return root
 
 

@@ -111,7 +111,7 @@ def test_full_speed_of_each_visit_is_taken_out_by_its_pulses(tmp_path):
         values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
         bench = conversion(values, [contract(route, "copy") for route in ROUTES])
         by = float(np.exp(shifts[place]))
-        resultfiles.watched(root, bench, commit=toolchain.commit, clock=lambda key, number, by=by: by)
+        resultfiles.probed(root, bench, commit=toolchain.commit, clock=lambda key, number, by=by: by)
     made = history_in(root)
     for series, other in zip(made.series, without.series):
         assert series.raw.tolist() == pytest.approx(other.raw.tolist()), "what was measured is shown as it was"
@@ -463,7 +463,7 @@ def test_what_never_was_calm_is_no_release_s_doing(tmp_path):
         values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
         bench = conversion(values, [contract(route, "copy") for route in ROUTES])
         slow = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)} if place == 6 else ()
-        resultfiles.watched(root, bench, slow, commit=toolchain.commit)
+        resultfiles.probed(root, bench, slow, commit=toolchain.commit)
     made = history_in(root)
     assert not made.breaks
     (series,) = (series for series in made.series if series.names["route"] == ROUTES[7])
@@ -485,7 +485,7 @@ def test_a_cell_that_never_was_calm_has_no_history(tmp_path):
         values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
         bench = conversion(values, [contract(route, "copy") for route in ROUTES])
         slow = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
-        resultfiles.watched(root, bench, slow, commit=toolchain.commit)
+        resultfiles.probed(root, bench, slow, commit=toolchain.commit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # means of nothing
         assert {series.names["route"] for series in history_in(root).series} == {*ROUTES} - {ROUTES[7]}

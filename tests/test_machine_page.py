@@ -281,7 +281,7 @@ def test_page_and_terminal_say_how_calm_the_machine_was(tmp_path, capsys, share,
     records = [resultfiles.record([bench], calm=share, rounds=4)]
     root = resultfiles.write(tmp_path / "results", [bench], records=records)
     never = {(("torch.from_numpy(a)", "float32", 8), k) for k in range(4)} if slow else ()
-    resultfiles.watched(root, bench, never)
+    resultfiles.probed(root, bench, never)
     made = build(root, tmp_path / "out")
     page, told = (made / "README.md").read_text(encoding="utf-8"), capsys.readouterr().out
     assert f"at full speed {share:.0%} of the time".replace("%", " %") in page and says in page and says in told
@@ -307,7 +307,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
         resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, calm=0.94),
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records)
-    path = resultfiles.watched(root, bench, run=old)
+    path = resultfiles.probed(root, bench, run=old)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
         if int(line["params"][-1]) in looked:

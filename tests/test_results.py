@@ -1,5 +1,6 @@
-"""The loader: what asv wrote comes out as it went in, and what is broken says so in one line."""
+"""The loader: what was measured comes out as it went in, and what is broken says so in one line."""
 
+import gzip
 import json
 import math
 import os
@@ -7,10 +8,10 @@ import os
 import numpy as np
 import pytest
 import resultfiles
-from analysis.results import load, machines, summarize
+from analysis.results import load
 from cli import UserError
-from records import calm
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from store.files import MEASUREMENTS, machines, measurements_text, read_measurements
 
 
 @pytest.fixture
@@ -47,16 +48,6 @@ def test_every_process_is_a_row(results):
     assert set(timed["samples"]) == {resultfiles.SAMPLES}
 
 
-def test_seconds_are_the_lower_quartile_and_median_the_median(tmp_path, benches):
-    path = resultfiles.write(tmp_path, benches) / "box" / "c0ffee00-toolchain-py3.11.json"
-    file = json.loads(path.read_text())
-    entry = file["results"]["limits.Memcpy.timeit_copy"]
-    entry[6] = [[1.0, 2.0, 3.0, 5.0]]
-    path.write_text(json.dumps(file))
-    row = load(tmp_path).processes.query("benchmark == 'limits.Memcpy.timeit_copy'").iloc[0]
-    assert (row["seconds"], row["median"]) == (1.75, 2.5)
-
-
 def test_failed_and_skipped_cells_are_kept_with_their_reason(results):
     missing = load(results).missing.set_index("nbytes")
     assert missing.loc[8, "status"] == "failed"
@@ -67,16 +58,6 @@ def test_cells_outside_the_run_are_neither_figures_nor_missing(results):
     loaded = load(results)
     assert list(loaded.values["dtype"]) == ["float32"]
     assert "int8" not in set(loaded.missing["dtype"])
-
-
-def test_a_benchmark_that_failed_as_a_whole_has_every_cell_failed(tmp_path, benches):
-    path = resultfiles.write(tmp_path, benches) / "box" / "c0ffee00-toolchain-py3.11.json"
-    file = json.loads(path.read_text())
-    file["results"]["conversion.NumpyToTorch.timeit_convert"][0] = None
-    path.write_text(json.dumps(file))
-    loaded = load(tmp_path)
-    assert list(loaded.missing["status"]) == ["failed"] * 4
-    assert set(loaded.processes["family"]) == {"limits"}
 
 
 def test_without_a_run_record_the_commit_names_the_toolchain(tmp_path, benches):
@@ -93,10 +74,25 @@ def test_tables_have_their_columns_even_when_empty(tmp_path):
 
 
 def test_summary_is_the_median_with_the_range_and_spread_of_processes(tmp_path):
-    table = summarize(load(resultfiles.write(tmp_path, [memcpy({8: [1e-6, 2e-6, 6e-6]})])).processes)
+    table = load(resultfiles.write(tmp_path, [memcpy({8: [1e-6, 2e-6, 6e-6]})])).timed
     row = table.iloc[0]
     assert (row["seconds"], row["low"], row["high"], row["processes"]) == (2e-6, 1e-6, 6e-6, 3)
     assert math.isclose(row["cv"], np.std([1, 2, 6], ddof=1) / 3)
+
+
+def test_a_cell_has_its_direction_contract_and_instructions(tmp_path):
+    promises = [contract("torch.from_numpy(a)", "alias"), contract("torch.tensor(a)", "copy")]
+    route = {"route": ["torch.tensor(a)"], "dtype": ["float32"], "nbytes": [8]}
+    cells = {("torch.tensor(a)", "float32", 8): [5000.0, 5010.0, 4990.0]}
+    counted = Bench("instructions.NumpyToTorch.track_instructions", route, cells, promises, unit="instructions")
+    times = {("torch.from_numpy(a)", 8): [1e-6], ("torch.tensor(a)", 8): [2e-6]}
+    loaded = load(resultfiles.write(tmp_path, [conversion(times, promises), counted]))
+    cells = loaded.timed.set_index("route")
+    assert list(cells.loc["torch.tensor(a)", ["direction", "contract", "instructions"]]) == ["numpy→torch", "copy", 5000]
+    assert cells.loc["torch.from_numpy(a)", "contract"] == "alias"
+    assert math.isnan(cells.loc["torch.from_numpy(a)", "instructions"])
+    (row,) = loaded.values.to_dict("records")
+    assert (row["value"], row["low"], row["high"], row["unit"]) == (5000, 4990, 5010, "instructions")
 
 
 def test_contracts_come_with_the_results(results):
@@ -113,6 +109,15 @@ def test_one_machine_of_two(tmp_path, benches):
 
 
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
+SAMPLES = f"box/c0ffee00-toolchain-py3.11{MEASUREMENTS}"
+
+
+def change(root, mend):
+    """Rewrite the measurements, each line as ``mend`` gives it."""
+    path = root / SAMPLES
+    path.write_bytes(measurements_text(map(mend, read_measurements(path))))
+
+
 RECORD = '{"toolchain": {"tag": "x"}, "skipped": {}, "seconds": 12.0}'
 BROKEN = {
     "truncated": (RESULT, '{"version": 2, "commit_h'),
@@ -191,23 +196,21 @@ def test_samples_per_process_of_zero_is_one_clear_line(results):
 
 
 @pytest.mark.parametrize(
-    "change",
+    "changed",
     [{"params": []}, {"params": {}}, {"params": [["1"], ["2"]]}, {"param_names": [[]]}, {"param_names": [None]}],
 )
-def test_other_parameters_than_their_names_are_one_clear_line(results, change):
+def test_other_parameters_than_their_names_are_one_clear_line(results, changed):
     path = results / "benchmarks.json"
     described = json.loads(path.read_text())
-    described["limits.Memcpy.timeit_copy"] |= change
+    described["limits.Memcpy.timeit_copy"] |= changed
     path.write_text(json.dumps(described))
     with pytest.raises(UserError, match="names other parameters of limits.Memcpy.timeit_copy"):
         load(results)
 
 
 def test_results_without_parameters_that_their_benchmark_has_are_one_clear_line(results):
-    file = json.loads((results / RESULT).read_text())
-    file["results"]["limits.Memcpy.timeit_copy"][1] = []
-    (results / RESULT).write_text(json.dumps(file))
-    with pytest.raises(UserError, match="not a result file of this suite"):
+    change(results, lambda line: {**line, "params": []} if line["benchmark"] == "limits.Memcpy.timeit_copy" else line)
+    with pytest.raises(UserError, match="not a result of this suite"):
         load(results)
 
 
@@ -215,7 +218,7 @@ def test_results_without_parameters_that_their_benchmark_has_are_one_clear_line(
 def test_a_file_of_another_kind_is_one_clear_line(results, name, value):
     file = json.loads((results / RESULT).read_text())
     (results / RESULT).write_text(json.dumps(file | {name: value}))
-    with pytest.raises(UserError, match="not a result file of this suite"):
+    with pytest.raises(UserError, match="not a result of this suite"):
         load(results)
 
 
@@ -228,17 +231,18 @@ def test_figures_of_benchmarks_that_are_no_more_are_counted(results):
     assert loaded.unknown == {("c0ffee00-toolchain-py3.11", "conversion.NumpyToTorch.timeit_convert"): 2}
 
 
-@pytest.mark.parametrize("column, value", [(5, [float("inf")]), (5, ["x"]), (2, None), (6, [["x"]]), (6, [[-1.0]])])
+@pytest.mark.parametrize("column, value", [(0, [float("inf")]), (0, ["x"]), (2, None)])
 def test_a_result_of_another_kind_is_one_clear_line(results, column, value):
+    (results / SAMPLES).unlink()
     path = results / RESULT
     file = json.loads(path.read_text())
     file["results"]["limits.Memcpy.timeit_copy"][column] = value
     path.write_text(json.dumps(file))
-    with pytest.raises(UserError, match="not a result file of this suite"):
+    with pytest.raises(UserError, match="not a result of this suite"):
         load(results)
 
 
-# Samples between pulses ---------------------------------------------------------------------------------------------
+# Samples between speed probes ----------------------------------------------------------------------------------------
 
 SIZES = tuple(range(8, 108))
 ROUTE = "torch.from_numpy(a)"
@@ -252,7 +256,7 @@ def busy(tmp_path):
         times = {(ROUTE, n): [2e-6 if (n, k) in slow else 1e-6 for k in range(4)] for n in SIZES}
         bench = conversion(times, [contract(ROUTE, "alias")])
         resultfiles.write(tmp_path, [bench])
-        resultfiles.watched(tmp_path, bench, {((ROUTE, "float32", n), k) for n, k in slow})
+        resultfiles.probed(tmp_path, bench, {((ROUTE, "float32", n), k) for n, k in slow})
         return tmp_path
 
     return make
@@ -262,100 +266,107 @@ def of(loaded, nbytes):
     return loaded.processes[loaded.processes["nbytes"] == nbytes]
 
 
-def test_calm_processes_alone_are_used(busy):
+def test_quiet_processes_alone_are_used(busy):
     loaded = load(busy((8, 0), (8, 3)))
     assert list(of(loaded, 8)["process"]) == [1, 2], "processes keep the number of their round"
-    assert list(of(loaded, 8)["seconds"]) == [1e-6, 1e-6] and all(of(loaded, 8)["calm"])
+    assert list(of(loaded, 8)["seconds"]) == [1e-6, 1e-6] and all(of(loaded, 8)["quiet"])
     assert list(of(loaded, 9)["process"]) == [0, 1, 2, 3]
 
 
-def test_cell_that_never_was_calm_says_so(busy):
+def test_a_cell_without_quiet_samples_says_so(busy):
     loaded = load(busy(*((8, k) for k in range(4))))
-    assert list(of(loaded, 8)["seconds"]) == [2e-6] and list(of(loaded, 8)["calm"]) == [False]
-    table = summarize(loaded.processes).set_index("nbytes")
-    assert not table.loc[8, "calm"] and table.loc[9, "calm"]
+    assert list(of(loaded, 8)["seconds"]) == [2e-6] and list(of(loaded, 8)["quiet"]) == [False]
+    table = loaded.timed.set_index("nbytes")
+    assert not table.loc[8, "quiet"] and table.loc[9, "quiet"]
 
 
-def test_calm_is_judged_with_the_whole_run_in_sight(busy):
-    """Of a machine that is always at half its speed nobody can tell: its floor is that."""
+def test_quiet_is_judged_with_the_whole_run_in_sight(busy):
+    """Of a machine that is always at half its speed nobody can tell: that is its baseline."""
     loaded = load(busy(*((n, k) for n in SIZES for k in range(4))))
-    assert all(loaded.processes["calm"])
+    assert all(loaded.processes["quiet"])
 
 
-def test_results_taken_by_hand_since_have_no_pulses(busy, tmp_path):
-    """asv run without scripts/run.py replaces samples of some cells, and nobody watched then."""
-    path = busy((8, 0)) / "box" / "c0ffee00-toolchain-py3.11.json"
+def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):
+    """`asv run` alone leaves its figure in asv's file. It has no samples, so it is one process."""
+    root = busy()
+    change(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
+    path = root / RESULT
     file = json.loads(path.read_text())
     (entry,) = file["results"].values()
-    entry[6][0] = [3e-6] * 8
+    entry[0][:2] = [3e-6, 5e-6]  # of 8 and of 9 bytes; 9 bytes were measured
     path.write_text(json.dumps(file))
     loaded = load(tmp_path)
-    assert list(of(loaded, 8)["seconds"]) == [3e-6, 3e-6] and list(of(loaded, 8)["calm"]) == [None, None]
-    assert all(of(loaded, 9)["calm"])
+    assert list(of(loaded, 8)["seconds"]) == [3e-6] and list(of(loaded, 8)["run"]) == [""]
+    assert list(of(loaded, 9)["seconds"]) == [1e-6] * 4
 
 
-def test_figures_are_at_full_speed(tmp_path):
-    """asv's own file has the samples as they were taken."""
+def test_figures_are_corrected_for_speed(tmp_path):
     bench = conversion({(ROUTE, n): [1.04e-6, 1e-6, 1e-6, 1e-6] for n in SIZES}, [contract(ROUTE, "alias")])
     root = resultfiles.write(tmp_path, [bench])
-    resultfiles.watched(root, bench, clock=lambda key, number: 1.04 if number == 0 else 1.0)
+    resultfiles.probed(root, bench, clock=lambda key, number: 1.04 if number == 0 else 1.0)
     assert list(of(load(root), 8)["seconds"]) == pytest.approx([1e-6] * 4)
-    assert set(of(load(root), 8)["floor"]) == {25_000.0}
+    assert set(of(load(root), 8)["baseline"]) == {25_000.0}
 
 
-def test_second_visit_goes_on_counting(busy, tmp_path):
-    root = busy()
-    path = root / "box" / "c0ffee00-toolchain-py3.11.ndjson"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text(
-        "".join(json.dumps(line) + "\n" for line in [*lines, *({**line, "run": "again"} for line in lines)])
-    )
-    assert list(of(load(root), 8)["process"]) == list(range(8))
+def test_second_session_goes_on_counting(busy, tmp_path):
+    path = busy() / SAMPLES
+    lines = read_measurements(path)
+    path.write_bytes(measurements_text([*lines, *({**line, "run": "again"} for line in lines)]))
+    assert list(of(load(tmp_path), 8)["process"]) == list(range(8))
 
 
 @pytest.mark.parametrize(
-    "change",
+    "broken",
     [
-        {"pulses": {"processor": [1, 2]}},
-        {"pulses": {"processor": [0] * (resultfiles.SAMPLES + 1)}},
+        {"probes": {"processor": [1, 2]}},
+        {"probes": {"processor": [0] * (resultfiles.SAMPLES + 1)}},
         {"seconds": [-1.0] * resultfiles.SAMPLES},
         {"seconds": []},
         {"disturbed": [99]},
         {"disturbed": None},
         {"round": "one"},
         {"run": None},
-        {"pulses": None},
+        {"version": None},
+        {"benchmark": "\x1b[31m"},
+        {"number": 0},
+        {"probes": None},
         {"waits": None},
     ],
     ids=str,
 )
-def test_broken_samples_are_named_in_one_line(busy, change):
+def test_broken_samples_are_named_in_one_line(busy, broken):
     root = busy()
-    path = root / "box" / "c0ffee00-toolchain-py3.11.ndjson"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps({**json.loads(lines[0]), **change}), *lines[1:]]))
-    with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.ndjson is broken .*restore it from git") as told:
+    first = read_measurements(root / SAMPLES)[0]
+    change(root, lambda line: {**line, **broken} if line == first else line)
+    with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git") as caught:
         load(root)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_samples_of_an_older_version_are_split_by_the_run_record(tmp_path, benches):
-    """benchmarks.json says how many samples a process takes now; its record says how many processes there were then."""
-    root = resultfiles.write(tmp_path, benches)
-    described = json.loads((root / "benchmarks.json").read_text())
-    for benchmark in described.values():
-        if isinstance(benchmark, dict):
-            benchmark["version"] = "v2"
-            benchmark["samples_per_process"] = [2 * resultfiles.SAMPLES] * len(benchmark["samples_per_process"])
-    (root / "benchmarks.json").write_text(json.dumps(described))
-    one = load(root).processes.query("route == 'torch.from_numpy(a)' and nbytes == 8")
-    assert list(one["process"]) == [0, 1] and list(one["seconds"]) == [1e-6, 2e-6]
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda data: data[:-20], lambda data: data[: len(data) // 2], gzip.decompress, lambda data: b"", lambda data: b"{}"]
+    + [lambda data: gzip.compress(b"\xff"), lambda data: data[:40] + b"x" * 40 + data[80:]],
+    ids=["truncated", "halved", "no gzip", "empty", "json", "no text", "spoilt"],
+)
+def test_a_file_that_is_no_whole_gzip_is_one_clear_line(busy, spoil):
+    root = busy()
+    path = root / SAMPLES
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git") as caught:
+        load(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_measurements_are_the_same_bytes(busy):
+    path = busy() / SAMPLES
+    assert measurements_text(read_measurements(path)) == path.read_bytes()
 
 
 # Things that are no files, names that are no names --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", calm.SUFFIX])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", MEASUREMENTS])
 @pytest.mark.parametrize(
     "make", [os.mkfifo, lambda path: os.symlink(path, path), os.mkdir], ids=["pipe", "loop", "folder"]
 )
@@ -376,14 +387,3 @@ def test_names_of_machines_that_are_none(busy, name):
     with pytest.raises(UserError, match="rename its directory") as caught:
         load(root)
     str(caught.value).encode()
-
-
-def test_a_sample_that_is_missing_is_no_single_process(results):
-    path = results / RESULT
-    file = json.loads(path.read_text())
-    samples = file["results"]["limits.Memcpy.timeit_copy"][6]
-    cell = next(k for k, own in enumerate(samples) if own and len(own) > resultfiles.SAMPLES)
-    samples[cell] = samples[cell][:-1]
-    path.write_text(json.dumps(file))
-    with pytest.raises(UserError, match="samples, and a process takes"):
-        load(results)

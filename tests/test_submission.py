@@ -27,7 +27,7 @@ def submitted(root, fast=1.0, slow=(), machine="amd-epyc-2-cores", versions="v1"
     plain = resultfiles.record(benches, machine=machine, rounds=4, planned=4)
     resultfiles.write(root, benches, machine, [plain])
     for one in benches:
-        path = resultfiles.watched(root, one, slow=slow, machine=machine)
+        path = resultfiles.probed(root, one, slow=slow, machine=machine)
         lines = path.read_text()
         kept = path.with_suffix(".kept")
         kept.write_text((kept.read_text() if kept.exists() else "") + lines)

@@ -89,8 +89,13 @@ def places_of(directory: Path) -> list[Path]:
 
 def file_of(path: Path) -> str:
     """The name of a result in tables and records: its stem, after the name of the node where a fleet measured it."""
-    stem = path.name.removesuffix(MEASUREMENTS).removesuffix(RECORDS).removesuffix(".json")
+    stem = beside(path, "").name
     return f"{path.parent.name}/{stem}" if path.parent.name.startswith(NODE) else stem
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file of a result with another suffix."""
+    return path.with_name(path.name.removesuffix(".gz")).with_suffix(suffix)
 
 
 def node_of(file: str) -> str:
@@ -139,7 +144,7 @@ def read_json(path: Path) -> Any:
 
 def read_records(path: Path) -> list[Record]:
     """The run records beside a result, oldest first; none where asv was run by hand. UserError where they are broken."""
-    path = path.with_suffix(RECORDS)
+    path = beside(path, RECORDS)
     if not only_file(path):
         return []
     try:
@@ -152,11 +157,13 @@ def read_records(path: Path) -> list[Record]:
 def read_measurements(path: Path) -> list[Line]:
     """The measurements beside a result, a line per process; none where asv was run by hand. UserError where the file is
     broken, truncated, or no gzip."""
-    path = path.with_suffix(MEASUREMENTS)
+    path = beside(path, MEASUREMENTS)
     if not only_file(path):
         return []
     try:
         lines = [loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        if not lines:
+            raise ValueError("it is empty")
         for line in lines:
             _check(line)
     except (*BROKEN, *NOT_GZIP) as error:
@@ -201,21 +208,21 @@ def measurements_text(lines: Iterable[Line]) -> bytes:
     return gzip.compress(text.encode(), LEVEL, mtime=0)
 
 
-def merged(earlier: Sequence[Line], fresh: Sequence[Line], beside: bool = False) -> list[Line]:
+def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -> list[Line]:
     """The measurements of a file once those of a run are in it.
 
     A run replaces the lines of its cells, but for cells that an earlier run had more processes of: a quick look adds to
     what is known. Not more than all runs together: a history measures its first toolchain twice, and the next history's
     first session replaces both. Lines of a benchmark whose version is another now go.
 
-    beside  all lines stay: the processes stand beside those of other days
+    keep  all lines stay: the processes stand beside those of other days
     """
     versions = {line["benchmark"]: line["version"] for line in fresh}
     earlier = [line for line in earlier if versions.get(line["benchmark"], line["version"]) == line["version"]]
     counts = [_processes(lines) for lines in (earlier, fresh)]
     most = {cell: count for (cell, _), count in sorted(counts[0].items(), key=lambda each: each[1])}
     replaced = {cell for (cell, _), count in counts[1].items() if most.get(cell, 0) <= count}
-    return [*(line for line in earlier if beside or name_of(line) not in replaced), *fresh]
+    return [*(line for line in earlier if keep or name_of(line) not in replaced), *fresh]
 
 
 def _processes(lines: Iterable[Line]) -> Counter[tuple[str, str]]:
