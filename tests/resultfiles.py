@@ -168,7 +168,8 @@ def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 
     stem = f"{commit[:8]}-toolchain-py3.11"
     (directory / f"{stem}.json").write_text(json.dumps(file))
     measured = [line for bench in benches for line in bench.lines()]
-    (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
+    if measured:
+        (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
     lines = [record(benches, machine=machine)] if records is None else records
     if lines:
         (directory / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

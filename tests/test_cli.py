@@ -92,7 +92,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(OSError):
-        patched.setattr(type(path), "write_text", full)
+        patched.setattr(type(path), "write_bytes", full)
         put(path, "new\n")
     assert path.read_text() == "old\n" and list(tmp_path.iterdir()) == [path]
     put(path, "new\n")

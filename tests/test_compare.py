@@ -91,11 +91,6 @@ BAD = {
     "another version": (RESULT, '{"version": 1}'),
     "null": (RESULT, "null"),
     "a list": (RESULT, "[]"),
-    "nothing in it": (
-        RESULT,
-        '{"version": 2, "commit_hash": "c0ffee", "params": {"machine": "box"}, "python": "3.11",'
-        ' "result_columns": [], "results": {}}',
-    ),
     "broken benchmarks": ("benchmarks.json", "{"),
     "benchmarks of another kind": ("benchmarks.json", "[]"),
     "no benchmarks known": ("benchmarks.json", "{}"),

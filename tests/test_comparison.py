@@ -1,6 +1,5 @@
 """Verdicts: what changed is found and nothing else, what cannot be compared says why, sides in turns are paired."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pages.comparison import words
 from sides import CONTRACTS, NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
+from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 
 def test_what_changed_is_found_and_nothing_else(pair):
@@ -123,7 +123,7 @@ def test_pulses_of_another_interpreter_are_other_work(tmp_path, python):
 
 def test_a_side_without_pulses_stays_as_it_is(tmp_path):
     base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
-    (Path(base) / "box" / "c0ffee00-toolchain-py3.11.ndjson").unlink()
+    edit(base, probes={})
     assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)
 
 
@@ -170,26 +170,16 @@ def test_another_machine_only_if_asked_for(tmp_path):
     assert "machine differs: box, other; compared because you asked for it" in words.trust(found)
 
 
-def edit(directory, change):
+def edit(directory, **changed):
     path = Path(directory) / RESULT
-    file = json.loads(path.read_text())
-    change(file["results"]["conversion.NumpyToTorch.timeit_convert"], Path(directory))
-    path.write_text(json.dumps(file))
+    lines = [{**line, **changed} for line in read_measurements(path)]
+    path.with_suffix(MEASUREMENTS).write_bytes(measurements_text(lines))
 
 
 def test_another_version_or_regime_is_not_comparable(pair):
-    def version(row, _):
-        row[2] = "v2"
-
-    def fewer_samples(row, directory):
-        row[6] = [samples[:8] for samples in row[6]]  # four processes of two
-        described = json.loads((directory / "benchmarks.json").read_text())
-        described["conversion.NumpyToTorch.timeit_convert"]["samples_per_process"] = [2] * len(row[6])
-        (directory / "benchmarks.json").write_text(json.dumps(described))
-
-    edit(pair[1], fewer_samples)
+    edit(pair[1], wanted=2)
     assert set(compared(*pair).cells["reason"].map(words.why)) == {"samples a process differ: 4, 2"}
-    edit(pair[1], version)
+    edit(pair[1], version="v2")
     found = compared(*pair)
     assert set(found.cells["reason"]) == {Reason(SUITE)}
     assert set(found.cells["verdict"]) == {NOT_COMPARABLE}

@@ -13,6 +13,7 @@ from analysis.results import load
 from conftest import build
 from pages import head, show, spreadsheet
 from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
+from store.files import measurements_text, read_measurements
 
 
 class Reader(HTMLParser):
@@ -278,7 +279,7 @@ def test_page_and_terminal_say_how_calm_the_machine_was(tmp_path, capsys, share,
     sizes = [2**k for k in range(3, 13)]
     times = {("torch.from_numpy(a)", n): [4e-7 * (1 + slow * (n == 8))] * 4 for n in sizes}
     bench = conversion(times, [FROM_NUMPY])
-    records = [resultfiles.record([bench], calm=share, rounds=4)]
+    records = [resultfiles.record([bench], quiet=share, rounds=4)]
     root = resultfiles.write(tmp_path / "results", [bench], records=records)
     never = {(("torch.from_numpy(a)", "float32", 8), k) for k in range(4)} if slow else ()
     resultfiles.probed(root, bench, never)
@@ -303,16 +304,13 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
     cells = {("torch.from_numpy(a)", n): [1e-6] * (1 if n in looked else 4) for n in sizes}
     bench = conversion(cells, [FROM_NUMPY])
     records = [
-        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old, calm=0.72),
-        resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, calm=0.94),
+        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old, quiet=0.72),
+        resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, quiet=0.94),
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records)
     path = resultfiles.probed(root, bench, run=old)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        if int(line["params"][-1]) in looked:
-            line["run"] = new
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [{**line, "run": new if int(line["params"][-1]) in looked else old} for line in read_measurements(path)]
+    path.write_bytes(measurements_text(lines))
     made = load(root)
     told = [show.to_plain(line) for line in head.of_runs(made)]
     assert told == [

@@ -21,14 +21,14 @@ def cells(committed):
     """Of that toolchain alone: among the releases of a history some figure is always right."""
     toolchain = f"torch-{TORCH}-numpy-{NUMPY}"
     try:
-        return results.summarize(results.load(committed / "reports" / "results", MACHINE, toolchain).processes)
+        return results.load(committed / "reports" / "results", MACHINE, toolchain).timed
     except UserError as error:
         pytest.fail(f"the README names {MACHINE}, whose results are not there: {error}")
 
 
 def seconds(cells, route, nbytes, family="conversion", **others):
     """As shown, where the machine was calm: a busy one's figure is an upper bound, and no headline."""
-    found = cells[(cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes) & cells.calm.ne(False)]
+    found = cells[(cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes) & cells.quiet.astype(bool)]
     for name, value in ({"dtype": "float32"} if family == "conversion" else others).items():
         found = found[found[name] == value]
     return {show.seconds(value) for value in found.seconds}

@@ -162,7 +162,7 @@ def bench(group, seconds, sizes=(SIZE,), method="timeit_convert", unit="seconds"
 def advised(tmp_path, *benches, busy=()):
     results = load(resultfiles.write(tmp_path, benches))
     if busy:
-        results.processes["calm"] = [text not in busy for text in results.processes["setting"]]
+        results.cells["quiet"] = [text not in busy for text in results.cells["setting"]]
     return known.advised(results, cells_of(results))
 
 

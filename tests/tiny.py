@@ -98,8 +98,25 @@ def torch_wheel(folder: Path, release: str, variant: str = "") -> Path:
     return wheel(folder, "torch", release + (f"+{variant}" if variant else ""), files)
 
 
+# Verbs judge samples with numpy. Where a real one lies further down the path, this one is that by another version
+NUMPY = """
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+__version__ = {release!r}
+own = Path(__file__).parents[1].resolve()
+real = PathFinder.find_spec("numpy", [path for path in sys.path if Path(path).resolve() != own])
+if real is not None:
+    sys.modules["numpy"] = module = module_from_spec(real)
+    real.loader.exec_module(module)
+    module.__version__ = __version__
+"""
+
+
 def numpy_wheel(folder: Path, release: str) -> Path:
-    return wheel(folder, "numpy", release, {"numpy/__init__.py": f"__version__ = '{release}'\n"})
+    return wheel(folder, "numpy", release, {"numpy/__init__.py": NUMPY.format(release=release)})
 
 
 def asv_runner_wheel(folder: Path) -> Path:

@@ -210,7 +210,9 @@ def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats, Floats]:
     processes, missing = parts
     if only:
         matches = matcher(only)
-        processes, missing = (table[[matches(cell) for cell in table["cell"]]] for table in (processes, missing))
+        processes, missing = (
+            table[np.array([matches(cell) for cell in table["cell"]], dtype=bool)] for table in (processes, missing)
+        )
     codes, names = pd.factorize(processes["cell"])
     place = processes["process"].to_numpy(dtype=int)
     shape = (len(names), place.max() + 1 if len(place) else 0)

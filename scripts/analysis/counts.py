@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from cli import matcher
 
@@ -147,7 +148,7 @@ def _repeated(results: Results, only: str) -> pd.DataFrame:
     parts = [results.repeated(table) for table in (there, results.missing)]
     table = pd.concat([part.reindex(columns=[*columns, "unit", *ONE_SIDE]).astype(object) for part in parts])
     if only:
-        table = table[list(map(matcher(only), table["cell"]))]
+        table = table[np.array(list(map(matcher(only), table["cell"])), dtype=bool)]
     table = table.drop_duplicates("cell").reset_index(drop=True)
     table["parameters"] = parameters_of(table, results)
     for name in ("value", "low", "high"):

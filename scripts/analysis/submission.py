@@ -115,9 +115,9 @@ def _of_files(machine: Path) -> Iterator[Finding]:
     for path in sorted(machine.rglob("*")):
         if path.is_file():
             name = _name(path, machine)
-            if path.suffix not in SUFFIXES or path.parent not in places:
+            if not path.name.endswith(SUFFIXES) or path.parent not in places:
                 yield Finding(name, STRANGE)
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = files.text_of(path)
             for what, pattern in ((PATH, PATHS), (HOST, _names_here())):
                 for seen in dict.fromkeys(match.group() for match in pattern.finditer(text)):
                     yield Finding(name, what, seen)
@@ -199,8 +199,7 @@ def _runner() -> str:
 
 def _versions(name: str, loaded: Results, described: Mapping[str, Any]) -> Iterator[Finding]:
     """Benchmarks that measured by other code than this suite's, or that it has not."""
-    every = [table[["benchmark", "version"]] for table in (loaded.processes, loaded.values, loaded.missing)]
-    pairs = {pair for table in every for pair in table.drop_duplicates().itertuples(index=False, name=None)}
+    pairs = set(loaded.cells[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None))
     other = sorted(name for name, version in pairs if described[name].get("version") not in (version, None))
     if other:
         yield Finding(name, VERSION, other[0], (len(other), len({benchmark for benchmark, _ in pairs})))
@@ -218,14 +217,14 @@ def _evidence(path: Path, name: str, loaded: Results, runs: Sequence[Record]) ->
         yield Finding(name, INTERRUPTED, values=(last.rounds, last.planned))
     if rounds < MIN_PROCESSES:
         yield Finding(name, FEW, values=(rounds, MIN_PROCESSES))
-    if not path.with_suffix(calm.SUFFIX).is_file():
+    if not path.with_suffix(files.MEASUREMENTS).is_file():
         yield Finding(name, NO_SAMPLES)
         return
-    busy = float(processes.groupby("cell")["calm"].agg(lambda was_calm: was_calm.eq(False).all()).mean())
-    if bool(processes["calm"].isna().all()):
+    noisy = float((~loaded.timed["quiet"].astype(bool)).mean())
+    if processes["baseline"].isna().all():
         yield Finding(name, UNWATCHED)
-    elif busy > BUSY_SHARE:
-        yield Finding(name, BUSY, values=(busy, BUSY_SHARE))
+    elif noisy > BUSY_SHARE:
+        yield Finding(name, BUSY, values=(noisy, BUSY_SHARE))
 
 
 def _possible(name: str, loaded: Results) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """The sections of a machine's page: what is said about conversions on its processor, and in which order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from analysis import choice, comparison, counts
 from analysis.answers import PLAIN, Answer

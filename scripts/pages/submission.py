@@ -20,7 +20,7 @@ def sentence(finding: Finding) -> str:
         submission.BROKEN_FILE: f"{about}: {AGAIN}, or copy the file again",
         submission.NO_RECORD: "there is no run record: submit what scripts/run.py or scripts/track.py filed, with all "
         "files",
-        submission.NO_SAMPLES: f"the samples (.ndjson) are missing: add the file, or {AGAIN}",
+        submission.NO_SAMPLES: f"the samples (.jsonl.gz) are missing: add the file, or {AGAIN}",
         submission.NO_MACHINE: "machine.json is missing: add it, it lies beside the results",
         submission.INTERRUPTED: f"{first} of {second} rounds: run.py --resume completes them",
         submission.FAILED: "a run record without results: add the .json that belongs to it, or remove it",

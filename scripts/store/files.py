@@ -129,6 +129,15 @@ def only_file(path: Path) -> bool:
     return path.is_file()
 
 
+def text_of(path: Path) -> str:
+    """The text of any file that may be among results, decompressed; "" of one that cannot be."""
+    data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if path.name.endswith(MEASUREMENTS) else data).decode(errors="replace")
+    except NOT_GZIP:
+        return ""
+
+
 def read_json(path: Path) -> Any:
     """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
     only_file(path)
