@@ -4,6 +4,8 @@ An attribute of a file, a class or a method; the nearest counts.
 """
 
 import inspect
+import math
+import time
 
 from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.track import TrackBenchmark
@@ -51,3 +53,14 @@ class CountBenchmark(said.Aloud, TrackBenchmark):
         super().__init__(name, func, attr_sources)
         declare(self, attr_sources)
         self.version, self.version_alts = version.version_of(func, spoken=SPOKEN), ()
+
+    def run(self, *params):
+        """The count, or ``{"samples": [counts], "number": 1}`` of a repeated one; logged like the samples of a time."""
+        began = time.perf_counter()
+        result = super().run(*params)
+        values = result["samples"] if isinstance(result, dict) else [result]
+        if all(isinstance(value, (int, float)) and math.isfinite(value) for value in values):
+            took, text = round(time.perf_counter() - began, 4), self.params_text()
+            about = {"benchmark": self.name, "params": text, "version": self.version, "at": round(time.time(), 3)}
+            said.log(**about, values=values, took=took)
+        return result

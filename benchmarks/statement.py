@@ -129,7 +129,7 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         if self.needs_device:
             found["on_device"] = True  # its clock is not the processor's, see scripts/records/calm.py
         took = round(time.perf_counter() - self._began, 4)
-        said.log(benchmark=self.name, params=self.params_text(), **found, took=took)
+        said.log(benchmark=self.name, params=self.params_text(), version=self.version, **found, took=took)
         return {"samples": samples, "number": number}
 
     def _device_pulse(self):

@@ -85,7 +85,7 @@ class Timing:
             "number": number,
             "seconds": taken,
             "disturbed": disturbed,
-            "pulses": watch.pulses,
+            "probes": watch.pulses,
             "waits": watch.waits,
             "waiting": watch.waiting,
             "waited": round(watch.close(), 4),

@@ -12,7 +12,7 @@ import pytest
 from measuring.profiles import Profile, Rule
 from measuring.record import device_pulse
 from measuring.session import members
-from records.runs import Toolchain, Unfinished
+from store.records import Toolchain, Unfinished
 
 HOLDS = f"import sys; print({measuring.awake.AWAKE!r}, flush=True); sys.stdin.read()"
 

@@ -16,8 +16,8 @@ from conftest import build
 from measuring.between import BREAK, NARROW, choose, middle_of, refine
 from measuring.rounds import START
 from measuring.state import State
-from records import calm
-from records.runs import Toolchain, Unfinished
+from store import files, quiet
+from store.records import Toolchain, Unfinished
 from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
 
 PLAIN, BETWEEN = "conversion.NumpyToTorch.timeit_convert", "between.NumpyToTorch.timeit_convert"
@@ -56,7 +56,8 @@ def logged(cell, seconds, slow=False, number=0):
         "number": 10,
         "seconds": [seconds] * 4,
         "disturbed": [],
-        "pulses": {"processor": [50_000 if slow else 25_000] * 5},
+        "version": "v1",
+        "probes": {"processor": [50_000 if slow else 25_000] * 5},
         "waits": [],
         "waiting": [],
         "waited": 0.0,
@@ -231,7 +232,7 @@ def machine(tmp_path, monkeypatch):
     def take(times, minutes=3.0, stop=None):
         calls = []
 
-        def round_of(patterns, machine, state, advance, append, commit="", patience=(0.0, 0)):
+        def round_of(patterns, machine, state, advance, commit="", patience=(0.0, 0)):
             if len(calls) == stop:
                 raise Interrupted
             names = [spelled(BETWEEN, route, n) for route in times for n in FINER]
@@ -318,7 +319,7 @@ def test_an_interrupted_run_goes_on_in_the_middle_of_a_step(machine):
     taken = {}
     for line in state.lines():
         if line["benchmark"] == BETWEEN:
-            taken.setdefault(calm.name_of(line), []).append(line["round"])
+            taken.setdefault(quiet.name_of(line), []).append(line["round"])
     assert all(len(rounds) == len(set(rounds)) == ROUNDS for rounds in taken.values())
     assert len(calls) == ROUNDS * len(record.between) - 3
 
@@ -334,8 +335,8 @@ def test_a_small_run(checkout):
 
     changed("measuring/between.py", "BREAK = 1.2", "BREAK = 0.0")
     changed("measuring/profiles.py", "refine_minutes=3.0", "refine_minutes=0.1")
-    changed("records/calm.py", "PROCESSOR: math.log(1.1)", "PROCESSOR: math.log(1e9)")
-    changed("records/calm.py", "LEAST = 0.4", "LEAST = 0.0")
+    changed("store/quiet.py", "PROCESSOR: math.log(1.1)", "PROCESSOR: math.log(1e9)")
+    changed("store/quiet.py", "LEAST = 0.4", "LEAST = 0.0")
     chosen = r"\.NumpyToTorch\.timeit_convert\('torch.from_numpy\(a.copy\(\)\)', 'float32', \d{1,5}\)"
     arguments = ("--profile", "standard", "--rounds", "1", "--only", chosen, "--no-report")
     done = checkout.run("scripts/run.py", *arguments, "--machine", checkout.machine)
@@ -347,10 +348,10 @@ def test_a_small_run(checkout):
     assert record["failures"] == {}
     results = load(checkout.results)
     assert {200, 16 * KIB} <= set(results.of_role(results.processes, "between")["nbytes"])
-    taken = calm.read(checkout.result_file().with_suffix(calm.SUFFIX))
+    taken = quiet.timed(files.read_measurements(checkout.result_file()))
     rounds = {}
     for line in taken:
-        rounds.setdefault(calm.name_of(line), set()).add(line["round"])
+        rounds.setdefault(quiet.name_of(line), set()).add(line["round"])
     assert {len(own) for own in rounds.values()} == {1}
     assert record["samples"] == sum(line["wanted"] for line in taken)
 

@@ -18,7 +18,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from cli import UserError
 from measuring import machine
 from moves import SETUPS
-from records.kinds import made_of
+from store.records import made_of
 
 from benchmarks import devices, firsts, link, routes, statement, transfer
 

@@ -111,7 +111,7 @@ def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
         return (
             about
             | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": []}
-            | {"pulses": {"processor": pulse}}
+            | {"probes": {"processor": pulse}}
         )
 
     known = {"processor": 25_000.0}
@@ -125,7 +125,7 @@ def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
 def paced(seconds, processor, **more):
     """A process that took such samples, with so long a pulse before the first and behind each."""
     line = {"number": 7, "seconds": seconds, "wanted": len(seconds), "disturbed": [], "waits": [], "round": 0}
-    return calm.judge(line | {"pulses": {"processor": processor}} | more, {"processor": 25_000.0, "memory": 200_000.0})
+    return calm.judge(line | {"probes": {"processor": processor}} | more, {"processor": 25_000.0, "memory": 200_000.0})
 
 
 def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
@@ -134,7 +134,7 @@ def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
 
     def calm_of(processor, waits=(), pulses=memory):
         line = {"seconds": [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)], "waits": list(waits), "disturbed": []}
-        line |= {"number": 7, "wanted": 1, "round": 0, "pulses": {"processor": processor} | pulses}
+        line |= {"number": 7, "wanted": 1, "round": 0, "probes": {"processor": processor} | pulses}
         return calm.judge(line, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
 
     high = int(25_000 * 1.1)
@@ -146,9 +146,9 @@ def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
     assert calm_of(waited, waits=[1]).samples == [1.0]
     assert calm_of([25_000, behind, 25_000, behind], waits=[1]).samples == [1.0, 1.1]
     assert not calm_of([25_000, behind, behind, behind], pulses={"cache": [200_000] * 4}).calm
-    lines = [{"at": 0, "seconds": [1.0] * 3, "waits": [], "pulses": {"processor": [25_000, *[behind] * 3]}}]
-    lines[0]["pulses"]["memory"] = [300_000, 200_000, 200_000, 200_000]
-    lines += [{"at": 1, "seconds": [1.0] * 200, "waits": [], "pulses": {"processor": [25_000] * 201}}]
+    lines = [{"at": 0, "seconds": [1.0] * 3, "waits": [], "probes": {"processor": [25_000, *[behind] * 3]}}]
+    lines[0]["probes"]["memory"] = [300_000, 200_000, 200_000, 200_000]
+    lines += [{"at": 1, "seconds": [1.0] * 200, "waits": [], "probes": {"processor": [25_000] * 201}}]
     assert calm.floors(lines) == pytest.approx({"processor": 25_000, "memory": 200_000}), "found behind samples, too"
 
 
@@ -165,10 +165,10 @@ def test_what_a_clock_does_within_calm_is_taken_out():
 @pytest.mark.parametrize(
     "more",
     [
-        {"pulses": {"processor": [26_500] * 3, "memory": [200_000] * 3}},  # waits for memory, which has its own clock
+        {"probes": {"processor": [26_500] * 3, "memory": [200_000] * 3}},  # waits for memory, which has its own clock
         {"device": [{}, {}]},
         {"on_device": True},
-        {"pulses": {"processor": [60_000] * 3}},  # never calm: as it was taken
+        {"probes": {"processor": [60_000] * 3}},  # never calm: as it was taken
         {"pulses": {}},
     ],
     ids=str,
@@ -186,8 +186,8 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
         slow = rng.random(21) < 0.93
         own = np.where(slow, 50_000, 25_000)
         moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.06 * rng.random(21))
-        lines.append({"at": at, "pulses": {"processor": own.tolist(), "cache": moved.round().tolist()}})
-    assert calm.floor([pulse for line in lines for pulse in line["pulses"]["cache"]]) > 31_000, "by themselves"
+        lines.append({"at": at, "probes": {"processor": own.tolist(), "cache": moved.round().tolist()}})
+    assert calm.floor([pulse for line in lines for pulse in line["probes"]["cache"]]) > 31_000, "by themselves"
     found = calm.floors(lines)
     assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_400, rel=0.015)}
     assert calm.floors([]) == {} == calm.floors([{"at": 0, "pulses": {}}])

@@ -13,7 +13,7 @@ from conftest import ROOT, environment
 torch = pytest.importorskip("torch")
 
 from analysis import contracts  # noqa: E402
-from records.kinds import made_of  # noqa: E402
+from store.records import made_of  # noqa: E402
 
 from benchmarks import routes, sources  # noqa: E402
 

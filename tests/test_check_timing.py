@@ -261,13 +261,13 @@ def test_a_block_keeps_its_pulses():
         **{"benchmark": "b", "params": [], "wanted": 1, "number": 1, "disturbed": [2], "waits": [2], "waiting": []},
         "by": ["suite", "torch", "torch again", "suite"],
         "seconds": [1.0, 2.0, 3.0, 4.0],
-        "pulses": {"processor": [10, 11, 12, 13, 14, 15]},  # it waited between the second and the third
+        "probes": {"processor": [10, 11, 12, 13, 14, 15]},  # it waited between the second and the third
     }
     own = bias.part(line, "suite")
-    assert (own["seconds"], own["pulses"]["processor"], own["disturbed"]) == ([1.0, 4.0], [10, 11, 14, 15], [])
-    assert [own["pulses"]["processor"][place] for place in calm.places(own)] == [10, 14]
+    assert (own["seconds"], own["probes"]["processor"], own["disturbed"]) == ([1.0, 4.0], [10, 11, 14, 15], [])
+    assert [own["probes"]["processor"][place] for place in calm.places(own)] == [10, 14]
     again = bias.part(line, "torch again")
-    assert (again["seconds"], again["pulses"]["processor"], again["disturbed"]) == ([3.0], [13, 14], [0])
+    assert (again["seconds"], again["probes"]["processor"], again["disturbed"]) == ([3.0], [13, 14], [0])
 
 
 # The command ----------------------------------------------------------------------------------------------------------

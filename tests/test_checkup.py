@@ -25,7 +25,8 @@ def line(at, figure, slow=False, share=1.0):
     pulses = [25_000 if not slow and k < 21 * share else 50_000 for k in range(21)]
     return {
         "at": at,
-        "pulses": {"processor": pulses},
+        "version": "v1",
+        "probes": {"processor": pulses},
         "seconds": [figure if pulse == 25_000 else 2 * figure for pulse in pulses[:-1]],
         "waits": [],
         "waiting": [],

@@ -110,8 +110,8 @@ def test_a_copy_without_pulses_takes_as_many_samples(tmp_path):
         assert len(place.result(step)["processes"]) == 4
         (log,) = (place.directory / step.name / "reports" / "results").glob("*/*.ndjson")
         logged[step.what] = [json.loads(line) for line in log.read_text().splitlines()]
-    assert all(len(line["pulses"]["processor"]) > 20 for line in logged[NEW])
-    assert not any(line["pulses"] for line in logged[cost.PLAIN])
+    assert all(len(line["probes"]["processor"]) > 20 for line in logged[NEW])
+    assert not any(line["probes"] for line in logged[cost.PLAIN])
     assert all(len(line["seconds"]) >= 20 for line in logged[cost.PLAIN])
     waited = {step.what: place.result(step)["processes"] for step in cost.steps(1)}
     for what, lines in logged.items():

@@ -13,7 +13,7 @@ import fleet
 import pytest
 from cli import UserError
 from nodes import asked, block, campaign, design, engines, supervise
-from records.runs import record_of
+from store.records import record_of
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
 from toolchains import environments, ledger

@@ -161,7 +161,7 @@ def test_one_value_is_another(whole, data, kind, action):
         path.write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("place", [("wanted",), ("pulses", "processor", 0), ("number",), ("round",)], ids=str)
+@pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
     path = file_of(whole, calm.SUFFIX)
     text = path.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from pages import show
 from pages.history import heat
 from pages.history import page as history_page
 from pages.history import words as history_words
-from records.runs import UNKNOWN
+from store.records import UNKNOWN
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from toolchains import ledger
 

@@ -107,7 +107,7 @@ def record(found, word, **changes):
         "conditions": made["conditions"] | dict.fromkeys(about, word) | {"caches": {word: word}},
         "asv": word,
         "launch": word,
-        "disturbed_cells": {word: 3},
+        "noisy_cells": [word],
         "failures": {f"failed {word}": [cell]},
         **changes,
     }
@@ -303,7 +303,7 @@ def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys
 def test_samples_name_their_run_in_words_that_can_be_shown(tmp_path):
     bench = conversion({("g(a)", SIZES[0]): around(1e-6)}, [contract("g(a)", "copy")])
     resultfiles.probed(resultfiles.write(tmp_path, [bench]), bench, run="\x1b[31m")
-    with pytest.raises(cli.UserError, match=r"ndjson is broken \(run is "):
+    with pytest.raises(cli.UserError, match=r"jsonl.gz is broken \(its names are "):
         load(tmp_path)
 
 

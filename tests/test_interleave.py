@@ -32,7 +32,7 @@ class Pretended:
         self.patterns += [job["patterns"]] if job["do"] == "round" else []
         self.jobs.append((job["do"], job.get("number"), job.get("cells")))
         taken = [number for do, number, _ in self.jobs if do == "round"]
-        if job["do"] == "calm":
+        if job["do"] == "quiet":
             return {cell: [number for number in taken if number in calm] for cell, calm in self.rounds.items()}
 
 

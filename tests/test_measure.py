@@ -12,8 +12,8 @@ from measuring.progress import progress
 from measuring.record import summed_up
 from measuring.rounds import PASSES, START, cells_of, take_round
 from measuring.state import State
-from records import calm
-from records.runs import Toolchain, Unfinished
+from store import files, quiet
+from store.records import Toolchain, Unfinished
 
 CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
 
@@ -30,7 +30,8 @@ def line(cell, slow=False, waited=0.0, took=0.1):
         "number": 10,
         "seconds": [1e-6] * 4,
         "disturbed": [],
-        "pulses": {"processor": [pulse] * 5},
+        "version": "v1",
+        "probes": {"processor": [pulse] * 5},
         "waits": [],
         "waiting": [],
         "waited": waited,
@@ -45,9 +46,9 @@ def machine(tmp_path, monkeypatch):
     def take(slow, rounds=1, took=0.1, again=True, budget=1000.0, show=lambda done, more=0.0: None, planned=0):
         attempts, calls = {}, []
 
-        def round_of(patterns, machine, state, advance, append, commit="", patience=(0.0, 0)):
+        def round_of(patterns, machine, state, advance, commit="", patience=(0.0, 0)):
             chosen = [cell for cell in CELLS if any(re.search(pattern, cell) for pattern in patterns)]
-            calls.append((len(chosen), append, patience[0]))
+            calls.append((len(chosen), patience[0]))
             assert patience[1] == len(chosen)
             with state.log.open("a", encoding="utf-8") as file:
                 for cell in chosen:
@@ -63,7 +64,7 @@ def machine(tmp_path, monkeypatch):
         state.start(record)
         for number in range(rounds):
             chosen = [r"^toy\.Toy.*"]
-            record = take_round(record, state, number, chosen, len(CELLS), show, "", number > 0, again)
+            record = take_round(record, state, number, chosen, len(CELLS), show, "", again)
         return calls, state, record
 
     return take
@@ -71,7 +72,7 @@ def machine(tmp_path, monkeypatch):
 
 def test_calm_machine_takes_nothing_again(machine):
     calls, state, record = machine(lambda cell, attempt: False, rounds=2)
-    assert [(count, append) for count, append, _ in calls] == [(60, False), (60, True)]
+    assert [count for count, _ in calls] == [60, 60]
     assert record.waited == 0 and record.rounds == 2 and state.load() == record
     assert {each["round"] for each in state.lines()} == {0, 1}
 
@@ -79,24 +80,23 @@ def test_calm_machine_takes_nothing_again(machine):
 def test_cell_that_was_not_calm_gets_another_process_of_its_round(machine):
     lost = CELLS[7]
     calls, state, _ = machine(lambda cell, attempt: cell == lost and attempt == 1)
-    assert [count for count, _, _ in calls] == [60, 1]
-    own = [each for each in state.lines() if calm.name_of(each) == lost]
+    assert [count for count, _ in calls] == [60, 1]
+    own = [each for each in state.lines() if quiet.name_of(each) == lost]
     assert [each["round"] for each in own] == [0, 0]
-    (process,) = calm.chosen({"run": "", **each} for each in state.lines())[lost].values()
-    assert process.calm
+    assert quiet.Run(state.lines()).rounds()[lost] == {0: True}
 
 
 def test_passes_are_bounded(machine):
     calls, state, record = machine(lambda cell, attempt: cell in CELLS[:3])
-    assert [count for count, _, _ in calls] == [60, *[3] * PASSES]
+    assert [count for count, _ in calls] == [60, *[3] * PASSES]
     summed = summed_up(record, state.lines())
-    assert set(summed.disturbed_cells) == set(CELLS[:3])
-    assert summed.calm == pytest.approx(0.9, abs=0.06) and summed.floors == {"processor": 25_000.0}
+    assert set(summed.noisy_cells) == set(CELLS[:3])
+    assert summed.quiet == pytest.approx(0.9, abs=0.06) and summed.baselines == {"processor": 25_000.0}
 
 
 def test_rounds_that_another_judges_are_passed_over_once(machine):
     calls, _, _ = machine(lambda cell, attempt: cell in CELLS[:3], rounds=2, planned=2)
-    assert [count for count, _, _ in calls] == [60, 3, 60, *[3] * PASSES]
+    assert [count for count, _ in calls] == [60, 3, 60, *[3] * PASSES]
 
 
 def test_a_history_waits_for_less_than_other_runs():
@@ -126,7 +126,7 @@ def test_progress_tells_of_cells_that_are_taken_once_more(machine, capsys):
 
 def test_patience_of_a_round_leaves_some_for_its_end(machine):
     calls, _, _ = machine(lambda cell, attempt: False, rounds=2, budget=100.0)
-    assert [round(patience, 1) for _, _, patience in calls] == [33.3, 66.7], (
+    assert [round(patience, 1) for _, patience in calls] == [33.3, 66.7], (
         "what the first did not use is the second's"
     )
 
@@ -134,15 +134,14 @@ def test_patience_of_a_round_leaves_some_for_its_end(machine):
 def test_earlier_rounds_are_judged_again(machine):
     """A first round that lay wholly in a slow phase looks calm until the second has shown what the machine can do."""
     calls, state, _ = machine(lambda cell, attempt: attempt == 1, rounds=2)
-    assert [count for count, _, _ in calls][:3] == [60, 60, 60]
-    found = calm.chosen({"run": "", **each} for each in state.lines())
-    assert all(len(own) == 2 and all(process.calm for process in own.values()) for own in found.values())
+    assert [count for count, _ in calls][:3] == [60, 60, 60]
+    assert set(map(str, quiet.Run(state.lines()).rounds().values())) == {"{0: True, 1: True}"}
 
 
 def test_sides_in_turns_take_nothing_again(machine):
     """The other side's process that ran beside it would be long gone: all they may wait is for the processes."""
     calls, _, _ = machine(lambda cell, attempt: attempt == 1, rounds=2, again=False, budget=100.0)
-    assert [(count, round(patience)) for count, _, patience in calls] == [(60, 50), (60, 100)]
+    assert [(count, round(patience)) for count, patience in calls] == [(60, 50), (60, 100)]
 
 
 def test_cells_that_never_were_calm_come_first(machine):
@@ -153,7 +152,7 @@ def test_cells_that_never_were_calm_come_first(machine):
         took=2.0,
         budget=START + 5.0,
     )
-    assert [calm.name_of(each) for each in state.lines()[-2:]] == lost
+    assert [quiet.name_of(each) for each in state.lines()[-2:]] == lost
 
 
 def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):
@@ -161,23 +160,23 @@ def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):
     done = checkout.run("scripts/run.py", "--only", r"limits\.Floor", "--no-report", "--machine", checkout.machine)
     assert done.returncode == 0, done.stdout + done.stderr
     path = checkout.result_file()
-    lines = calm.read(path.with_suffix(calm.SUFFIX))
+    lines = files.read_measurements(path)
     assert {each["round"] for each in lines} == {0, 1, 2, 3}
     (record,) = map(json.loads, path.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines())
     assert {each["run"] for each in lines} == {record["started"]}
-    assert 0 < record["calm"] <= 1 and list(record["floors"]) == ["processor"]
-    assert f"full speed {record['calm']:.0%} of the time" in done.stdout
-    chosen = calm.chosen(lines, at_full_speed=False)  # as asv has them
+    assert 0 < record["quiet"] <= 1 and list(record["baselines"]) == ["processor"]
+    assert f"quiet {record['quiet']:.0%} of the time" in done.stdout
+    used = files.used_samples(lines)
     for params, (value, samples) in checkout.cells(floor).items():
-        own = [s for process in chosen[f"{floor}({params[0]})"].values() for s in process.samples]
-        assert samples == own and value == pytest.approx(statistics.median(own))
+        own, number = used[f"{floor}({params[0]})"]
+        assert samples is None and value == pytest.approx(statistics.median(own)) and number >= 1
 
     # another run replaces the samples of its cells and leaves the others
     again = checkout.run(
         "scripts/run.py", "--only", r"limits\.Memcpy", "--rounds", "1", "--no-report", "--machine", checkout.machine
     )
     assert again.returncode == 0, again.stdout + again.stderr
-    after = calm.read(path.with_suffix(calm.SUFFIX))
+    after = files.read_measurements(path)
     assert [each for each in after if each["benchmark"] == floor] == lines
     assert {each["run"] for each in after} - {record["started"]}
 

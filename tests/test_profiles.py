@@ -10,7 +10,7 @@ from cli import UserError
 from measuring import rounds
 from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
 from measuring.state import State
-from records.runs import Toolchain, Unfinished
+from store.records import Toolchain, Unfinished
 
 pytest.importorskip("torch")
 
@@ -114,7 +114,7 @@ def test_later_rounds_take_less_and_progress_counts_it(monkeypatch):
     timed = {TOY["name"]: {**TOY, "type": "time"}}
     rules = (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80]))
 
-    def take(record, state, number, patterns, processes, show, commit, append, counting):
+    def take(record, state, number, patterns, processes, show, commit, counting):
         taken.append({cell[1] for cell in cells_of(patterns, TOY)})
         show((number + 1) * processes)
         return record

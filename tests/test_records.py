@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 import pytest
 import resultfiles
 from measuring.record import new_record, summed_up
-from records.kinds import made_of
-from records.runs import UNKNOWN, Settings, Unfinished, plain, record_of, visits_of
+from store.records import made_of
+from store.records import UNKNOWN, Settings, Unfinished, plain, record_of, sessions_of
 from toolchains import ledger
 
 
@@ -79,13 +79,8 @@ def test_what_only_going_on_needs_is_kept_and_not_filed():
     assert record_of(plain(begun)).settings == Settings()
 
 
-def test_counts_are_not_negative():
-    with pytest.raises(ValueError, match="disturbed_cells"):
-        record_of({**plain(UNKNOWN), "disturbed_cells": {"a": -1}})
-
-
-def test_visits_are_the_last_run_and_what_was_added_to_it():
+def test_sessions_are_the_last_run_and_what_was_added_to_it():
     first, second, again = (record_of({**plain(UNKNOWN), "started": f"{n}"}) for n in range(3))
     added = record_of({**plain(again), "drift": {"cells": 0}})
-    assert list(visits_of([first, second, added])) == [second, added]
-    assert list(visits_of([])) == []
+    assert list(sessions_of([first, second, added])) == [second, added]
+    assert list(sessions_of([])) == []

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -20,8 +21,8 @@ from measuring import machine
 from measuring.machine import check_machine
 from measuring.record import SILENT
 from measuring.state import State, held
-from records import calm
-from records.runs import Toolchain, Unfinished
+from store import files, quiet
+from store.records import Toolchain, Unfinished
 
 FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
@@ -207,12 +208,13 @@ def test_interrupted_run_goes_on(checkout, number, code):
     assert "the interrupted run was another by --profile, --rounds: --resume alone goes on with it" in one_line(wrong)
     resumed = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    taken = calm.read(checkout.result_file().with_suffix(calm.SUFFIX))
+    taken = quiet.timed(files.read_measurements(checkout.result_file()))
     assert {line["round"] for line in taken} == {0, 1}
     again = [{name: line[name] for name in line if name != "run"} for line in taken]
     assert all(line in again for line in first if line.get("round") == 0), "the first round was measured again"
-    own = {sample for line in taken for sample in line["seconds"]}
-    assert all(set(samples) <= own for _, samples in checkout.cells(FLOOR).values())
+    used = files.used_samples(taken)
+    for params, (value, _) in checkout.cells(FLOOR).items():
+        assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
     (line,) = checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
     record = json.loads(line)
     assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
@@ -286,7 +288,7 @@ def test_a_quick_look_adds_to_a_whole_run(checkout):
     def taken(rounds):
         done = checkout.run("scripts/run.py", *FAST, "--rounds", str(rounds))
         assert done.returncode == 0, done.stdout + done.stderr
-        lines = calm.read(checkout.result_file().with_suffix(calm.SUFFIX))
+        lines = files.read_measurements(checkout.result_file())
         return {(line["run"], line["round"]) for line in lines}
 
     first = taken(2)
@@ -294,11 +296,9 @@ def test_a_quick_look_adds_to_a_whole_run(checkout):
     time.sleep(1.1)  # runs are told apart by the second in which they began
     second = taken(1)
     assert second > first and len(second) == 3
-    lines = calm.read(checkout.result_file().with_suffix(calm.SUFFIX))
-    chosen = calm.chosen(lines, at_full_speed=False)  # of all processes, if calm; as asv has them
-    for params, (_, samples) in checkout.cells(FLOOR).items():
-        processes = chosen[calm.name_of({"benchmark": FLOOR, "params": params})].values()
-        assert sorted(samples) == sorted(sample for process in processes for sample in process.samples)
+    used = files.used_samples(files.read_measurements(checkout.result_file()))
+    for params, (value, _) in checkout.cells(FLOOR).items():
+        assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
     time.sleep(1.1)
     third = taken(3)
     assert len(third) == 3 and not third & second

@@ -105,9 +105,10 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
     torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
     (tmp_path / "torch.py").write_text(torch)
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); from measuring import machine; machine.settings()"
+        f"import os, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); from measuring import machine;"
+        f"os.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
     )
-    ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    ours = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
     until = time.monotonic() + 60
     while not asked.is_file() or not asked.read_text():
         assert time.monotonic() < until and ours.poll() is None

@@ -115,7 +115,7 @@ def test_a_setting_in_force_is_timed_elsewhere_between_pulses_of_here(log):
     assert len(result["samples"]) == timing.SAMPLES_LARGE and min(result["samples"]) > 1e-4
     (line,) = log()
     assert line["params"] == [repr(CLONE), repr(KEEPING), repr(SIZE)]
-    assert all(len(line["pulses"][kind]) > timing.SAMPLES_LARGE for kind in ("processor", "memory"))
+    assert all(len(line["probes"][kind]) > timing.SAMPLES_LARGE for kind in ("processor", "memory"))
     assert faults < environment.FEW, "the heap has the pages"
     assert 0.9 * SIZE < kept < 16 * SIZE
     assert os.sched_getaffinity(0) == allowed and "torch" in sys.modules

@@ -11,7 +11,7 @@ from cli import UserError
 from filelock import FileLock
 from measuring import state
 from measuring.state import State
-from records.runs import Toolchain, Unfinished
+from store.records import Toolchain, Unfinished
 
 NAMES = ("c0ffee00-x.json", "c0ffee00-x.jsonl", "c0ffee00-x.ndjson")
 CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")

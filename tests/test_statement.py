@@ -186,7 +186,7 @@ def test_quiet_machine(monkeypatch, log):
     (line,) = log()
     assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == timing.SAMPLES
     assert line["disturbed"] == line["waiting"] == [] and line["waited"] == 0
-    assert line["pulses"] == {"processor": [25_000] * (timing.SAMPLES + 1)}
+    assert line["probes"] == {"processor": [25_000] * (timing.SAMPLES + 1)}
     assert line["benchmark"] == "toy.Counted.timeit_call"
 
 
@@ -210,7 +210,7 @@ def test_sample_between_slow_pulses_is_taken_again(monkeypatch, log, pulse):
     made.run()
     (line,) = log()
     assert len(line["seconds"]) == 51 and line["waits"] == [40]
-    assert line["pulses"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
+    assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
     assert len(calm.judge(line, {"processor": 25_000}).samples) == 50
 
 
@@ -235,7 +235,7 @@ def test_patience_is_bounded(monkeypatch, log, pulse):
     result = made.run()
     (line,) = log()
     assert len(result["samples"]) == 60 and 0.016 < line["waited"] < 0.2, "a sleep may last longer on a busy machine"
-    assert line["pulses"]["processor"][-1] == 50_000
+    assert line["probes"]["processor"][-1] == 50_000
     assert pulses._RECENT["processor"].waited == pytest.approx(line["waited"], abs=1e-4)
 
 
@@ -310,9 +310,9 @@ def test_large_samples_stand_between_pulses_of_what_they_need(log):
             made.run(nbytes, code)
             line = log()[-1]
             moved = [] if code == "pass" else {timing.CACHED: ["cache"], timing.LARGE: ["memory"]}.get(nbytes, [])
-            assert list(line["pulses"]) == ["processor", *moved]
+            assert list(line["probes"]) == ["processor", *moved]
             looks = len(line["seconds"]) + len(line["waits"]) + 1
-            assert all(len(taken) == looks for taken in line["pulses"].values())
+            assert all(len(taken) == looks for taken in line["probes"].values())
 
 
 def test_device_s_own_clock_needs_no_pulses(monkeypatch, log):
@@ -321,7 +321,7 @@ def test_device_s_own_clock_needs_no_pulses(monkeypatch, log):
     made.do_setup()
     made.run()
     (line,) = log()
-    assert line["pulses"] == {} and len(line["seconds"]) == timing.SAMPLES
+    assert line["probes"] == {} and len(line["seconds"]) == timing.SAMPLES
 
 
 def test_processes_of_a_fork_server_share_what_they_saw():

@@ -22,7 +22,7 @@ from analysis.news import news_of
 from cli import UserError
 from measuring import watch
 from pages import news
-from records.runs import Record, Toolchain
+from store.records import Record, Toolchain
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import candidates, environments, index, ledger
