@@ -11,7 +11,7 @@ import resultfiles
 from analysis import history, statistics
 from analysis.results import load
 from cli import UserError
-from nodes.design import deal
+from nodes.campaign import deal
 from pages.history import words
 from resultfiles import contract, conversion, memcpy
 from test_history import HOUR, KIB, ROUTES, SERIES, found, record_of
