@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run, share
 from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
-from toolchains import asked
+from toolchains import selection
 
 if TYPE_CHECKING:
     from analysis.verdicts import Settings
@@ -72,7 +72,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     from analysis import sides
     from analysis.comparison import to_measure_again
     from measuring import interleave
-    from toolchains import installed
+    from toolchains import environments
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
 
@@ -80,8 +80,8 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
         comparison = sides.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
-    targets = [asked.target(name) for name in (chosen.base, chosen.new)]
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    targets = [selection.target(name) for name in (chosen.base, chosen.new)]
+    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
     first, second = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
     return str(first.root), str(second.root)
 

@@ -28,14 +28,14 @@ from measuring.state import held
 from nodes import jobs
 from nodes.campaign import DEBUG, FLEET, MOST_COPIES, PLAN, SLURM, Campaign, plan_lines
 from nodes.jobs import kinds_of, plan_of
-from toolchains import asked
+from toolchains import selection
 
 MOST_NODES = 500
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    asked.add_releases(parser)
+    selection.add_releases(parser)
     parser.add_argument("--reference", metavar="2.13.0", help="measured on every node (default: the newest of them)")
     parser.add_argument("--profile", default="tracking", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
@@ -75,9 +75,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
         raise UserError(f"--copies {chosen.copies} takes as many nodes, and --nodes says {chosen.nodes}")
-    packages, chosen.toolchains = asked.chosen_releases(chosen)
+    packages, chosen.toolchains = selection.chosen_releases(chosen)
     if chosen.reference:
-        reference = asked.release(chosen.reference, packages)
+        reference = selection.release(chosen.reference, packages)
         if reference is None:
             raise UserError(f"--reference {chosen.reference}: no release of {' or '.join(packages)}")
         chosen.reference = reference.tag

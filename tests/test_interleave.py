@@ -15,7 +15,7 @@ from measuring import interleave
 from measuring.engine import RESULTS
 from pages.comparison import words
 from records import calm
-from toolchains import asked
+from toolchains import selection
 
 
 def test_sides_take_turns():
@@ -134,7 +134,7 @@ def slower_python(directory):
 
 def collected(directory, targets, only, rounds):
     """Both sides measured in turns, as --run does; the verdict."""
-    sides = interleave.prepare(directory, [asked.target(str(target)) for target in targets])
+    sides = interleave.prepare(directory, [selection.target(str(target)) for target in targets])
     found, counted = interleave.cells_to_measure(sides[0], "tester", "standard", only)
     assert not counted
     about = {"id": "1", "stage": 1, "machine": "tester", "profile": "standard", "only": only, "command": "test"}

@@ -25,7 +25,7 @@ from pages import news
 from records.runs import Record, Toolchain
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
-from toolchains import candidates, environments, index, ledger
+from toolchains import environments, index, ledger
 
 ROUNDS = ("--rounds", "4", "--no-report")
 
@@ -290,7 +290,7 @@ def test_candidates_are_compared_and_never_in_a_history(known, project, tmp_path
     for name, value in project.environment.items():
         if name.startswith("PIP_"):
             monkeypatch.setenv(name, value)
-    assert candidates.newest("torch", []) == "2.4.0.dev20261120" and candidates.newest("numpy", []) == ""
+    assert index.newest_candidate("torch", []) == "2.4.0.dev20261120" and index.newest_candidate("numpy", []) == ""
     made, asked = [], []
     monkeypatch.setattr(environments, "make", lambda path, *rest: made.append(rest) or path.mkdir(parents=True))
     monkeypatch.setattr(track, "ROOT", tmp_path)

@@ -18,8 +18,8 @@ import pandas as pd
 from cli import UserError, harmless
 from records import calm
 from records.runs import UNKNOWN, Record, Toolchain, record_of, visits_of
-from toolchains import installed, ledger
-from toolchains.asked import NODE
+from toolchains import ledger
+from toolchains.selection import NODE, TAKEN
 
 from .contracts import Contract
 from .declared import Benchmarks, Declared, declared_in
@@ -151,7 +151,7 @@ def machines(results: Path) -> list[str]:
     if not names:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
     for name in names:
-        if name in installed.TAKEN or not name.isprintable():
+        if name in TAKEN or not name.isprintable():
             raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
     return names
 

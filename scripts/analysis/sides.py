@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from cli import UserError
-from toolchains import asked
+from toolchains import selection
 
 from .comparison import Comparison, belong_together, compare
 from .results import load_files
@@ -13,19 +13,19 @@ from .verdicts import Settings
 
 
 def compare_named(base: str, new: str, results: Path, machine: str | None, settings: Settings) -> Comparison:
-    """Compare what ``asked.result_file`` finds by two names, and fresh processes where ``compare.py --run`` took some.
+    """Compare what ``selection.result_file`` finds by two names, and fresh processes where ``compare.py --run`` took some.
 
     UserError where a name is of no file or of several, or both are of the same.
     """
-    files = [asked.result_file(name, results, machine) for name in (base, new)]
+    files = [selection.result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
         raise UserError(f"BASE and NEW are the same file, {files[0]}: its A/A needs a second run of that toolchain")
-    places = [asked.results_of(file) for file in files]
+    places = [selection.results_of(file) for file in files]
     first, second = (load_files(place, [file]) for place, file in zip(places, files))
     fresh = None
-    stages = [stage for place in places if (stage := asked.second_stage(place))]
+    stages = [stage for place in places if (stage := selection.second_stage(place))]
     if len(stages) == len(places):
-        again = [load_files(stage, [asked.result_file(str(stage), stage)]) for stage in stages]
+        again = [load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages]
         fresh = (again[0], again[1]) if belong_together(first, second, *again) else None
     sessions = None
     if files[0].absolute().parent == files[1].absolute().parent:

@@ -15,7 +15,7 @@ from typing import Any
 from cli import UserError
 from records import calm
 from records.runs import Conditions, Record, Settings, Toolchain
-from toolchains import asked
+from toolchains import selection
 
 from .cells import Cell, cells_of, limit_of
 from .contracts import COPY, INTO
@@ -98,7 +98,7 @@ def _machines(directory: Path) -> list[Path]:
 
 def _results_of(machine: Path) -> list[Path]:
     """The result files of a machine and its nodes; a benchmarks.json that lies beside them is none."""
-    return [path for path in result_files(machine.parent, machine.name) if path.name not in asked.NOT_RESULTS]
+    return [path for path in result_files(machine.parent, machine.name) if path.name not in selection.NOT_RESULTS]
 
 
 def _name(path: Path, machine: Path) -> str:

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves
 import cli
 from cli import UserError, matcher
 from records import calm
-from toolchains import environments, installed, ledger
-from toolchains.asked import FRESH, Target
+from toolchains import environments, ledger
+from toolchains.selection import FRESH, Target
 
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, new_id, register
@@ -202,7 +202,7 @@ def serve(job: dict[str, Any]) -> Any:
     check_asv()
     commit, python = job["commit"], Path(sys.executable)
     try:
-        toolchain = installed.toolchain()
+        toolchain = environments.toolchain()
         wanted = ledger.find(commit) if commit else None
         if wanted and (wanted.release, wanted.numpy) != (toolchain.release, toolchain.numpy):
             ready = environments.prepare(ROOT / ENVIRONMENTS, wanted, environments.keep())

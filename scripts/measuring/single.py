@@ -8,7 +8,7 @@ from typing import Any
 
 from cli import UserError, line
 from records.runs import Record
-from toolchains import installed
+from toolchains import environments
 from toolchains.ledger import Toolchain
 
 from .between import refine
@@ -26,7 +26,7 @@ DEFAULT = "quick"  # profile
 def check_ready() -> Toolchain:
     """The installed toolchain; UserError where something that timing needs is missing or of another version."""
     try:
-        toolchain = installed.toolchain()
+        toolchain = environments.toolchain()
     except ModuleNotFoundError as missing:
         raise UserError(f"{missing}: `make bench` installs everything") from None
     check_asv()

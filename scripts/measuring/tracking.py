@@ -13,7 +13,7 @@ from typing import Any
 import cli
 from cli import UserError
 from records import calm
-from toolchains import environments, installed, ledger
+from toolchains import environments, ledger
 from toolchains.ledger import Toolchain
 
 from .ahead import installing
@@ -33,7 +33,7 @@ class Tracker:
     def __init__(self, plan: Plan, machine: str, keep: int, about: Mapping[str, Any] | None = None) -> None:
         self.plan, self.machine, self.keep, self.about = plan, machine, keep, about or {}
         self.known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
-        self.here = installed.here()
+        self.here = environments.here()
         self.benchmarks: dict[str, Any] = {}
         self.show: Show
         self.done = 0

@@ -25,8 +25,8 @@ from cli import UserError
 from measuring.engine import RESULTS, ROOT, new_id
 from measuring.profiles import PROFILES
 from measuring.session import session
-from toolchains import environments, installed
-from toolchains.asked import check_machine
+from toolchains import environments
+from toolchains.selection import check_machine
 
 from . import on_node
 from .campaign import DEBUG, FLEET, SLURM, SPARE, Campaign, Engine, Job, cost_of, wheels
@@ -226,7 +226,7 @@ def kinds_of(chosen: argparse.Namespace) -> dict[str, dict[str, str]]:
     """What results are filed under -> Slurm's options that choose such nodes."""
     common = {name: getattr(chosen, name) for name in ("account", "qos") if getattr(chosen, name)}
     if chosen.engine == DEBUG:
-        return {chosen.machine or f"{installed.machine_name(os.cpu_count() or 1)}-fleet": {}}
+        return {chosen.machine or f"{environments.machine_name(os.cpu_count() or 1)}-fleet": {}}
     if not chosen.kinds:
         named = {name: getattr(chosen, name) for name in ("partition", "constraint") if getattr(chosen, name)}
         machine = chosen.machine or "-".join(named.values()) or "slurm"

@@ -34,7 +34,7 @@ from measuring.state import held
 from measuring.tracking import Tracker
 from records.runs import Record, record_of
 from toolchains import environments
-from toolchains.asked import NODE
+from toolchains.selection import NODE
 
 HOSTS = "hosts"
 SUITE, HOME = "suite", "home"

@@ -1,4 +1,4 @@
-"""What somebody typed, and what it names: releases, a Python to measure with, a machine, a file of results."""
+"""What names on a command line select: releases, a Python to measure with, a machine, a file of results."""
 
 import argparse
 import json
@@ -12,12 +12,13 @@ from pathlib import Path
 
 from cli import UserError
 
-from . import installed, ledger
+from . import ledger
 from .ledger import Toolchain
 
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
+TAKEN = ("results", "history")  # in reports/, beside the directories of machines: no names of machines
 NOT_RESULTS = ("machine.json", "benchmarks.json")
 FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
 NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their kind
@@ -133,7 +134,7 @@ def check_machine(name: str | None) -> None:
     """UserError unless this can be a machine's name, and so that of a directory of results; None is none."""
     if name is not None and not NAME.fullmatch(name):
         raise UserError(f"--machine {name!r}: use letters, digits, dot, dash and underscore")
-    if name in installed.TAKEN:
+    if name in TAKEN:
         raise UserError(f"--machine {name!r}: reports/{name} is taken, choose another name")
 
 
