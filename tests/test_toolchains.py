@@ -298,8 +298,10 @@ def test_what_is_here_is_a_reference_of_its_own(tmp_path):
 
 # What is installed --------------------------------------------------------------------------------------------------
 
-ASK = "import sys; from toolchains import environments; "
+ASK = (
+    "import sys; from toolchains import environments; "
     "print(environments.toolchain().torch); sys.exit('torch' in sys.modules)"
+)
 
 
 @pytest.mark.parametrize(

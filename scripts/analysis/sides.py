@@ -13,7 +13,7 @@ from .verdicts import Settings
 
 
 def compare_named(base: str, new: str, results: Path, machine: str | None, settings: Settings) -> Comparison:
-    """Compare what ``selection.result_file`` finds by two names, and fresh processes where ``compare.py --run`` took some.
+    """Compare what ``result_file`` finds by two names, and fresh processes where ``compare.py --run`` took some.
 
     UserError where a name is of no file or of several, or both are of the same.
     """

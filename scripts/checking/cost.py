@@ -15,7 +15,7 @@ from typing import Any
 from cli import UserError
 from measuring.engine import ROOT
 from measuring.interleave import copy_code
-from measuring.progress import duration
+from measuring.processes import duration
 from records import calm
 
 from .noise import CALM, MACHINE, NEW, Step, Workplace, append

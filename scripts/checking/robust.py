@@ -17,8 +17,7 @@ from analysis.results import load, read_runs
 from cli import UserError
 from measuring.engine import ROOT
 from measuring.interleave import copy_code
-from measuring.progress import duration
-from measuring.session import own_home
+from measuring.processes import duration, own_home
 from measuring.state import State
 from records import calm
 

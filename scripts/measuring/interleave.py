@@ -26,12 +26,11 @@ from toolchains.selection import FRESH, Target
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, new_id, register
 from measuring.machine import settings
+from measuring.processes import apart, last_words, progress
 from measuring.profiles import PROFILES, exactly
 from measuring.profiles import cells as cells_in
-from measuring.progress import progress
 from measuring.record import file_record, new_record, summed_up
 from measuring.rounds import cells_of, take_round
-from measuring.session import apart, last_words
 from measuring.state import State
 
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout

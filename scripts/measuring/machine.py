@@ -18,7 +18,7 @@ from records.runs import Conditions, Settings, record_of
 from toolchains import environments
 
 from .engine import ROOT
-from .session import apart, session
+from .processes import apart, session
 
 # What a process begins with that asks the suite's own code; the checkout is its argument
 IN_SUITE = "import json, platform, sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\n"

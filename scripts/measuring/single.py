@@ -14,8 +14,8 @@ from toolchains.ledger import Toolchain
 from .between import refine
 from .engine import RESULTS, ROOT, check_asv, discover, register
 from .machine import check_machine
+from .processes import duration, progress
 from .profiles import PROFILES
-from .progress import duration, progress
 from .record import file_record, how_calm, new_record, record_file
 from .rounds import budget, cells_of, sum_up, take_rounds
 from .state import State, check_same

@@ -16,15 +16,14 @@ from records import calm
 from toolchains import environments, ledger
 from toolchains.ledger import Toolchain
 
-from .ahead import installing
+from .beside import installing
 from .engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
 from .plan import Plan
+from .processes import Show, after, apart, progress
 from .profiles import PROFILES
 from .profiles import cells as cells_in
-from .progress import Show, after, progress
 from .record import file_record, how_calm, new_record, record_file
 from .rounds import Cells, cells_of, take_rounds
-from .session import apart
 
 
 class Tracker:

@@ -23,8 +23,8 @@ from typing import Any
 import cli
 from cli import UserError
 from measuring.engine import RESULTS, ROOT, new_id
+from measuring.processes import session
 from measuring.profiles import PROFILES
-from measuring.session import session
 from toolchains import environments
 from toolchains.selection import check_machine
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from measuring import session
+from measuring import processes
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc what runs")
 
@@ -26,13 +26,13 @@ time.sleep(60)
 OURS = f"""
 import signal, subprocess, sys, time
 sys.path.insert(0, {str(ROOT / "scripts")!r})
-from measuring import session
+from measuring import processes
 import cli
-session.GRACE = 0.5
+processes.GRACE = 0.5
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started by
 
 def main(argv):
-    with session.session([sys.executable, "-c", {STUBBORN!r}], {str(ROOT)!r}, stdout=subprocess.PIPE) as process:
+    with processes.session([sys.executable, "-c", {STUBBORN!r}], {str(ROOT)!r}, stdout=subprocess.PIPE) as process:
         for _ in range(4):
             process.stdout.readline()
         print(process.pid, flush=True)
@@ -44,9 +44,9 @@ cli.run(main)
 
 def gone(number, seconds=5.0):
     until = time.monotonic() + seconds
-    while session.members(number) and time.monotonic() < until:
+    while processes.members(number) and time.monotonic() < until:
         time.sleep(0.02)
-    return not session.members(number)
+    return not processes.members(number)
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def running():
     pipe = subprocess.PIPE
     ours = subprocess.Popen([sys.executable, "-c", OURS], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     number = int(ours.stdout.readline())
-    assert len(session.members(number)) == 4
+    assert len(processes.members(number)) == 4
     yield ours, number
     ours.kill()
     ours.communicate()
-    session.end(number)
+    processes.end(number)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_ctrl_c_twice(running):
 def test_what_a_program_leaves_behind_goes_with_it():
     """It ended by itself, its children did not."""
     code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
-    with session.session([sys.executable, "-c", code], ROOT) as process:
+    with processes.session([sys.executable, "-c", code], ROOT) as process:
         assert process.wait(10) == 0
     assert gone(process.pid)
 
 
 def test_apart_gives_what_was_printed(tmp_path):
-    done = session.apart([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
-    assert (done.returncode, done.stdout, session.last_words(done)) == (1, "1\n", "b")
-    done = session.apart([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
-    assert (done.returncode, session.last_words(done)) == (3, "stopped without a word")
+    done = processes.apart([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
+    assert (done.returncode, done.stdout, processes.last_words(done)) == (1, "1\n", "b")
+    done = processes.apart([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
+    assert (done.returncode, processes.last_words(done)) == (3, "stopped without a word")
 
 
 def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
@@ -113,7 +113,7 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
         assert time.monotonic() < until and ours.poll() is None
         time.sleep(0.02)
     number = int(asked.read_text())
-    assert session.members(number) and number != os.getsid(0)
+    assert processes.members(number) and number != os.getsid(0)
     ours.kill()
     ours.wait()
     assert gone(number)
