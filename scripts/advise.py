@@ -20,10 +20,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis import case as cases
+from analysis.advice_cache import KEPT, known_in
 from analysis.case import Case, Known
 from analysis.contracts import ALIAS, COPY, INTO
 from analysis.curves import CONTIGUOUS
-from analysis.kept import KEPT, known_in
 from cli import Parser, UserError, run
 from pages import case as page
 from pages.typed import ask, case_of

@@ -69,7 +69,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results."""
-    from analysis import sides
+    from analysis import pairs
     from analysis.comparison import to_measure_again
     from measuring import interleave
     from toolchains import environments
@@ -77,7 +77,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     check_chosen(chosen.profile, chosen.machine, chosen.only)
 
     def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
-        comparison = sides.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
+        comparison = pairs.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen.given = list(sys.argv[1:] if argv is None else argv)
     if chosen.figure:
         check_writable("--figure", chosen.figure)
-    from analysis import sides
+    from analysis import pairs
     from analysis.verdicts import Settings
 
     settings = Settings(
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
             base, new = measure(chosen, settings)
         machine = None
-    comparison = sides.compare_named(base, new, RESULTS, machine, settings)
+    comparison = pairs.compare_named(base, new, RESULTS, machine, settings)
 
     from pages.comparison import words
 

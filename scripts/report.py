@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
-        from analysis.kept import KEPT, known_in
+        from analysis.advice_cache import KEPT, known_in
         from analysis.results import machines
         from pages import feed, index
         from pages.build import build, name_histories, tell

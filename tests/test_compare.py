@@ -12,7 +12,7 @@ import cli
 import compare
 import pytest
 import resultfiles
-from analysis.sides import compare_named
+from analysis.pairs import compare_named
 from analysis.verdicts import FAILED, FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment

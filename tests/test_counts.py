@@ -7,7 +7,6 @@ import pytest
 import resultfiles
 from analysis import comparison
 from analysis.cells import cells_of, conversions
-from analysis.counts import contradict, judge, of_calls
 from analysis.results import load
 from analysis.verdicts import (
     AS_MANY,
@@ -22,6 +21,9 @@ from analysis.verdicts import (
     NOT_COMPARABLE,
     SLOWER,
     Settings,
+    contradict,
+    judge_counts,
+    of_calls,
 )
 from cli import UserError
 from measuring.profiles import PROFILES, cells, select
@@ -93,7 +95,7 @@ def test_the_same_counts_are_as_many_and_pass(tmp_path):
     ],
 )
 def test_the_repeats_decide(low, high, verdict):
-    assert judge(low, high, Settings()) == verdict
+    assert judge_counts(low, high, Settings()) == verdict
 
 
 def test_nothing_is_said_of_a_count_of_nothing(tmp_path):

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import history, levels, semantics, sessions
+from analysis import findings, history, levels, sessions
 from analysis.results import load
 from pages import show
 from pages.history import heat
@@ -282,9 +282,9 @@ def test_what_a_route_means(tmp_path):
     made = history_in(write(tmp_path, logs_of(13, len(SERIES)), extra=meanings))
     seen = [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in made.semantics]
     assert seen == [
-        (SERIES[3].version, ROUTES[0], semantics.MEMORY, True, False, ("float16",)),
-        (SERIES[5].version, ROUTES[1], semantics.DTYPE, "float32", "float16", ("float16",)),
-        (SERIES[7].version, "t.numpy()", semantics.TAKEN, False, True, ()),
+        (SERIES[3].version, ROUTES[0], findings.MEMORY, True, False, ("float16",)),
+        (SERIES[5].version, ROUTES[1], findings.DTYPE, "float32", "float16", ("float16",)),
+        (SERIES[7].version, "t.numpy()", findings.TAKEN, False, True, ()),
     ]
     assert [row[2:4] for row in history_words.meaning(made).rows] == [
         ("memory", "alias → copy"),

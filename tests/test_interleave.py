@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from analysis import statistics
-from analysis.sides import compare_named
+from analysis.pairs import compare_named
 from analysis.verdicts import INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from measuring import interleave

@@ -17,8 +17,8 @@ import pandas
 import pytest
 import report
 import track
-from analysis import news as analysed
-from analysis.news import news_of
+from analysis import pairs as analysed
+from analysis.pairs import news_of
 from cli import UserError
 from measuring import watch
 from pages import news

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from analysis.history import History
 from analysis.levels import LEAST_RELEASES
-from analysis.news import news_of
+from analysis.pairs import news_of
 from analysis.sessions import Release
 from analysis.verdicts import FEWER, MORE
 from cli import UserError, put

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 from analysis.answers import answers
 from analysis.cells import cells_of, conversions, usual_dtype
-from analysis.known import known_of
-from analysis.placement import slowed
+from analysis.findings import Semantics, advised, slowed
+from analysis.published import known_of
 from analysis.results import Results
-from analysis.semantics import Semantics
-from analysis.settings import advised
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
 from records.runs import UNKNOWN, Record

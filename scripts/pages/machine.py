@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from analysis import choice, comparison, counts
+from analysis import choice, comparison, verdicts
 from analysis.answers import PLAIN, Answer
 from analysis.cells import Cell, conversions, limit_of, usual_dtype
 from analysis.curves import BY_BYTES
+from analysis.findings import Semantics
 from analysis.results import Results
-from analysis.semantics import Semantics
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers
 
@@ -30,7 +30,7 @@ def sections_of(
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
     missing = tables.Missing(results)
-    limit, counted = limit_of(cells), counts.of_calls(results)
+    limit, counted = limit_of(cells), verdicts.of_calls(results)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
         return figure, tables.curves(figure.cells, missing, limit if figure.limited else None, counted)

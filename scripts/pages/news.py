@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cli
-from analysis.news import News, news_of
+from analysis.pairs import News, news_of
 from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, of_verdict
 from cli import UserError, put
 from toolchains import ledger

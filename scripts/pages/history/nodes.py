@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from analysis.history import History
-from analysis.levels import Break, Series
-from analysis.nodes import Node, Nodes
+from analysis.levels import Break, Node, Nodes, Series
 
 from pages import show
 from pages.comparison.words import change, number

@@ -7,8 +7,20 @@ from analysis.answers import choose
 from analysis.cells import Cell, method, usual_size
 from analysis.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
 from analysis.curves import COMPLETION, ENQUEUE
-from analysis.hockney import GOOD, LEAST, Fit, fit
-from analysis.transfers import BOTH, PARTS, SUSTAINED, Hidden, Transfers, comparable, hidden, needs
+from analysis.transfers import (
+    BOTH,
+    GOOD_FIT,
+    LEAST_SIZES,
+    PARTS,
+    SUSTAINED,
+    Fit,
+    Hidden,
+    Transfers,
+    comparable,
+    fit,
+    hidden,
+    needs,
+)
 
 from pages import show
 from pages.advice import capital
@@ -256,14 +268,14 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
         model = fit(seconds)
         if model is not None and model.good:
             rows.append(([code(route), f"{direction}, {host}" if host else direction], *_fitted(model)))
-        elif len(seconds) >= LEAST:
+        elif len(seconds) >= LEAST_SIZES:
             bent.append(route)
     columns = ("route", "latency α", "bandwidth", "n½", "largest deviation")
     table = Table(FITTED, columns, tuple(rows))
     lines: list[str] = []
     if bent:
         why = "caches and page faults bend the line"
-        within = show.percent(GOOD)
+        within = show.percent(GOOD_FIT)
         lines.append(f"No fit of time = α + bytes / bandwidth within {within} ({why}): {named(bent)}.")
     return [table] if table else [], lines
 

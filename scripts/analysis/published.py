@@ -1,4 +1,4 @@
-"""What cases are ranked by (see case.py), made of results: points, what is decided between them, contracts, limits."""
+"""What advice ranks by (see case.py), made of results: points, what is decided between them, contracts, limits."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,9 @@ from .case import Gain, Known, Slowed, uses
 from .cells import Cell, cells_of, method
 from .choice import slower
 from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
-from .placement import between_neighbours
+from .findings import advised, between_neighbours
 from .results import Results, load, load_files, machines, read_runs, result_files
 from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
-from .settings import advised
 from .transfers import credible
 
 UNSAID = "float32"  # the dtype of families that have no parameter of that name

@@ -1,4 +1,4 @@
-"""What is known of machines, kept on disk: to make it takes pandas and seconds, to read it neither."""
+"""What advice ranks by, of every machine, kept on disk: to make it takes pandas and seconds, to read it neither."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ ROOMS = ("analysis", "records", "toolchains")  # of scripts/, whose code decides
 
 
 def known_in(results: Path, kept: Path) -> list[Known]:
-    """Of every machine in a results directory, as known.every has it; UserError as there.
+    """Of every machine in a results directory, as published.every has it; UserError as there.
 
     kept: the file that holds it, where neither results nor code have changed since, or is to hold it.
     """
@@ -24,7 +24,7 @@ def known_in(results: Path, kept: Path) -> list[Known]:
         stored = json.loads(kept.read_text(encoding="utf-8"))
         if stored["stamp"] == stamp:
             return [made_of(Known, machine) for machine in stored["machines"]]
-    from .known import every
+    from .published import every
 
     machines = every(results)
     with contextlib.suppress(OSError):  # a checkout that may not be written to
