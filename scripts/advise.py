@@ -26,7 +26,7 @@ from analysis.contracts import ALIAS, COPY, INTO
 from analysis.curves import CONTIGUOUS
 from cli import Parser, UserError, run
 from pages import case as page
-from pages.typed import ask, case_of
+from pages.case import ask, case_of
 from records.runs import Conditions
 from toolchains import selection
 

@@ -114,21 +114,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine = None
     comparison = pairs.compare_named(base, new, RESULTS, machine, settings)
 
-    from pages.comparison import words
+    from pages import comparison_words
 
     if chosen.format == "json":
-        sys.stdout.write(words.as_json(comparison, command(chosen)))
+        sys.stdout.write(comparison_words.as_json(comparison, command(chosen)))
     elif chosen.format == "markdown":
-        sys.stdout.write(words.markdown(comparison, chosen.all, command(chosen)))
+        sys.stdout.write(comparison_words.markdown(comparison, chosen.all, command(chosen)))
     else:
-        words.terminal(comparison, chosen.all, sys.stdout)
+        comparison_words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
-        from pages.comparison import figure as comparison_figure
+        from pages import comparison_figure
 
         if not comparison_figure.save(comparison, chosen.figure):
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
-        raise UserError(words.refusal(comparison))
+        raise UserError(comparison_words.refusal(comparison))
     return comparison.exit_code
 
 

@@ -111,10 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         releases = watch.new_in(plan)
         code = track(chosen, machine, plan)
     try:
-        from pages import news
+        from pages import release_notes
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    return worst([code, *news.tell(RESULTS, machine, releases, chosen.verdicts)])
+    return worst([code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)])
 
 
 def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:

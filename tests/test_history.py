@@ -17,7 +17,7 @@ import resultfiles
 from analysis import findings, history, levels, sessions
 from analysis.results import load
 from pages import show
-from pages.history import heat
+from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
 from records.runs import UNKNOWN
@@ -518,9 +518,9 @@ def test_in_the_picture_stands_what_most_releases_have():
 
     small, large = cell(4 * KIB, 12), cell(1024 * KIB, 7)
     counted = cell(4 * KIB, 12)
-    assert heat._chosen("copy", [small, large], []) == [large]
-    assert heat._chosen("copy", [small, cell(1024 * KIB, 6)], []) == [small]
-    assert heat._chosen("copy", [small, large], [counted]) == [counted, large]
-    assert heat._chosen("copy", [], [counted]) == [counted]
-    assert heat._chosen("alias", [small, large], []) == [small]
-    assert heat._chosen("alias", [small, large], [counted]) == [counted]
+    assert figure._chosen("copy", [small, large], []) == [large]
+    assert figure._chosen("copy", [small, cell(1024 * KIB, 6)], []) == [small]
+    assert figure._chosen("copy", [small, large], [counted]) == [counted, large]
+    assert figure._chosen("copy", [], [counted]) == [counted]
+    assert figure._chosen("alias", [small, large], []) == [small]
+    assert figure._chosen("alias", [small, large], [counted]) == [counted]

@@ -13,7 +13,7 @@ from analysis.verdicts import INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from measuring import interleave
 from measuring.engine import RESULTS
-from pages.comparison import words
+from pages import comparison_words
 from records import calm
 from toolchains import selection
 
@@ -178,7 +178,7 @@ def test_a_planted_slowdown_is_found_with_four_processes(tmp_path, home):
     result = collected(tmp_path / "run", ["installed", slower_python(tmp_path / "slower")], only, interleave.ROUNDS)
     assert result.interleaved and len(result.cells) == 12 and set(result.cells["base_processes"]) == {4}
     slower = result.cells[result.cells["verdict"] == SLOWER]
-    told = words.text(result, True)
+    told = comparison_words.text(result, True)
     print(told)
     assert set(slower["route"]) == {"torch.as_tensor(a)"}, told
     assert result.exit_code == 1

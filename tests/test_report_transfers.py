@@ -15,11 +15,9 @@ from analysis import transfers
 from analysis.answers import choose
 from analysis.cells import cells_of
 from analysis.results import load
-from pages import families, show, tables
+from pages import families, show, tables, transfer_advice, transfer_tables
+from pages import transfer_advice as transfer_said
 from pages.questions import TITLES
-from pages.transfers import advice as transfer_advice
-from pages.transfers import said as transfer_said
-from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
 
 from benchmarks import routes

@@ -21,7 +21,7 @@ from analysis import pairs as analysed
 from analysis.pairs import news_of
 from cli import UserError
 from measuring import watch
-from pages import news
+from pages import release_notes
 from records.runs import Record, Toolchain
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
@@ -112,7 +112,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     known()
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
-    assert news.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
+    assert release_notes.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert told.startswith(f"torch 2.4.0 (first seen {today}) against 2.3.0 on {machine(project)}: ")
     assert "2 of more instructions" in told and "cells decided" in told
@@ -328,8 +328,8 @@ def test_what_is_new_is_not_chosen(option):
 
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
     release = ledger.history("torch")[-1]
-    assert news.tell(rich_results, "box", [release], None) == [2]
+    assert release_notes.tell(rich_results, "box", [release], None) == [2]
     assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: {release.tag} has no figures on box")
     with pytest.raises(UserError, match="has no figures on box"):
         news_of(rich_results, "box", release)
-    assert news.CHANGED["slower"] == "slower"
+    assert release_notes.CHANGED["slower"] == "slower"

@@ -20,8 +20,10 @@ from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
 from records.kinds import made_of
 
-from . import news, show
-from .history import counts, words
+from . import release_notes as news
+from . import show
+from .history import evidence as counts
+from .history import words
 from .page import reading
 
 CHANGES = "changes.json"

@@ -16,7 +16,7 @@ from analysis.steps import Counted
 from analysis.verdicts import FASTER, SLOWER
 
 from pages import show
-from pages.comparison.words import change, factor, number
+from pages.comparison_words import change, factor, number
 from pages.figures import MEMCPY_LABEL, PANEL, slug
 from pages.show import code
 from pages.tables import Entry, Table, named

@@ -1,7 +1,7 @@
 """A comparison in words: for the terminal, for a pull request, for programs.
 
 Verdicts are said in words, colour only repeats them. What changed comes first, then the counts, then how far to trust
-them: the A/A and what was not comparable.
+them: the A/A and what was not comparable. Of instructions: what takes more now, and where time says otherwise.
 """
 
 import json
@@ -17,6 +17,8 @@ from analysis.comparison import Comparison
 from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import (
     ACROSS,
+    AS_MANY,
+    DECIDED,
     DIFFERS,
     FAILED,
     FASTER,
@@ -45,8 +47,6 @@ from records.runs import MACHINE
 
 from pages import show
 from pages.show import code
-
-from . import counts as counts_words
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}
@@ -190,12 +190,12 @@ def decided_line(comparison: Comparison) -> str:
 def all_lines(comparison: Comparison) -> list[str]:
     """How much was decided, and all verdicts with their counts: of times, then of counts."""
     timed = [decided_line(comparison), counts_line(comparison)] if len(comparison.cells) else []
-    return [*timed, *filter(None, [counts_words.counted_line(comparison)])]
+    return [*timed, *filter(None, [counted_line(comparison)])]
 
 
 def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
     """A count's verdict with its evidence."""
-    return counts_words.sentence(row, why(row["reason"]), f"±{_margin(comparison)}")
+    return sentence_of_count(row, why(row["reason"]), f"±{_margin(comparison)}")
 
 
 def title(comparison: Comparison) -> str:
@@ -266,8 +266,8 @@ def headline(comparison: Comparison) -> str:
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
     outcome = f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
     if comparison.cells.empty:
-        outcome = "" if counts_words.changed(comparison) else "nothing changed"
-    outcome = "; ".join(filter(None, (outcome, counts_words.changed(comparison))))
+        outcome = "" if changed_counts(comparison) else "nothing changed"
+    outcome = "; ".join(filter(None, (outcome, changed_counts(comparison))))
     return f"too little decided: {outcome}" if comparison.exit_code == 2 else outcome
 
 
@@ -355,7 +355,7 @@ def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[
     """Verdicts of times, then of counts, with their cells: what is said of each, and its row."""
     for verdict in VERDICTS if everything else FIRST:
         yield verdict, [(sentence(row, comparison), row) for row in of_verdict(comparison.cells, verdict)]
-    for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*counts_words.CHANGED, FAILED):
+    for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, FAILED):
         yield verdict, [(count_sentence(row, comparison), row) for row in of_verdict(comparison.counted, verdict)]
 
 
@@ -367,7 +367,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     escape = show.to_markdown
     lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", ""]
     lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
-    counted = counts_words.counted_line(comparison)
+    counted = counted_line(comparison)
     lines += [f"{escape(counted)}.", ""] if counted else []
     pairs = [pair for _, group in _told(comparison, everything) for pair in group]
     listing = [f"| {escape(said)} | {escape(cell_line(row))} |" for said, row in pairs]
@@ -441,3 +441,52 @@ def _plain(value: Any) -> Any:
     if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value
+
+
+# --- counts of instructions -------------------------------------------------------------------------------------------
+
+
+CHANGED_COUNTS = (MORE, FEWER)
+
+
+def sentence_of_count(row: Mapping[str, Any], why: str, margin: str) -> str:
+    """A count's verdict with its evidence, and what the time of the same call says where that is something else.
+
+    why: its reason in words; margin: what "as many" is to exclude
+    """
+    unit, verdict = row["unit"], row["verdict"]
+    numbers = f"{row['base_count']:,.0f} → {row['new_count']:,.0f}" if row["base_count"] == row["base_count"] else ""
+    range_of = f"{row['low']:.3f}–{row['high']:.3f} by any two repeats"
+    if verdict in CHANGED_COUNTS:
+        words = f"{row['ratio']:.3g}× the {unit} ({numbers}; {range_of})"
+    elif verdict == AS_MANY:
+        words = f"as many {unit}, to {margin} ({numbers}; {range_of})"
+    elif verdict == INCONCLUSIVE:
+        words = f"inconclusive: {range_of} ({numbers} {unit})"
+    else:
+        return f"{verdict}: {why}"
+    if row["contradicts"]:
+        changed = row["time"] in DECIDED and row["time"] != NO_CHANGE
+        words += f"; but its time: {row['time']}" + (f", {row['time_ratio']:.3g}× as long" if changed else "")
+    return words
+
+
+def counted_line(comparison: Comparison) -> str:
+    """How many counts changed and how many did not; "" where nothing is counted in repeats."""
+    table = comparison.counted
+    if table.empty:
+        return ""
+    by_verdict = table["verdict"].value_counts(sort=False)
+    order = [*comparison.counts_decided, *(name for name in by_verdict.index if name not in comparison.counts_decided)]
+    said = show.join([f"{by_verdict[name]} {name}" for name in order if name in by_verdict])
+    disagree = int(table["contradicts"].sum())
+    rest = f"; time says otherwise of {disagree}" if disagree else ""
+    return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} calls: {said}{rest}"
+
+
+def changed_counts(comparison: Comparison) -> str:
+    """What changed, in a few words: 2 calls of more instructions; "" where nothing did."""
+    by_verdict = comparison.counts_decided
+    unit = next(iter(comparison.counted["unit"].dropna()), "")
+    words = show.join([f"{by_verdict[name]} of {name}" for name in CHANGED_COUNTS if by_verdict[name]])
+    return f"{words} {unit}" if words else ""

@@ -15,10 +15,7 @@ from cli import put
 from matplotlib.axes import Axes
 
 from pages import show
-from pages.figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
-from pages.tables import Table
-
-from .words import (
+from pages.comparison_words import (
     all_lines,
     cell_line,
     cell_text,
@@ -32,6 +29,8 @@ from .words import (
     trust,
     withheld,
 )
+from pages.figures import GRID, INK, MONO, MUTED, STYLE, Figure, finish, ratio_axis
+from pages.tables import Table
 
 AT_MOST = 40  # rows of a plot that can still be read
 ROW = 0.19  # inches

@@ -10,8 +10,7 @@ from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, of_verdict
 from cli import UserError, put
 from toolchains import ledger
 
-from . import show
-from .comparison import counts, words
+from . import comparison_words, show
 
 WORSE = {SLOWER: "slower", MORE: "more instructions"}
 BETTER = {FASTER: "faster", FEWER: "fewer instructions"}
@@ -31,7 +30,7 @@ def changed(news: News) -> dict[str, int]:
 
 def title(news: News) -> str:
     """torch 2.6.0 against 2.5.1: slower, fewer instructions"""
-    what = ", ".join(CHANGED[verdict] for verdict in changed(news)) or words.headline(news.comparison)
+    what = ", ".join(CHANGED[verdict] for verdict in changed(news)) or comparison_words.headline(news.comparison)
     return f"{name(news)} against {news.before.version}: {what}"
 
 
@@ -45,12 +44,12 @@ def paragraph(news: News) -> str:
     """All in one sentence string: the verdict, what changed most, how much was decided."""
     comparison = news.comparison
     head = f"{name(news)} ({day(news.release)}) against {news.before.version} on {news.machine}"
-    most = [f"{words.cell_line(row)}: {said}" for row, said in _most(news)]
-    parts = [f"{head}: {words.headline(comparison)}."]
+    most = [f"{comparison_words.cell_line(row)}: {said}" for row, said in _most(news)]
+    parts = [f"{head}: {comparison_words.headline(comparison)}."]
     parts += [f"Most of all {'; '.join(most)}."] if most else []
     if len(comparison.cells):
-        parts.append(f"Times: {words.decided_line(comparison)}.")
-    counted = counts.counted_line(comparison)
+        parts.append(f"Times: {comparison_words.decided_line(comparison)}.")
+    counted = comparison_words.counted_line(comparison)
     parts += [f"{counted[0].upper()}{counted[1:]}."] if counted else []
     return " ".join(parts)
 
@@ -61,7 +60,7 @@ def _most(news: News) -> Iterator[tuple[dict[str, object], str]]:
     for verdict in CHANGED:
         timed = verdict in (SLOWER, FASTER)
         for row in of_verdict(comparison.cells if timed else comparison.counted, verdict)[:1]:
-            yield row, (words.sentence if timed else words.count_sentence)(row, comparison)
+            yield row, (comparison_words.sentence if timed else comparison_words.count_sentence)(row, comparison)
 
 
 def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
