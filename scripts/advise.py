@@ -20,15 +20,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis import case as cases
+from analysis.advice_cache import KEPT, known_in
 from analysis.case import Case, Known
 from analysis.contracts import ALIAS, COPY, INTO
 from analysis.curves import CONTIGUOUS
-from analysis.kept import KEPT, known_in
 from cli import Parser, UserError, run
 from pages import case as page
-from pages.typed import ask, case_of
+from pages.case import ask, case_of
 from store.records import Conditions
-from toolchains import asked
+from toolchains import selection
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
@@ -61,15 +61,15 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def known_for(chosen: argparse.Namespace, case: Case) -> tuple[Known, tuple[str, ...]]:
     """The results to answer from, and in what their machine differs from this one."""
     from measuring import machine
-    from toolchains import installed
+    from toolchains import environments
 
-    asked.check_machine(chosen.machine)
+    selection.check_machine(chosen.machine)
     known = known_in(chosen.results, KEPT)
     named = [results for results in known if chosen.machine in (None, results.machine)]
     if not named:
         there = ", ".join(results.machine for results in known)
         raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {there}")
-    here = Conditions(cpu=installed.cpu_model(), cores=os.cpu_count(), caches=machine.caches())
+    here = Conditions(cpu=environments.cpu_model(), cores=os.cpu_count(), caches=machine.caches())
     return cases.closest(named, here, case.device)
 
 

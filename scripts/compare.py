@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 from cli import ONLY, Parser, UserError, check_writable, matcher, run, share
 from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
-from toolchains import asked
+from toolchains import selection
 
 if TYPE_CHECKING:
     from analysis.verdicts import Settings
@@ -69,19 +69,19 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results."""
-    from analysis import sides
+    from analysis import pairs
     from analysis.comparison import to_measure_again
     from measuring import interleave
-    from toolchains import installed
+    from toolchains import environments
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
 
     def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
-        comparison = sides.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
+        comparison = pairs.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
-    targets = [asked.target(name) for name in (chosen.base, chosen.new)]
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    targets = [selection.target(name) for name in (chosen.base, chosen.new)]
+    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
     first, second = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
     return str(first.root), str(second.root)
 
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen.given = list(sys.argv[1:] if argv is None else argv)
     if chosen.figure:
         check_writable("--figure", chosen.figure)
-    from analysis import sides
+    from analysis import pairs
     from analysis.verdicts import Settings
 
     settings = Settings(
@@ -112,23 +112,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
             base, new = measure(chosen, settings)
         machine = None
-    comparison = sides.compare_named(base, new, RESULTS, machine, settings)
+    comparison = pairs.compare_named(base, new, RESULTS, machine, settings)
 
-    from pages.comparison import words
+    from pages import comparison_words
 
     if chosen.format == "json":
-        sys.stdout.write(words.as_json(comparison, command(chosen)))
+        sys.stdout.write(comparison_words.as_json(comparison, command(chosen)))
     elif chosen.format == "markdown":
-        sys.stdout.write(words.markdown(comparison, chosen.all, command(chosen)))
+        sys.stdout.write(comparison_words.markdown(comparison, chosen.all, command(chosen)))
     else:
-        words.terminal(comparison, chosen.all, sys.stdout)
+        comparison_words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
-        from pages.comparison import figure as comparison_figure
+        from pages import comparison_figure
 
         if not comparison_figure.save(comparison, chosen.figure):
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
-        raise UserError(words.refusal(comparison))
+        raise UserError(comparison_words.refusal(comparison))
     return comparison.exit_code
 
 

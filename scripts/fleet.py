@@ -25,18 +25,17 @@ from cli import ONLY, Parser, UserError, run
 from measuring.engine import check_asv
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
-from nodes import design, supervise
-from nodes.asked import kinds_of, plan_of
-from nodes.campaign import FLEET, PLAN, Campaign, plan_lines
-from nodes.engines import DEBUG, SLURM
-from toolchains import asked
+from nodes import jobs
+from nodes.campaign import DEBUG, FLEET, MOST_COPIES, PLAN, SLURM, Campaign, plan_lines
+from nodes.jobs import kinds_of, plan_of
+from toolchains import selection
 
 MOST_NODES = 500
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    asked.add_releases(parser)
+    selection.add_releases(parser)
     parser.add_argument("--reference", metavar="2.13.0", help="measured on every node (default: the newest of them)")
     parser.add_argument("--profile", default="tracking", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
@@ -64,8 +63,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in ("rounds", "keep", "nodes", "copies", "time"):
         if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
             raise UserError(f"--{name} takes a whole number from 1")
-    if (chosen.nodes or 0) > MOST_NODES or (chosen.copies or 0) > design.MOST_COPIES:
-        raise UserError(f"--nodes takes {MOST_NODES} at most, --copies {design.MOST_COPIES}")
+    if (chosen.nodes or 0) > MOST_NODES or (chosen.copies or 0) > MOST_COPIES:
+        raise UserError(f"--nodes takes {MOST_NODES} at most, --copies {MOST_COPIES}")
     if chosen.kinds and (chosen.partition or chosen.constraint or chosen.machine):
         raise UserError("--kinds names partitions or constraints, and what results are filed under: leave those out")
     slurm = chosen.kinds or chosen.partition or chosen.constraint
@@ -76,9 +75,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
         raise UserError(f"--copies {chosen.copies} takes as many nodes, and --nodes says {chosen.nodes}")
-    packages, chosen.toolchains = asked.chosen_releases(chosen)
+    packages, chosen.toolchains = selection.chosen_releases(chosen)
     if chosen.reference:
-        reference = asked.release(chosen.reference, packages)
+        reference = selection.release(chosen.reference, packages)
         if reference is None:
             raise UserError(f"--reference {chosen.reference}: no release of {' or '.join(packages)}")
         chosen.reference = reference.tag
@@ -108,15 +107,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
             else:
                 if not chosen.dry_run:
-                    supervise.give_up(machine)
+                    jobs.give_up(machine)
                 campaign = plan_of(chosen, machine, options)
             print("\n".join(plan_lines(campaign)), flush=True)
             campaigns.append(campaign)
         if chosen.dry_run:
             return 0
-        return supervise.measure(
-            campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run
-        )
+        return jobs.measure(campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run)
 
 
 if __name__ == "__main__":

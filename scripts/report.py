@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from cli import Parser, UserError, line, put, run
-from toolchains import asked
+from toolchains import selection
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
 RESULTS = REPORTS / "results"
@@ -71,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="with --check: write what it finds there, too")
     chosen = parser.parse_args(argv)
-    asked.check_machine(chosen.machine)
+    selection.check_machine(chosen.machine)
     if chosen.markdown and not chosen.check:
         raise UserError("--markdown goes with --check")
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
-        from analysis.kept import KEPT, known_in
+        from analysis.advice_cache import KEPT, known_in
         from pages import feed, index
         from pages.build import build, name_histories, tell
         from store.files import machines

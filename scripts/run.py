@@ -24,7 +24,7 @@ from measuring.engine import ROOT
 from measuring.profiles import PROFILES, check_chosen
 from measuring.single import DEFAULT, check_ready, measure
 from measuring.state import held
-from toolchains import asked, installed
+from toolchains import environments, selection
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -44,7 +44,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if chosen.rounds is not None and chosen.rounds < 1:
         raise UserError("--rounds takes a whole number from 1")
     if chosen.report_with is not None:
-        interpreter = asked.python(chosen.report_with)
+        interpreter = selection.python(chosen.report_with)
         if interpreter is None:
             raise UserError(f"--report-with {chosen.report_with}: there is no such program")
         chosen.report_with = interpreter
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from measuring import checkup
 
         return checkup.check()
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
     with held(ROOT / ".asv" / "runs" / machine):
         wanted = {name: getattr(chosen, name) for name in ("profile", "only", "rounds")}
         measure(toolchain, machine, wanted, chosen.resume)

@@ -33,12 +33,12 @@ from measuring.plan import HOW, RELEASES, Plan
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import held
 from measuring.tracking import see_through
-from toolchains import asked, candidates, environments, index, installed, ledger
+from toolchains import environments, index, ledger, selection
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    asked.add_releases(parser)
+    selection.add_releases(parser)
     parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
     parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
@@ -63,7 +63,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for option, needed in (("verdicts", "new"), ("pre", "new"), ("index_url", "pre")):
         if getattr(chosen, option) and not getattr(chosen, needed):
             raise UserError(f"--{option.replace('_', '-')} goes with --{needed}")
-    chosen.toolchains = asked.chosen_releases(chosen)[1]
+    chosen.toolchains = selection.chosen_releases(chosen)[1]
     return chosen
 
 
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.update:
         return 0
     check_asv()
-    machine = chosen.machine or installed.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
     with held(ROOT / ".asv" / "runs" / machine):
         if not chosen.new:
             return track(chosen, machine)
@@ -111,10 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         releases = watch.new_in(plan)
         code = track(chosen, machine, plan)
     try:
-        from pages import news
+        from pages import release_notes
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    return worst([code, *news.tell(RESULTS, machine, releases, chosen.verdicts)])
+    return worst([code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)])
 
 
 def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:
@@ -141,7 +141,7 @@ def candidate(chosen: argparse.Namespace) -> int:
     return worst(
         [
             compare.main(["--run", last, str(environment), "--profile", chosen.profile or "gate", *more])
-            for last, environment in candidates.installed(ROOT / ".asv" / "candidates", options)
+            for last, environment in index.candidate_environments(ROOT / ".asv" / "candidates", options)
         ]
     )
 

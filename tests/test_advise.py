@@ -11,7 +11,7 @@ import pytest
 from analysis import case as cases
 from analysis.case import Case, rank
 from analysis.curves import BETWEEN, BEYOND, MEASURED
-from analysis.known import every
+from analysis.published import every
 from cli import UserError
 from conftest import ROOT, environment
 from made_up import EARLY, FAST, LATENCY, SIZES, copied, declared, glibc, results_in

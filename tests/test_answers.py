@@ -7,8 +7,8 @@ import pytest
 import resultfiles
 from analysis import answers, comparison
 from analysis.cells import cells_of
+from analysis.findings import Semantics
 from analysis.results import load
-from analysis.semantics import Semantics
 from pages import show, spreadsheet, tables
 from pages.advice import advice, title
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, memcpy

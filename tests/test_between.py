@@ -10,7 +10,7 @@ import pytest
 import resultfiles
 from analysis import answers
 from analysis.cells import cells_of
-from analysis.known import known_of
+from analysis.published import known_of
 from analysis.results import load
 from conftest import build
 from measuring.between import BREAK, NARROW, choose, middle_of, refine

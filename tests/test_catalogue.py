@@ -244,7 +244,7 @@ def test_benchmarks_import_nothing_else(path):
 
 
 # What measures in processes of its own, without asv, and imports these where it does
-MEASURES = {"measuring/direct.py": {"asv_runner"}, "checking/timing.py": {"asv_runner", "torch"}}
+MEASURES = {"measuring/checkup.py": {"asv_runner"}, "checking/timing.py": {"asv_runner", "torch"}}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -7,7 +7,7 @@ import check_advice
 import made_up
 import pytest
 from analysis.case import INTO, Case, rank
-from analysis.known import every
+from analysis.published import every
 from checking import advice
 from checking.advice import Cell, Question
 from conftest import ROOT, run

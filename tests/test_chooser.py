@@ -12,7 +12,7 @@ import made_up
 import pytest
 from analysis import case as cases
 from analysis.case import Case, rank
-from analysis.known import every
+from analysis.published import every
 from browser import node, opened
 from cli import UserError
 from conftest import ROOT, build

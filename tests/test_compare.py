@@ -12,13 +12,12 @@ import cli
 import compare
 import pytest
 import resultfiles
-from analysis.sides import compare_named
+from analysis.pairs import compare_named
 from analysis.verdicts import FAILED, FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment
 from measuring.engine import RESULTS
-from pages.comparison import figure as comparison_figure
-from pages.comparison import words
+from pages import comparison_figure, comparison_words
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from toolchains import ledger
 
@@ -56,7 +55,7 @@ def test_exit_codes_and_formats(pair, tmp_path, called):
     code, out, _ = called(compare, *pair, "--only", "tensor", "--format", "json")
     assert code == 0 and len(json.loads(out)["cells"]) == len(SIZES)
     code, out, _ = called(compare, pair[0], f"{pair[1]}/{RESULT}", "--format", "markdown")
-    assert code == 1 and out.startswith(words.MARKER)
+    assert code == 1 and out.startswith(comparison_words.MARKER)
 
 
 def test_too_little_decided_is_exit_code_2(tmp_path, called):
@@ -158,7 +157,7 @@ def test_the_workflow_gates_with_what_there_is():
     jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", text[text.index("\njobs:") :], re.MULTILINE))
     assert set(jobs) == {"measure", "comment", "gate"}
     assert "write" not in jobs["measure"].replace("may write", "") and "checkout" not in jobs["comment"]
-    assert f'MARKER: "{words.MARKER}"' in text
+    assert f'MARKER: "{comparison_words.MARKER}"' in text
     (command,) = re.findall(r"compare\.py (--run.*?) >", text.replace("\\\n", " "))
     (decided,) = re.findall(r"^  MIN_DECIDED: (\S+)", text, re.MULTILINE)
     command = command.replace("$PROFILE", "gate").replace("$MIN_DECIDED", decided)
@@ -183,7 +182,7 @@ def test_fresh_processes_decide_alone(tmp_path):
     assert named[ROUTES[0], 8] == SLOWER and named[ROUTES[1], 4] != SLOWER
     fresh = found.cells[found.cells["fresh"]]
     assert set(fresh["base_processes"]) == {8} and found.cells["close"].sum() >= 2
-    assert "8 fresh processes a side" in words.text(found, False)
+    assert "8 fresh processes a side" in comparison_words.text(found, False)
 
 
 def test_witnesses_keep_their_first_verdict(tmp_path):
@@ -215,7 +214,11 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         file = max(benchmarks, key=lambda path: (len(benchmarks[path]), path.stat().st_size))
         copy = tmp_path / "results" / machine.name / file.name
         compared = compare_named(str(file), str(copy), RESULTS, None, Settings())
-        told = words.text(compared, True), words.markdown(compared, True, "compare"), words.as_json(compared, "compare")
+        told = (
+            comparison_words.text(compared, True),
+            comparison_words.markdown(compared, True, "compare"),
+            comparison_words.as_json(compared, "compare"),
+        )
         assert all(len(text) > 1000 for text in told), file
         assert told[0].count("torch.from_numpy(a)") > 10, file
         # a history times no threads, and there may be nothing but a history of a machine
@@ -241,7 +244,7 @@ def test_releases_of_a_real_history_can_be_compared(history):
     found = compared.cells.set_index("cell")["verdict"]
     assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
     assert compared.counts[FASTER] > 40 and not compared.withheld
-    assert "learnt from toolchains that were measured twice here" in words.text(compared, False)
+    assert "learnt from toolchains that were measured twice here" in comparison_words.text(compared, False)
 
 
 def test_a_release_is_no_slower_than_itself(history):

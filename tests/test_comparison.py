@@ -23,7 +23,7 @@ from analysis.verdicts import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pages.comparison import words
+from pages import comparison_words
 from sides import CONTRACTS, NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
@@ -67,7 +67,7 @@ def test_nothing_is_decided_of_what_was_never_calm(tmp_path):
         row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
         assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, Reason(NEVER_CALM, who))
         assert not row["close"], "fresh processes are for what is close"
-        assert f"the machine was never calm in {who}" in words.markdown(found, True, "command")
+        assert f"the machine was never calm in {who}" in comparison_words.markdown(found, True, "command")
     # the same figures from a machine that was calm are a finding
     really = beside(tmp_path / "really", cells(1, {cell: 2.0}), ())
     assert verdicts(compared(calm, really))[cell] == SLOWER
@@ -108,7 +108,7 @@ def test_another_full_speed_is_no_change(tmp_path):
         [1.0] * len(found.cells), abs=0.01
     )
     (note,) = (note for note in found.notes if note.what == OTHER_PACE)
-    assert words.why(note) == "full speed was 4 % slower in new, by pulses: times are as at one speed"
+    assert comparison_words.why(note) == "full speed was 4 % slower in new, by pulses: times are as at one speed"
     (note,) = (note for note in compared(new, base).notes if note.what == OTHER_PACE)
     assert note.side == "base"
 
@@ -157,7 +157,7 @@ def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path)
 )
 def test_other_settings_are_not_comparable(tmp_path, changes, reason):
     found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=changes))
-    assert set(found.cells["reason"].map(words.why)) == {reason}
+    assert set(found.cells["reason"].map(comparison_words.why)) == {reason}
     assert found.counts[NOT_COMPARABLE] == len(found.cells)
     assert found.exit_code == 2
 
@@ -167,7 +167,7 @@ def test_another_machine_only_if_asked_for(tmp_path):
     assert compared(base, new).exit_code == 2
     found = compared(base, new, across_machines=True)
     assert found.exit_code == 0
-    assert "machine differs: box, other; compared because you asked for it" in words.trust(found)
+    assert "machine differs: box, other; compared because you asked for it" in comparison_words.trust(found)
 
 
 def edit(directory, **changed):
@@ -178,7 +178,7 @@ def edit(directory, **changed):
 
 def test_another_version_or_regime_is_not_comparable(pair):
     edit(pair[1], wanted=2)
-    assert set(compared(*pair).cells["reason"].map(words.why)) == {"samples a process differ: 4, 2"}
+    assert set(compared(*pair).cells["reason"].map(comparison_words.why)) == {"samples a process differ: 4, 2"}
     edit(pair[1], version="v2")
     found = compared(*pair)
     assert set(found.cells["reason"]) == {Reason(SUITE)}
@@ -189,7 +189,7 @@ def test_too_few_processes_say_how_many(tmp_path):
     found = compared(write(tmp_path / "a", cells(0, processes=2)), write(tmp_path / "b", cells(1, processes=4)))
     assert set(found.cells["verdict"]) == {INCONCLUSIVE} and found.exit_code == 2
     assert (found.cells["more"] >= 2).all()
-    assert "fewer than 4 processes a side; at least 2 more processes needed" in words.text(found, True)
+    assert "fewer than 4 processes a side; at least 2 more processes needed" in comparison_words.text(found, True)
 
 
 def test_a_contradicted_promise_withholds_verdicts(tmp_path):
@@ -199,8 +199,8 @@ def test_a_contradicted_promise_withholds_verdicts(tmp_path):
     assert found.check.lower > found.settings.promise
     assert found.exit_code == 2
     assert set(found.cells["verdict"]) == {INCONCLUSIVE}
-    assert "verdicts withheld" in words.text(found, False)
-    assert "withheld" in words.markdown(found, False, "")
+    assert "verdicts withheld" in comparison_words.text(found, False)
+    assert "withheld" in comparison_words.markdown(found, False, "")
 
 
 def test_the_self_check_finds_nothing_in_honest_noise(pair):
@@ -222,7 +222,7 @@ def test_splits_take_one_of_every_two_neighbours():
 
 def test_results_without_a_record_are_compared_with_a_note(tmp_path):
     found = compared(write(tmp_path / "a", cells(0), records=[]), write(tmp_path / "b", cells(1), records=[]))
-    assert found.exit_code == 0 and "no run record" in words.trust(found)[-1]
+    assert found.exit_code == 0 and "no run record" in comparison_words.trust(found)[-1]
 
 
 STATES = st.sampled_from(["measured", "failed", "skipped", "absent", "slow", "two processes"])
@@ -267,7 +267,11 @@ def test_every_cell_has_exactly_one_verdict(tmp_path_factory, states, seed):
             assert verdict == GONE
         elif "two processes" in (one, other):
             assert verdict == INCONCLUSIVE
-    words.text(found, True), words.markdown(found, True, ""), json.loads(words.as_json(found, ""))
+    (
+        comparison_words.text(found, True),
+        comparison_words.markdown(found, True, ""),
+        json.loads(comparison_words.as_json(found, "")),
+    )
 
 
 # --- interleaved sides -----------------------------------------------------------------------------------------------

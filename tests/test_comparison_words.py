@@ -6,8 +6,7 @@ import json
 import sys
 
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason
-from pages.comparison import figure as comparison_figure
-from pages.comparison import words
+from pages import comparison_figure, comparison_words
 from sides import compared
 
 
@@ -20,16 +19,16 @@ def row(found, **changes):
 def test_the_wording(pair):
     found = dataclasses.replace(compared(*pair), interleaved=True)
     evidence = {"ratio": 1.08, "low95": 1.05, "high95": 1.11, "q": 0.003}
-    slower = words.sentence(row(found, verdict=SLOWER, **evidence), found)
+    slower = comparison_words.sentence(row(found, verdict=SLOWER, **evidence), found)
     assert slower == "1.08× slower (95 % CI 1.05–1.11; q = .003; 8 processes a side)"
     evidence = {"ratio": 1 / 1.08, "low95": 1 / 1.11, "high95": 1 / 1.05, "q": 0.0003}
-    faster = words.sentence(row(found, verdict=FASTER, **evidence), found)
+    faster = comparison_words.sentence(row(found, verdict=FASTER, **evidence), found)
     assert faster == "1.08× faster (95 % CI 1.05–1.11; q < .001; 8 processes a side)"
-    same = words.sentence(row(found, verdict=NO_CHANGE, low90=0.98, high90=1.03), found)
+    same = comparison_words.sentence(row(found, verdict=NO_CHANGE, low90=0.98, high90=1.03), found)
     assert same == "no change larger than 5 % (90 % CI .98–1.03)"
-    open_ = words.sentence(row(found, verdict=INCONCLUSIVE, low95=0.93, high95=1.12, more=14.0), found)
+    open_ = comparison_words.sentence(row(found, verdict=INCONCLUSIVE, low95=0.93, high95=1.12, more=14.0), found)
     assert open_ == "inconclusive: .93–1.12; about 14 more processes would decide ±5 %"
-    assert "significant" not in words.text(found, True)
+    assert "significant" not in comparison_words.text(found, True)
 
 
 def test_text_and_colour_say_the_same(pair):
@@ -41,8 +40,8 @@ def test_text_and_colour_say_the_same(pair):
 
     found = compared(*pair)
     plain, terminal = io.StringIO(), Terminal()
-    words.terminal(found, False, plain)
-    words.terminal(found, False, terminal)
+    comparison_words.terminal(found, False, plain)
+    comparison_words.terminal(found, False, terminal)
     assert "\x1b" not in plain.getvalue()
     for said in ("slower (95 % CI", "faster (95 % CI", "torch.from_numpy(a)", "24 cells:", "of 24 cells decided"):
         assert said in plain.getvalue()
@@ -61,22 +60,22 @@ def test_without_rich_it_is_plain_text(pair, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     found, stream = compared(*pair), Terminal()
-    words.terminal(found, True, stream)
-    assert stream.getvalue() == words.text(found, True)
+    comparison_words.terminal(found, True, stream)
+    assert stream.getvalue() == comparison_words.text(found, True)
 
 
 def test_markdown_fits_a_comment(tmp_path, pair, monkeypatch):
     found = compared(*pair)
-    text = words.markdown(found, True, "the command")
-    assert text.startswith(words.MARKER) and "the command" in text and "| slower | 1 |" in text
+    text = comparison_words.markdown(found, True, "the command")
+    assert text.startswith(comparison_words.MARKER) and "the command" in text and "| slower | 1 |" in text
     assert "24 of 24 cells decided" in text
-    monkeypatch.setattr(words, "COMMENT_CHARACTERS", 2500)
-    short = words.markdown(found, True, "the command")
+    monkeypatch.setattr(comparison_words, "COMMENT_CHARACTERS", 2500)
+    short = comparison_words.markdown(found, True, "the command")
     assert len(short) <= 2500 and "more: a comment has room for no more" in short
 
 
 def test_json_has_everything(pair):
-    found = json.loads(words.as_json(compared(*pair), "the command"))
+    found = json.loads(comparison_words.as_json(compared(*pair), "the command"))
     assert found["counts"][SLOWER] == 1 and found["exit_code"] == 1
     assert found["decided"]["sentence"].startswith("24 of 24 cells decided")
     assert (found["decided"]["cells"], found["decided"]["of"], found["settings"]["min_decided"]) == (24, 24, 0.5)

@@ -7,7 +7,6 @@ import pytest
 import resultfiles
 from analysis import comparison
 from analysis.cells import cells_of, conversions
-from analysis.counts import contradict, judge, of_calls
 from analysis.results import load
 from analysis.verdicts import (
     AS_MANY,
@@ -22,12 +21,14 @@ from analysis.verdicts import (
     NOT_COMPARABLE,
     SLOWER,
     Settings,
+    contradict,
+    judge_counts,
+    of_calls,
 )
 from cli import UserError
 from measuring.profiles import PROFILES, cells, select
 from measuring.rounds import cells_of as cells_of_run
-from pages import show, tables
-from pages.comparison import words
+from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
@@ -78,8 +79,8 @@ def test_counts_differ_where_all_repeats_do(tmp_path):
 def test_the_same_counts_are_as_many_and_pass(tmp_path):
     found = compared(tmp_path, BASE, BASE)
     assert set(verdicts(found).values()) == {AS_MANY} and found.exit_code == 0
-    assert words.headline(found) == "nothing changed"
-    assert "instructions of 3 calls: 3 as many" in words.text(found, False)
+    assert comparison_words.headline(found) == "nothing changed"
+    assert "instructions of 3 calls: 3 as many" in comparison_words.text(found, False)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +95,12 @@ def test_the_same_counts_are_as_many_and_pass(tmp_path):
     ],
 )
 def test_the_repeats_decide(low, high, verdict):
-    assert judge(low, high, Settings()) == verdict
+    assert judge_counts(low, high, Settings()) == verdict
 
 
 def test_nothing_is_said_of_a_count_of_nothing(tmp_path):
     found = compared(tmp_path, {(VIEW, 8): [0, 0, 1]}, {(VIEW, 8): [5, 5, 6]})
-    assert verdicts(found) == {(VIEW, 8): INCONCLUSIVE} and "inconclusive" in words.text(found, True)
+    assert verdicts(found) == {(VIEW, 8): INCONCLUSIVE} and "inconclusive" in comparison_words.text(found, True)
 
 
 def test_what_one_side_lacks_is_said(tmp_path):
@@ -107,7 +108,7 @@ def test_what_one_side_lacks_is_said(tmp_path):
     found = compared(tmp_path, BASE, new)
     assert verdicts(found) == {(VIEW, 8): GONE, (MAYBE, 8): FAILED, (COPY, 4 * KIB): AS_MANY}
     assert verdicts(compared(tmp_path / "back", new, BASE))[VIEW, 8] == NEW
-    told = words.text(found, True)
+    told = comparison_words.text(found, True)
     assert "gone: new skips it: the reason" in told and "failed: in new" in told
 
 
@@ -131,7 +132,7 @@ def test_another_version_of_the_count_is_not_compared(tmp_path):
     other = load(tmp_path / "new")
     found = comparison.compare(one, other)
     assert set(verdicts(found).values()) == {NOT_COMPARABLE}
-    assert found.exit_code == 2 and "the benchmark itself changed" in words.text(found, True)
+    assert found.exit_code == 2 and "the benchmark itself changed" in comparison_words.text(found, True)
 
 
 def test_time_and_count_of_a_call_stand_side_by_side(tmp_path):
@@ -145,13 +146,13 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path):
     assert (rows[8]["verdict"], rows[8]["time"], rows[8]["contradicts"]) == (MORE, NO_CHANGE, True)
     assert (rows[16]["verdict"], rows[16]["time"], rows[16]["contradicts"]) == (AS_MANY, SLOWER, True)
     assert not rows[32]["contradicts"] and rows[32]["time"] == NO_CHANGE
-    told = words.text(found, True)
+    told = comparison_words.text(found, True)
     assert "; but its time: no change" in told and "; but its time: slower, 1.2× as long" in told
     assert "time says otherwise of 2" in told
-    document = json.loads(words.as_json(found, "command"))
+    document = json.loads(comparison_words.as_json(found, "command"))
     assert [row["verdict"] for row in document["counted"]].count(MORE) == 1
     assert "1 slower of 30 cells; 1 of more instructions" in document["headline"]
-    assert "time says otherwise of 2" in words.markdown(found, False, "command")
+    assert "time says otherwise of 2" in comparison_words.markdown(found, False, "command")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,9 @@ def test_what_is_counted_once_is_not_compared(tmp_path):
         benches = [instructions(BASE), bench]
         resultfiles.write(tmp_path / place, benches)
     found = comparison.compare(load(tmp_path / "base"), load(tmp_path / "new"))
-    assert found.looked_at == 1 and "1 cells that are counted once are not compared" in words.text(found, False)
+    assert found.looked_at == 1 and "1 cells that are counted once are not compared" in comparison_words.text(
+        found, False
+    )
 
 
 def test_only_means_cells_of_counts_too(tmp_path):

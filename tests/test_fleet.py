@@ -12,7 +12,7 @@ from pathlib import Path
 import fleet
 import pytest
 from cli import UserError
-from nodes import asked, block, campaign, design, engines, supervise
+from nodes import campaign, jobs, on_node
 from store.records import record_of
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
@@ -25,14 +25,14 @@ TAGS = [f"torch-{number}" for number in range(25)]
 
 
 def test_four_nodes_are_dealt_pairs_in_turn():
-    blocks = design.deal(TAGS[:6], 4, 2)
+    blocks = campaign.deal(TAGS[:6], 4, 2)
     having = [[node for node, block in enumerate(blocks) if tag in block] for tag in TAGS[:6]]
     assert having == [[0, 1], [2, 3], [0, 2], [1, 3], [0, 3], [1, 2]]
 
 
 @pytest.mark.parametrize("nodes, copies", [(1, 1), (2, 2), (3, 2), (4, 1), (4, 2), (4, 3), (5, 2), (8, 2), (16, 3)])
 def test_the_design_is_balanced(nodes, copies):
-    blocks = design.deal(TAGS, nodes, copies)
+    blocks = campaign.deal(TAGS, nodes, copies)
     assert all(sum(tag in block for block in blocks) == copies for tag in TAGS)
     sizes = [len(block) for block in blocks]
     assert max(sizes) - min(sizes) <= 1 and all(len(set(block)) == len(block) for block in blocks)
@@ -43,27 +43,27 @@ def test_the_design_is_balanced(nodes, copies):
 
 def test_more_copies_than_nodes():
     with pytest.raises(ValueError, match="2 copies take as many nodes"):
-        design.deal(TAGS, 1, 2)
+        campaign.deal(TAGS, 1, 2)
 
 
 def test_what_it_costs():
-    cost = design.cost([["a", "b"], ["a"]], minutes=4.0, keep=3)
-    assert (cost.visits, cost.minutes, cost.disk_gb) == (7, 4 * 4 + 3 * design.INSTALL_MINUTES, 15)
+    cost = campaign.cost_of([["a", "b"], ["a"]], minutes=4.0, keep=3)
+    assert (cost.visits, cost.minutes, cost.disk_gb) == (7, 4 * 4 + 3 * campaign.INSTALL_MINUTES, 15)
 
 
 def test_what_is_missing_is_asked_of_others():
     had = {"a": {"node-a", "node-b"}, "b": {"node-a"}, "c": {"node-a"}}
-    short = design.lacking(["a", "b", "c", "d"], had, 2)
+    short = campaign.lacking(["a", "b", "c", "d"], had, 2)
     assert short == {"b": 1, "c": 1, "d": 2}
-    more = design.top_up(short, had, 2)
-    assert more == [design.More(("b", "c"), ("node-a",)), design.More(("d",), ()), design.More(("d",), ())]
-    more = design.top_up(dict.fromkeys(TAGS, 2), {}, 4)
-    assert [one.tags for one in more] == [tuple(block) for block in design.deal(TAGS, 4, 2)]
+    more = campaign.top_up(short, had, 2)
+    assert more == [campaign.More(("b", "c"), ("node-a",)), campaign.More(("d",), ()), campaign.More(("d",), ())]
+    more = campaign.top_up(dict.fromkeys(TAGS, 2), {}, 4)
+    assert [one.tags for one in more] == [tuple(block) for block in campaign.deal(TAGS, 4, 2)]
 
 
 def test_dry_run_prints_the_plan_and_does_nothing(called, monkeypatch, tmp_path):
     monkeypatch.setattr(fleet, "FLEET", tmp_path / "fleet")
-    monkeypatch.setattr(asked, "FLEET", tmp_path / "fleet")
+    monkeypatch.setattr(jobs, "FLEET", tmp_path / "fleet")
     options = ("--history", "torch", "--since", "2.10", "--nodes", "3", "--partition", "cpu", "--dry-run")
     code, said, _ = called(fleet, *options)
     assert code == 0 and not (tmp_path / "fleet").exists()
@@ -95,16 +95,16 @@ def test_mistakes_are_one_line(arguments, line):
 
 def test_what_the_records_say_was_asked_names_no_place(tmp_path):
     chosen = fleet.arguments(["--history", "torch", "--scratch", str(tmp_path), "--machine", "box", "--rounds", "2"])
-    assert asked.command_of(chosen) == (
+    assert jobs.command_of(chosen) == (
         "python scripts/fleet.py --history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1"
         " --engine debug"
     )
 
 
 def test_kinds_are_partitions_or_constraints(monkeypatch):
-    monkeypatch.setattr(engines, "partitions", lambda: ["cpu"])
+    monkeypatch.setattr(jobs, "partitions", lambda: ["cpu"])
     chosen = fleet.arguments(["--kinds", "cpu a100", "--account", "us"])
-    assert asked.kinds_of(chosen) == {
+    assert jobs.kinds_of(chosen) == {
         "cpu": {"account": "us", "partition": "cpu"},
         "a100": {"account": "us", "constraint": "a100"},
     }
@@ -113,7 +113,7 @@ def test_kinds_are_partitions_or_constraints(monkeypatch):
 def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="needs submitit: pip install submitit"):
-        engines.Slurm("fleet-1", tmp_path, {}, 5).submit([({}, ())])
+        jobs.Slurm("fleet-1", tmp_path, {}, 5).submit([({}, ())])
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -122,20 +122,20 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_host_has_one_name(tmp_path):
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(block.__file__).parents[1])!r})\n"
-        f"from pathlib import Path; from nodes import block\n"
-        f"print(block.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
+        f"import sys; sys.path.insert(0, {str(Path(on_node.__file__).parents[1])!r})\n"
+        f"from pathlib import Path; from nodes import on_node\n"
+        f"print(on_node.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
     )
     hosts = ["one", "other", "one", "third", "other"]
     pipe = subprocess.PIPE
     at_once = [subprocess.Popen([sys.executable, "-c", code, host], stdout=pipe, text=True) for host in hosts]
     named = [process.communicate()[0].strip() for process in at_once]
     assert named[0] == named[2] and named[1] == named[4] and set(named) == {"node-a", "node-b", "node-c"}
-    assert len(list((tmp_path / block.HOSTS).iterdir())) == 3
+    assert len(list((tmp_path / on_node.HOSTS).iterdir())) == 3
 
 
 def test_names_go_on_after_z():
-    names = block.names()
+    names = on_node.names()
     assert [next(names) for _ in range(28)][-3:] == ["node-z", "node-aa", "node-ab"]
 
 
@@ -143,10 +143,10 @@ def test_the_reference_first_and_last():
     def visit(tag, failed=""):
         return record_of(record([], toolchain={"tag": tag}, failed=failed))
 
-    assert block.is_closed([visit("r"), visit("a"), visit("r")], "r")
-    assert block.is_closed([visit("r"), visit("a"), visit("r"), visit("b", "no wheel")], "r")
-    assert not block.is_closed([visit("r"), visit("a"), visit("r"), visit("b")], "r")
-    assert not block.is_closed([visit("r")], "r") and not block.is_closed([], "r")
+    assert on_node.is_closed([visit("r"), visit("a"), visit("r")], "r")
+    assert on_node.is_closed([visit("r"), visit("a"), visit("r"), visit("b", "no wheel")], "r")
+    assert not on_node.is_closed([visit("r"), visit("a"), visit("r"), visit("b")], "r")
+    assert not on_node.is_closed([visit("r")], "r") and not on_node.is_closed([], "r")
 
 
 def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, monkeypatch):
@@ -154,8 +154,8 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
     monkeypatch.delenv("PIP_CONFIG_FILE", raising=False)
     (tmp_path / ".config" / "pip").mkdir(parents=True)
     (tmp_path / ".config" / "pip" / "pip.conf").touch()
-    variables = block.variables_of({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
-    assert variables["HOME"] == str(tmp_path / "node-a" / block.HOME)
+    variables = on_node.variables_of({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
+    assert variables["HOME"] == str(tmp_path / "node-a" / on_node.HOME)
     assert variables["PIP_CONFIG_FILE"] == str(tmp_path / ".config" / "pip" / "pip.conf")
     assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")
 
@@ -241,11 +241,11 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
     """By result files alone, whatever an engine says of its jobs."""
     monkeypatch.setattr(campaign, "RESULTS", campaign.ROOT / "reports" / "results")
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
-    made = asked.plan_of(fleet.arguments(options), "cpu", {})
+    made = jobs.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path
 
     def filed(node, tag, **more):
-        place = made.place / node / block.SUITE / "reports" / "results" / "cpu"
+        place = made.place / node / on_node.SUITE / "reports" / "results" / "cpu"
         place.mkdir(parents=True, exist_ok=True)
         line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
         with (place / f"{tag}.jsonl").open("a") as file:
@@ -270,9 +270,9 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
         def coming(self):
             return []
 
-    (tmp_path / block.HOSTS).mkdir()
+    (tmp_path / on_node.HOSTS).mkdir()
     for name, host in (("node-a", "n1"), ("node-b", "n2")):
-        (tmp_path / block.HOSTS / name).write_text(host)
+        (tmp_path / on_node.HOSTS / name).write_text(host)
     made.submitted = 1
     monkeypatch.setattr(made, "gather", lambda: None)
     assert made.step(Engine()) == []
@@ -285,36 +285,36 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
 def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "FLEET", tmp_path)
-    monkeypatch.setattr(asked, "FLEET", tmp_path)
-    made = asked.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
+    monkeypatch.setattr(jobs, "FLEET", tmp_path)
+    made = jobs.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
     made.save()
     assert campaign.Campaign.load("cpu") == made
     coming = ["RUNNING None"]
-    monkeypatch.setattr(supervise, "engine_of", lambda campaign: type("Engine", (), {"coming": lambda self: coming})())
+    monkeypatch.setattr(jobs, "engine_of", lambda campaign: type("Engine", (), {"coming": lambda self: coming})())
     with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
-        supervise.give_up("cpu")
+        jobs.give_up("cpu")
     coming.clear()
-    supervise.give_up("cpu")
+    jobs.give_up("cpu")
     assert campaign.Campaign.load("cpu") is None
 
 
 def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1", "--partition", "cpu", "--nodes", "2"]
-    made = asked.plan_of(fleet.arguments(options), "cpu", {})
+    made = jobs.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path / "cpu"
     made.save()
     built = []
-    assert supervise.ended(made, built.append) == 2 and not built, "nothing was measured"
+    assert jobs.ended(made, built.append) == 2 and not built, "nothing was measured"
     monkeypatch.setattr(made, "had", lambda: {"torch-2.1.2": {"node-a", "node-b"}, "torch-2.3.1": {"node-a", "node-b"}})
-    assert supervise.ended(made, built.append) == 0 and built == ["cpu"]
+    assert jobs.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
 
 
 def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
-    mine = block.environments_on(tmp_path)
+    mine = on_node.environments_on(tmp_path)
     monkeypatch.setattr(sys, "base_prefix", "/another")
-    assert block.environments_on(tmp_path) != mine and environments.directory(mine, ledger.series("torch")[0])
+    assert on_node.environments_on(tmp_path) != mine and environments.directory(mine, ledger.series("torch")[0])
 
 
 @pytest.mark.parametrize("more, built", [((), ["box"]), (("--no-report",), [])])
@@ -322,9 +322,9 @@ def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
     pages = []
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "FLEET", tmp_path)
-    monkeypatch.setattr(asked, "FLEET", tmp_path)
+    monkeypatch.setattr(jobs, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
-    monkeypatch.setattr(supervise, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
+    monkeypatch.setattr(jobs, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
     assert pages == built

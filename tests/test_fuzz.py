@@ -13,10 +13,7 @@ import warnings
 from pathlib import Path
 
 import advise
-import check_compare
-import check_cost
 import check_noise
-import check_robust
 import check_timing
 import cli
 import compare
@@ -30,7 +27,7 @@ import run
 import track
 from analysis import results
 from analysis.results import load
-from checking import robust, timing
+from checking import timing
 from cli import LONGEST, UserError, harmless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -231,10 +228,7 @@ VERBS = {
         report,
         publish,
         describe,
-        check_compare,
-        check_cost,
         check_noise,
-        check_robust,
         check_timing,
     )
 }
@@ -283,15 +277,10 @@ def place(tmp_path_factory):
         patched.setattr(track, "candidate", begin)
         patched.setattr(publish, "REPORTS", root / "out")
         patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(fleet.supervise, "measure", lambda campaigns, show_hosts, build: 0)
+        patched.setattr(fleet.jobs, "measure", lambda campaigns, show_hosts, build: 0)
         patched.setattr(fleet, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
-        patched.setattr(check_compare, "write", begin)
-        patched.setattr(check_cost, "begin", begin)
         patched.setattr(check_noise, "begin", begin)
-        patched.setattr(robust, "Copy", begin)
-        patched.setattr(robust, "campaign", lambda title, count, attempt: [])
-        patched.setattr(robust, "inputs", lambda count: (count, []))
         patched.setattr(timing, "find_cells", begin)
         yield patched
 

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import history, levels, semantics, sessions
+from analysis import findings, history, levels, sessions
 from analysis.results import load
 from pages import show
-from pages.history import heat
+from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
 from store.records import UNKNOWN
@@ -282,9 +282,9 @@ def test_what_a_route_means(tmp_path):
     made = history_in(write(tmp_path, logs_of(13, len(SERIES)), extra=meanings))
     seen = [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in made.semantics]
     assert seen == [
-        (SERIES[3].version, ROUTES[0], semantics.MEMORY, True, False, ("float16",)),
-        (SERIES[5].version, ROUTES[1], semantics.DTYPE, "float32", "float16", ("float16",)),
-        (SERIES[7].version, "t.numpy()", semantics.TAKEN, False, True, ()),
+        (SERIES[3].version, ROUTES[0], findings.MEMORY, True, False, ("float16",)),
+        (SERIES[5].version, ROUTES[1], findings.DTYPE, "float32", "float16", ("float16",)),
+        (SERIES[7].version, "t.numpy()", findings.TAKEN, False, True, ()),
     ]
     assert [row[2:4] for row in history_words.meaning(made).rows] == [
         ("memory", "alias → copy"),
@@ -518,9 +518,9 @@ def test_in_the_picture_stands_what_most_releases_have():
 
     small, large = cell(4 * KIB, 12), cell(1024 * KIB, 7)
     counted = cell(4 * KIB, 12)
-    assert heat._chosen("copy", [small, large], []) == [large]
-    assert heat._chosen("copy", [small, cell(1024 * KIB, 6)], []) == [small]
-    assert heat._chosen("copy", [small, large], [counted]) == [counted, large]
-    assert heat._chosen("copy", [], [counted]) == [counted]
-    assert heat._chosen("alias", [small, large], []) == [small]
-    assert heat._chosen("alias", [small, large], [counted]) == [counted]
+    assert figure._chosen("copy", [small, large], []) == [large]
+    assert figure._chosen("copy", [small, cell(1024 * KIB, 6)], []) == [small]
+    assert figure._chosen("copy", [small, large], [counted]) == [counted, large]
+    assert figure._chosen("copy", [], [counted]) == [counted]
+    assert figure._chosen("alias", [small, large], []) == [small]
+    assert figure._chosen("alias", [small, large], [counted]) == [counted]

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 from analysis import statistics
-from analysis.sides import compare_named
+from analysis.pairs import compare_named
 from analysis.verdicts import INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from measuring import interleave
 from measuring.engine import RESULTS
-from pages.comparison import words
+from pages import comparison_words
 from records import calm
-from toolchains import asked
+from toolchains import selection
 
 
 def test_sides_take_turns():
@@ -134,7 +134,7 @@ def slower_python(directory):
 
 def collected(directory, targets, only, rounds):
     """Both sides measured in turns, as --run does; the verdict."""
-    sides = interleave.prepare(directory, [asked.target(str(target)) for target in targets])
+    sides = interleave.prepare(directory, [selection.target(str(target)) for target in targets])
     found, counted = interleave.cells_to_measure(sides[0], "tester", "standard", only)
     assert not counted
     about = {"id": "1", "stage": 1, "machine": "tester", "profile": "standard", "only": only, "command": "test"}
@@ -178,7 +178,7 @@ def test_a_planted_slowdown_is_found_with_four_processes(tmp_path, home):
     result = collected(tmp_path / "run", ["installed", slower_python(tmp_path / "slower")], only, interleave.ROUNDS)
     assert result.interleaved and len(result.cells) == 12 and set(result.cells["base_processes"]) == {4}
     slower = result.cells[result.cells["verdict"] == SLOWER]
-    told = words.text(result, True)
+    told = comparison_words.text(result, True)
     print(told)
     assert set(slower["route"]) == {"torch.as_tensor(a)"}, told
     assert result.exit_code == 1

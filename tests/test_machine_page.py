@@ -11,7 +11,7 @@ import pytest
 import resultfiles
 from analysis.results import load
 from conftest import build
-from pages import head, show, spreadsheet
+from pages import machine, show, spreadsheet
 from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
 from store.files import measurements_text, read_measurements
 
@@ -312,7 +312,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
     lines = [{**line, "run": new if int(line["params"][-1]) in looked else old} for line in read_measurements(path)]
     path.write_bytes(measurements_text(lines))
     made = load(root)
-    told = [show.to_plain(line) for line in head.of_runs(made)]
+    told = [show.to_plain(line) for line in machine.of_runs(made)]
     assert told == [
         "15 of 20 timed cells are of the run of 2026-01-02 03:04: `python scripts/run.py --profile standard`.",
         "A quick look in 5 of 20 cells: 1 process a cell, too few for an interval or a verdict. The ranges are those "
@@ -325,4 +325,4 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
     rows = list(csv.DictReader(io.StringIO((page / "results.csv").read_text())))
     assert [sum(row["run"] == run for row in rows) for run in (old, new)] == [60, 5]
     whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]
-    assert head.of_runs(load(resultfiles.write(tmp_path / "one", whole))) == []
+    assert machine.of_runs(load(resultfiles.write(tmp_path / "one", whole))) == []

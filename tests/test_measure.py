@@ -7,8 +7,8 @@ import statistics
 import measuring.rounds
 import pytest
 from cli import UserError
+from measuring.processes import progress
 from measuring.profiles import Profile, Rule, cells
-from measuring.progress import progress
 from measuring.record import summed_up
 from measuring.rounds import PASSES, START, cells_of, take_round
 from measuring.state import State

@@ -11,11 +11,11 @@ import resultfiles
 from analysis import history, statistics
 from analysis.results import load
 from cli import UserError
-from nodes.design import deal
+from nodes.campaign import deal
 from pages.history import words
 from resultfiles import contract, conversion, memcpy
 from test_history import HOUR, KIB, ROUTES, SERIES, found, record_of
-from toolchains import asked
+from toolchains import selection
 
 pytestmark = pytest.mark.slow  # most build a history and its page
 
@@ -248,6 +248,6 @@ def test_what_the_machine_itself_measured_is_named(tmp_path):
 def test_a_release_of_a_node_is_compared_by_its_file(tmp_path):
     root = write(tmp_path, all_on(2), on_everyone)
     (path,) = (root / "box" / "node-b").glob(f"{SERIES[0].commit[:8]}*.json")
-    assert asked.results_of(path) == root
+    assert selection.results_of(path) == root
     with pytest.raises(UserError, match="has 2 result files .node-a/.*, node-b/.*name one"):
-        asked.result_file(SERIES[0].tag, root)
+        selection.result_file(SERIES[0].tag, root)

@@ -21,7 +21,7 @@ from checking import promises
 from checking.noise import BEFORE, CALM, NEW, NOISE, PAIRS, PLANTED, Step, Workplace
 from checking.promises import ALL, NEVER_CALM, WERE_CALM
 from conftest import ROOT, environment
-from toolchains import asked
+from toolchains import selection
 
 SCRIPTS = str(ROOT / "scripts")
 
@@ -178,7 +178,7 @@ def test_sides_have_the_names_that_the_interleaved_collection_gives_them():
     from measuring import interleave
 
     assert set(checking.MADE) == set(interleave.SIDES)
-    assert {f"{side}{asked.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
+    assert {f"{side}{selection.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
 
 
 def test_slowdown_is_looked_for_among_enough_aliases(suite):

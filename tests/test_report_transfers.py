@@ -11,15 +11,13 @@ import pytest
 import report
 import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
-from analysis import hockney, transfers
+from analysis import transfers
 from analysis.answers import choose
 from analysis.cells import cells_of
 from analysis.results import load
-from pages import families, show, tables
+from pages import families, show, tables, transfer_advice, transfer_tables
+from pages import transfer_advice as transfer_said
 from pages.questions import TITLES
-from pages.transfers import advice as transfer_advice
-from pages.transfers import said as transfer_said
-from pages.transfers import tables as transfer_tables
 from resultfiles import SKIPPED, Bench
 
 from benchmarks import routes
@@ -601,19 +599,19 @@ def test_the_terminal_says_transfers(tmp_path, capsys, benches):
 
 
 def test_exact_data_give_their_parameters():
-    made = hockney.fit({n: 5e-6 + n / 2e10 for n in (4, 4 * KIB, MIB, 64 * MIB, GIB)})
+    made = transfers.fit({n: 5e-6 + n / 2e10 for n in (4, 4 * KIB, MIB, 64 * MIB, GIB)})
     assert (made.latency, made.bandwidth) == (pytest.approx(5e-6), pytest.approx(2e10))
     assert made.half == pytest.approx(1e5) and made.deviation < 1e-9 and made.good
     assert made.seconds(MIB) == pytest.approx(5e-6 + MIB / 2e10)
 
 
 def test_too_few_sizes_and_lines_that_fall_have_no_fit():
-    assert hockney.fit({n: 1e-6 + n / 1e10 for n in (4, KIB, MIB)}) is None
-    assert hockney.fit({n: 1e-3 / n for n in (4, KIB, MIB, GIB)}) is None
+    assert transfers.fit({n: 1e-6 + n / 1e10 for n in (4, KIB, MIB)}) is None
+    assert transfers.fit({n: 1e-3 / n for n in (4, KIB, MIB, GIB)}) is None
 
 
 def test_a_bent_line_is_no_good_fit():
-    made = hockney.fit({4: 1e-6, KIB: 1e-6, MIB: 4e-5, 16 * MIB: 6e-4, 64 * MIB: 3e-2})
+    made = transfers.fit({4: 1e-6, KIB: 1e-6, MIB: 4e-5, 16 * MIB: 6e-4, 64 * MIB: 3e-2})
     assert made is None or not made.good
 
 

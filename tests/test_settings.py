@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import resultfiles
-from analysis import settings as known
+from analysis import findings as known
 from analysis.cells import cells_of
-from analysis.known import known_of
-from analysis.placement import slowed
+from analysis.findings import slowed
+from analysis.published import known_of
 from analysis.results import load
 from pages import families, show, tables
 from pages.advice import neighbours

@@ -15,7 +15,7 @@ from analysis.results import load
 from analysis.steps import Counted, _steps
 from analysis.verdicts import DEFAULT, FEWER, MORE
 from pages import show
-from pages.history import counts as words
+from pages.history import evidence as words
 from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
@@ -203,14 +203,14 @@ def test_a_count_without_repeats_is_not_followed(tmp_path):
         yield Bench(NAME, params, {(route, "float32", 4 * KIB): 6700.0 for route in ROUTES}, unit="instructions")
 
     made = history.history_of(load(write(tmp_path, logs_of(36, 4), SERIES[:4], extra=extra), "box"), "torch")
-    assert made.counted == () and not words.section(made)
+    assert made.counted == () and not words.count_section(made)
 
 
 # The page -----------------------------------------------------------------------------------------------------------
 
 
 def test_section_has_steps_and_what_disagrees(made):
-    steps, against = words.section(made).tables
+    steps, against = words.count_section(made).tables
     plain = [
         [show.to_plain(line) for line in ([entry] if isinstance(entry, str) else entry)] for entry in steps.rows[0]
     ]
@@ -236,7 +236,7 @@ def test_dtypes_that_step_together_are_one_row(tmp_path):
         yield Bench(NAME, {"route": [ALONE], "dtype": list(dtypes), "nbytes": [4 * KIB]}, cells, unit="instructions")
 
     made = history.history_of(load(write(tmp_path, logs_of(38, 8), SERIES[:8], extra=extra), "box"), "torch")
-    table, *_ = words.section(made).tables
+    table, *_ = words.count_section(made).tables
     assert [row[2][0] for row in table.rows] == [".50× the instructions", "1.30× the instructions"]
     assert [row[4] for row in table.rows][1] == ["4 KiB, float32 and int64: 1.10–1.20×"]
     assert table.rows[1][3][0] == "4 KiB, int8"
@@ -254,7 +254,7 @@ def test_a_count_that_no_run_can_have_filed_is_left_out(tmp_path):
 
 def test_changes_of_times_are_remarked_on(made):
     found = {change.largest[0].names["route"]: change for change in history_words.changes(made)}
-    remark = partial(words.remark, words.findings_in(made))
+    remark = partial(words.count_remark, words.findings_in(made))
     assert remark(found[TOGETHER]) == ["instructions agree, 1.15×"]
     assert remark(found[AGAINST]) == ["more instructions, 1.25×"]
     assert remark(found[LONGER]) == [f"as many instructions: {words.ELSEWHERE}"]
@@ -282,7 +282,7 @@ def test_page_figure_and_csv(results, tmp_path):
 
 def test_without_counts_nothing_is_said_of_them(tmp_path):
     made = history.history_of(load(write(tmp_path, logs_of(37, 4), SERIES[:4]), "box"), "torch")
-    assert not words.section(made) and not list(words.note(made))
+    assert not words.count_section(made) and not list(words.note(made))
     assert "count" not in history_page.csv_of([made]).splitlines()[0]
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 from conftest import ROOT, environment, run
-from toolchains import environments, installed, ledger
+from toolchains import environments, ledger
 from toolchains.ledger import Toolchain
 
 LINE = [
@@ -299,7 +299,8 @@ def test_what_is_here_is_a_reference_of_its_own(tmp_path):
 # What is installed --------------------------------------------------------------------------------------------------
 
 ASK = (
-    "import sys; from toolchains import installed; print(installed.toolchain().torch); sys.exit('torch' in sys.modules)"
+    "import sys; from toolchains import environments; "
+    "print(environments.toolchain().torch); sys.exit('torch' in sys.modules)"
 )
 
 
@@ -335,7 +336,7 @@ def test_installed_toolchain_is_found_without_importing_torch(tmp_path):
 def test_missing_torch_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModuleNotFoundError, match="torch is not installed"):
-        installed.toolchain()
+        environments.toolchain()
 
 
 @pytest.mark.parametrize(
@@ -347,15 +348,15 @@ def test_missing_torch_is_named(monkeypatch):
     ],
 )
 def test_machine_name_is_of_the_hardware(model, name, monkeypatch):
-    monkeypatch.setattr(installed, "cpu_model", lambda: model)
-    found = installed.machine_name(8)
+    monkeypatch.setattr(environments, "cpu_model", lambda: model)
+    found = environments.machine_name(8)
     assert found == name
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", found), "run.py --machine would refuse it"
 
 
 def test_machine_name_is_not_the_host_s():
     host = platform.node().lower()
-    assert len(host) < 4 or host not in installed.machine_name(2)
+    assert len(host) < 4 or host not in environments.machine_name(2)
 
 
 # Plugin -------------------------------------------------------------------------------------------------------------

@@ -17,15 +17,15 @@ import pandas
 import pytest
 import report
 import track
-from analysis import news as analysed
-from analysis.news import news_of
+from analysis import pairs as analysed
+from analysis.pairs import news_of
 from cli import UserError
 from measuring import watch
-from pages import news
+from pages import release_notes
 from store.records import Record, Toolchain
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
-from toolchains import candidates, environments, index, ledger
+from toolchains import environments, index, ledger
 
 ROUNDS = ("--rounds", "4", "--no-report")
 
@@ -112,7 +112,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     known()
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
-    assert news.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
+    assert release_notes.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert told.startswith(f"torch 2.4.0 (first seen {today}) against 2.3.0 on {machine(project)}: ")
     assert "2 of more instructions" in told and "cells decided" in told
@@ -290,7 +290,7 @@ def test_candidates_are_compared_and_never_in_a_history(known, project, tmp_path
     for name, value in project.environment.items():
         if name.startswith("PIP_"):
             monkeypatch.setenv(name, value)
-    assert candidates.newest("torch", []) == "2.4.0.dev20261120" and candidates.newest("numpy", []) == ""
+    assert index.newest_candidate("torch", []) == "2.4.0.dev20261120" and index.newest_candidate("numpy", []) == ""
     made, asked = [], []
     monkeypatch.setattr(environments, "make", lambda path, *rest: made.append(rest) or path.mkdir(parents=True))
     monkeypatch.setattr(track, "ROOT", tmp_path)
@@ -328,8 +328,8 @@ def test_what_is_new_is_not_chosen(option):
 
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
     release = ledger.history("torch")[-1]
-    assert news.tell(rich_results, "box", [release], None) == [2]
+    assert release_notes.tell(rich_results, "box", [release], None) == [2]
     assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: {release.tag} has no figures on box")
     with pytest.raises(UserError, match="has no figures on box"):
         news_of(rich_results, "box", release)
-    assert news.CHANGED["slower"] == "slower"
+    assert release_notes.CHANGED["slower"] == "slower"

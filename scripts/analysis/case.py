@@ -1,6 +1,6 @@
 """A case, an array of some size that somebody has here and wants there, and its routes ranked by what was measured.
 
-Plain data in, plain data out, by the standard library alone: ``Known`` is what known.py makes of results and JSON
+Plain data in, plain data out, by the standard library alone: ``Known`` is what published.py makes of results and JSON
 holds, so that a page or a check can rank by the same.
 
 What was measured at few sizes (another dtype, another layout, a tensor that requires grad) follows the route's curve of

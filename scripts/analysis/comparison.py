@@ -17,7 +17,7 @@ import pandas as pd
 from cli import UserError, matcher
 from store.records import MACHINE
 
-from . import counts, statistics
+from . import statistics, verdicts
 from .contracts import COPY, INTO
 from .declared import Benchmarks, memory_of_cells
 from .results import Results, parameters_of
@@ -329,8 +329,8 @@ def compare(
     first, second = _timed(base, settings.only), _timed(new, settings.only)
     table, logs = _joined(first[:2], second[:2])
     skipped = len(table[table["verdict"] == "skipped"])
-    others = () if settings.across_machines else tuple(_differences(*sides, counts.SAME))
-    counted = counts.compare(base, new, settings, others)
+    others = () if settings.across_machines else tuple(_differences(*sides, verdicts.SAME))
+    counted = verdicts.compare(base, new, settings, others)
     if not len(table) - skipped + len(counted):
         matched = f" that match {settings.only!r}" if settings.only else ""
         raise UserError(f"neither side has timed cells{matched}")
@@ -370,7 +370,7 @@ def compare(
         new=sides[1],
         interleaved=interleaved,
         skipped=skipped,
-        counted=counts.beside(counted, table, contracts),
+        counted=verdicts.beside(counted, table, contracts),
         looked_at=len({*base.values["cell"], *new.values["cell"]} - {*counted["cell"]}),
         notes=tuple(_notes(*sides, settings, slower)),
         sessions={} if interleaved else dict(sessions or {}),

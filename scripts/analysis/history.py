@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from . import levels, meanings, sessions, statistics, steps
-from . import nodes as several
+from . import findings, levels, sessions, statistics, steps
 from .comparison import MEMORY, controls_of, families
+from .findings import Appearance, Semantic
 from .levels import CHANGED, Break, Series
-from .meanings import Appearance, Semantic
 from .results import Results
 from .sessions import Release, Repeat, Visit
 from .statistics import Floats
@@ -50,7 +49,7 @@ class History:
     settings: Settings
     notes: tuple[str, ...] = ()
     counted: tuple[steps.Counted, ...] = ()
-    nodes: several.Nodes | None = None
+    nodes: levels.Nodes | None = None
 
     @property
     def breaks(self) -> list[tuple[Series, Break]]:
@@ -144,9 +143,9 @@ def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> 
         controls=tuple(cell for cell, control in zip(series, controls) if control),
         repeats=tuple(repeats),
         session_sd={str(name): float(np.sqrt(session[noise == name][0])) for name in dict.fromkeys(noise[~controls])},
-        appearances=tuple(meanings.appearances(results, releases)),
-        semantics=tuple(meanings.redefined(results, releases)),
-        looked_at=meanings.looked_at(results, releases),
+        appearances=tuple(findings.appearances(results, releases)),
+        semantics=tuple(findings.redefined(results, releases)),
+        looked_at=findings.looked_at(results, releases),
         failed=sessions.failures(results, package),
         shuffled=shuffled,
         settings=settings,
@@ -179,19 +178,19 @@ def _figures(
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def _crossed(points: Sequence[Visit], values: Floats, variance: Floats, versions: Sequence[str]) -> several.Points:
+def _crossed(points: Sequence[Visit], values: Floats, variance: Floats, versions: Sequence[str]) -> levels.Points:
     """The visits of several nodes, by release and node."""
-    names = several.names_of([visit.release.file for visit in points])
+    names = levels.names_of([visit.release.file for visit in points])
     release = np.array([versions.index(visit.release.version) for visit in points])
-    node = np.array([names.index(several.name_of(visit.release.file)) for visit in points])
-    return several.Points(names, values, variance, release, node)
+    node = np.array([names.index(levels.name_of(visit.release.file)) for visit in points])
+    return levels.Points(names, values, variance, release, node)
 
 
-def _placed(cell: int, series: Series, crossed: several.Points, releases: Sequence[Release]) -> Series:
+def _placed(cell: int, series: Series, crossed: levels.Points, releases: Sequence[Release]) -> Series:
     """A series with what the nodes say of each of its breaks."""
     versions = [release.version for release in releases]
     breaks = [
-        replace(broken, nodes=crossed.at(cell, *several.sides(series, number, versions), math.log(broken.ratio)))
+        replace(broken, nodes=crossed.at(cell, *levels.sides(series, number, versions), math.log(broken.ratio)))
         for number, broken in enumerate(series.breaks, start=1)
     ]
     return replace(series, breaks=tuple(breaks))
@@ -202,13 +201,13 @@ def _nodes(
     table: pd.DataFrame,
     alone: tuple[Sequence[Visit], Floats, Floats, Floats],
     noise: Floats,
-    crossed: several.Points,
+    crossed: levels.Points,
     fitted: statistics.Crossed,
     copies: Mapping[str, Sequence[Release]],
     series: Sequence[Series],
     controls: Any,
     settings: Settings,
-) -> several.Nodes:
+) -> levels.Nodes:
     """What each node adds, and the changes that are on some of them only: each node's own history is judged for that.
 
     alone  the visits with their raw and corrected values and errors; noise: (cells,) variance of a visit beside these
@@ -240,19 +239,19 @@ def _nodes(
         for cell, (node_series, all_nodes) in enumerate(zip(history, series)):
             confirmed = [each for each in all_nodes.breaks if each.verdict in CHANGED]
             for number, each in enumerate(node_series.breaks, start=1):
-                if each.verdict in CHANGED and not several.is_covered(each, confirmed, versions):
-                    said = crossed.at(cell, *several.sides(node_series, number, versions), math.log(each.ratio))
+                if each.verdict in CHANGED and not levels.is_covered(each, confirmed, versions):
+                    said = crossed.at(cell, *levels.sides(node_series, number, versions), math.log(each.ratio))
                     local.append((node_series, replace(each, nodes=said)))
         free = fitted.node[~controls, place]
         adds = float(np.exp(np.nanmedian(free))) if np.isfinite(free).any() else math.nan
-        nodes.append(several.Node(name, len(columns), len(once), adds, tuple(history)))
+        nodes.append(levels.Node(name, len(columns), len(once), adds, tuple(history)))
     files = [release.file for on_nodes in copies.values() for release in on_nodes]
-    return several.Nodes(
+    return levels.Nodes(
         nodes=tuple(nodes),
         node_sd=fitted.node_sd,
         interaction_sd=fitted.interaction_sd,
         local=tuple(sorted(local, key=lambda pair: -abs(math.log(pair[1].ratio)))),
-        differing=tuple(several.differing(results, copies)),
-        unlike=tuple(several.unlike(results, files)),
-        pretended=several.is_pretended(results, files),
+        differing=tuple(levels.differing(results, copies)),
+        unlike=tuple(levels.unlike(results, files)),
+        pretended=levels.is_pretended(results, files),
     )

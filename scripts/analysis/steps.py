@@ -13,7 +13,7 @@ import pandas as pd
 from store.records import UNKNOWN, Record, sessions_of
 from toolchains import ledger
 
-from . import counts
+from . import verdicts
 from .declared import Benchmarks
 from .results import Results
 from .roles import CONVERSION
@@ -164,7 +164,9 @@ def along(
     timed     the series of the history, their breaks judged
     """
     times = {
-        counts.call(series.names, benchmarks): series for series in timed if series.names["declared"].role == CONVERSION
+        verdicts.call(series.names, benchmarks): series
+        for series in timed
+        if series.names["declared"].role == CONVERSION
     }
     there = {(row["cell"], row["file"], row["version"]): row for row in rows.to_dict("records")}
     counted_cells = []
@@ -183,7 +185,7 @@ def along(
             values,
         )
         steps, levels = _steps(counted, settings)
-        findings = _findings(counted, steps, times.get(counts.call(names, benchmarks)), settings)
+        findings = _findings(counted, steps, times.get(verdicts.call(names, benchmarks)), settings)
         counted_cells.append(replace(counted, levels=levels, findings=tuple(findings)))
     return counted_cells
 
@@ -202,11 +204,12 @@ def _steps(counted: Counted, settings: Settings) -> tuple[list[Step], Floats]:
     for at in places[1:]:
         low, high = counted.range_of(known, at)
         verdict, after = (
-            counts.judge(*counted.range_of(known, place), settings) if place in places else "" for place in (at, at + 1)
+            verdicts.judge_counts(*counted.range_of(known, place), settings) if place in places else ""
+            for place in (at, at + 1)
         )
         clear = max(low, 1 / high) > max(counted.spread(known), counted.spread(at))
         if verdict in SAME_WAY and (clear or after == verdict):
-            crept = counts.judge(*counted.range_of(at - 1, at), settings) == AS_MANY
+            crept = verdicts.judge_counts(*counted.range_of(at - 1, at), settings) == AS_MANY
             before, now, since = (counted.releases[place] for place in (at - 1, at, known))
             old, new = float(counted.values[known]), float(counted.values[at])
             steps.append(Step(before, now, since, old, new, low, high, verdict, crept))
@@ -259,7 +262,7 @@ def _unexplained(broken: "Break", counted: Counted, timed: "Series", settings: S
     if not _large(broken.ratio, settings) or not {before, broken.latest} <= set(counted.releases):
         return False
     ends = counted.releases.index(before), counted.releases.index(broken.latest)
-    return counts.judge(*counted.range_of(*ends), settings) == AS_MANY
+    return verdicts.judge_counts(*counted.range_of(*ends), settings) == AS_MANY
 
 
 def _large(ratio: float, settings: Settings) -> bool:

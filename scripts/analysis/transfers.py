@@ -5,6 +5,11 @@ copies in flight and one synchronize, by the copy). Routes are chosen by complet
 (read before a synchronize and it is garbage) is no reason to hide it: completion timing synchronizes, as whoever heeds
 the hazard does. So each answer names the fastest route without a condition and, where a route with one is faster, that
 route and its condition beside it.
+
+Hockney's model of what moves bytes, t(n) = latency + n / bandwidth, is fitted to measured times. The fit minimizes the
+sum of squared relative errors: seconds span six decades, and a plain least-squares line would know nothing but the
+largest. A fit that misses a point by more than GOOD_FIT is no fit: caches and page faults bend the line, and a latency
+and a bandwidth taken from a bent one predict nothing.
 """
 
 from collections import Counter
@@ -13,6 +18,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import numpy as np
 from store.records import UNKNOWN, Record
 
 from .answers import MOVE, Choice, Need, choose
@@ -311,3 +317,45 @@ def read_behind(transfers: Transfers) -> list[Beside]:
         forms.setdefault(cell.nbytes, []).append(cell)
     pairs = (sorted(cells, key=lambda cell: "synchronize" in cell.text("form")) for cells in forms.values())
     return [Beside(cells[1], cells[0]) for cells in pairs if len(cells) == 2]
+
+
+# --- Hockney's model --------------------------------------------------------------------------------------------------
+
+
+LEAST_SIZES = 4  # sizes that a fit of two parameters takes
+GOOD_FIT = 0.2  # largest relative deviation of a point from the fit
+
+
+@dataclass(frozen=True)
+class Fit:
+    """latency in seconds, bandwidth in bytes a second, deviation: the largest relative error of a point."""
+
+    latency: float
+    bandwidth: float
+    deviation: float
+
+    @property
+    def half(self) -> float:
+        """n½: the bytes at which half of the bandwidth is reached."""
+        return self.latency * self.bandwidth
+
+    @property
+    def good(self) -> bool:
+        return self.deviation <= GOOD_FIT
+
+    def seconds(self, nbytes: float) -> float:
+        return self.latency + nbytes / self.bandwidth
+
+
+def fit(seconds: Mapping[int, float]) -> Fit | None:
+    """The model of nbytes -> seconds; None where there are too few sizes, or no such line with positive parameters."""
+    if len(seconds) < LEAST_SIZES:
+        return None
+    sizes, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
+    scale = sizes.max() / times.max()  # both columns of like size
+    terms = np.stack([1 / times, sizes / times / scale], axis=1)
+    latency, inverse = np.linalg.lstsq(terms, np.ones(len(times)), rcond=None)[0]
+    if latency <= 0 or inverse <= 0:
+        return None
+    predicted = latency + sizes * inverse / scale
+    return Fit(float(latency), float(scale / inverse), float(np.abs(predicted / times - 1).max()))

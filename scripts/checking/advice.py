@@ -12,7 +12,7 @@ from typing import Any
 from analysis.case import NUMPY, TORCH, Answer, Case, Known, rank
 from analysis.contracts import ALIAS, COPY, INTO
 from cli import UserError
-from measuring.direct import benchmark_of, figure, in_child, part_of_suite
+from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
 from records import calm
 
 from .bias import reading

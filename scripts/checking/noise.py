@@ -23,9 +23,8 @@ from typing import Any
 from cli import UserError, put
 from measuring.engine import ROOT
 from measuring.interleave import CODE, copy_code
+from measuring.processes import apart, duration, last_words, own_home
 from measuring.profiles import KIB, MIB
-from measuring.progress import duration
-from measuring.session import apart, last_words, own_home
 
 CALM, NOISE = CONDITIONS = "calm", "noise"
 NEW, BEFORE = "new", "before"

@@ -12,15 +12,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from analysis import comparison, nodes
-from analysis.counts import Count, judge
+from analysis import comparison, levels
 from analysis.history import History, history_of
 from analysis.levels import CHANGED, Series
 from analysis.results import Results, load, load_files, result_files
 from analysis.sessions import packages, sessions_in
 from analysis.statistics import HALF, Floats, weighted_mean
 from analysis.steps import Counted
-from analysis.verdicts import DEFAULT, SAME_WAY
+from analysis.verdicts import DEFAULT, SAME_WAY, Count, judge_counts
 from cli import UserError
 from measuring.engine import RESULTS, ROOT
 
@@ -123,7 +122,7 @@ def seen_again(now: tuple[Results, History], before: tuple[Results, History] | N
         package=history.package,
         kinds={family: _kind(points) for family, points in kinds.items()},
         counts=np.array([abs(count.value / other.value - 1) for count, other in pairs]),
-        flagged=sum(judge(low, high, history.settings) in SAME_WAY for low, high in ratios),
+        flagged=sum(judge_counts(low, high, history.settings) in SAME_WAY for low, high in ratios),
         hours=float(np.median(list(hours.values()))) if hours else math.nan,
         breaks=[seen for series in history.series for seen in _breaks(series, then)],
     )
@@ -165,7 +164,7 @@ def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator
     versions = [version for _, version in keys]
     values, errors = np.array([then.get(key, (math.nan, math.nan)) for key in keys]).T
     for number, broken in enumerate(series.breaks, start=1):
-        sides = [side & np.isfinite(values) for side in nodes.sides(series, number, versions)]
+        sides = [side & np.isfinite(values) for side in levels.sides(series, number, versions)]
         if broken.verdict in CHANGED and all(side.any() for side in sides):
             (old, before), (new, after) = (weighted_mean(values[side], errors[side] ** 2) for side in sides)
             effect, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from cli import UserError, matcher
-from measuring.direct import benchmark_of, figure, in_child, part_of_suite
+from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
+from measuring.processes import duration
 from measuring.profiles import KIB, MIB
-from measuring.progress import duration
 from records import calm
 
 BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer

@@ -18,8 +18,8 @@ from cli import matcher
 from store import quiet
 from store.records import Record, Unfinished
 
+from .processes import after, progress
 from .profiles import exactly
-from .progress import after, progress
 from .rounds import START, take_round
 from .state import State
 

@@ -1,24 +1,91 @@
 """Before hours are spent: is this machine fit to measure on, what would make it fitter, which effects can it resolve?
 
 ``run.py --check`` looks for ten seconds. What it says of effects comes from the suite's own measurement of three cells,
-some processes each, as they are judged in a run.
+some processes each, as they are judged in a run. It takes them without asv, each in a forked process, which starts from
+the same state; checks of timing and advice measure their cells so, too.
 """
 
+import contextlib
+import importlib
+import io
+import json
 import os
 import shutil
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cli import UserError
 from records import calm
 from records.runs import Settings
 
-from .direct import benchmark_of, figure, in_child
-from .engine import PATIENCE_VARIABLE, ROOT
+from .engine import LOG_VARIABLE, PATIENCE_VARIABLE, ROOT
 from .machine import conditions, read, settings
+
+# --- cells measured without asv, each in a forked process -------------------------------------------------------------
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns in a forked process: every measurement starts from the same state, as asv's do."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.close(reader)
+            with contextlib.redirect_stdout(io.StringIO()):  # asv says there what it skips
+                answer = json.dumps(work()).encode()
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(answer)
+            code = 0
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise UserError("a measuring process died: see its message above")
+    return json.loads(text)
+
+
+def benchmark_of(name: str) -> Any:
+    """A benchmark of the suite, as asv finds it by its name."""
+    from asv_runner.discovery import get_benchmark_from_name
+
+    return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
+
+
+def part_of_suite(name: str) -> Any:
+    """A module of benchmarks/, which asv's discovery has put on the path."""
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def figure(benchmark: Any, cell: tuple) -> calm.Line | None:
+    """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it."""
+    benchmark._current_params = cell
+    if benchmark.do_setup():
+        return None
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+        os.environ[LOG_VARIABLE] = file.name
+        try:
+            benchmark.run(*cell)
+        except NotImplementedError:
+            return None
+        finally:
+            del os.environ[LOG_VARIABLE]
+        return json.loads(file.readlines()[-1])
+
+
+# --- facts and findings -----------------------------------------------------------------------------------------------
+
 
 SECONDS = 5.0  # that the three cells are measured for, LEAST rounds at least
 PROCESSES = 30  # that may share what they may wait

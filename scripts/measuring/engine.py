@@ -17,7 +17,7 @@ import cli
 from cli import UserError
 from toolchains import environments
 
-from .session import apart, session
+from .processes import apart, session
 from .state import State
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,18 +20,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves
 import cli
 from cli import UserError, matcher
 from store import quiet
-from toolchains import environments, installed, ledger
-from toolchains.asked import FRESH, Target
+from toolchains import environments, ledger
+from toolchains.selection import FRESH, Target
 
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, new_id, register
 from measuring.machine import settings
+from measuring.processes import apart, last_words, progress
 from measuring.profiles import PROFILES, exactly
 from measuring.profiles import cells as cells_in
-from measuring.progress import progress
 from measuring.record import file_record, new_record, summed_up
 from measuring.rounds import cells_of, take_round
-from measuring.session import apart, last_words
 from measuring.state import State
 
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
@@ -202,7 +201,7 @@ def serve(job: dict[str, Any]) -> Any:
     check_asv()
     commit, python = job["commit"], Path(sys.executable)
     try:
-        toolchain = installed.toolchain()
+        toolchain = environments.toolchain()
         wanted = ledger.find(commit) if commit else None
         if wanted and (wanted.release, wanted.numpy) != (toolchain.release, toolchain.numpy):
             ready = environments.prepare(ROOT / ENVIRONMENTS, wanted, environments.keep())

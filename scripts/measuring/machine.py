@@ -14,11 +14,11 @@ from typing import Any
 
 from cli import UserError
 from store import files
-from store.records import Conditions, Settings, made_of, record_of
-from toolchains import installed
+from store.records import made_of, Conditions, Settings, record_of
+from toolchains import environments
 
 from .engine import ROOT
-from .session import apart, session
+from .processes import apart, session
 
 # What a process begins with that asks the suite's own code; the checkout is its argument
 IN_SUITE = "import json, platform, sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\n"
@@ -36,7 +36,7 @@ def check_machine(directory: Path) -> None:
     # a virtual machine may move to another host, whose CPU has the same name
     mine = caches()
     other = next((recorded for recorded in before if mine and recorded != mine), None)
-    if other or there != (installed.cpu_model(), os.cpu_count()):
+    if other or there != (environments.cpu_model(), os.cpu_count()):
         sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
         raise UserError(
             f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores{sizes}): "
@@ -120,7 +120,7 @@ def conditions() -> Conditions:
     cores = os.cpu_count() or 1
     huge = read("/sys/kernel/mm/transparent_hugepage/enabled")
     return Conditions(
-        cpu=installed.cpu_model(),
+        cpu=environments.cpu_model(),
         cores=cores,
         cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
         caches=caches(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli import UserError, matcher
-from toolchains import asked
+from toolchains import selection
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
@@ -342,5 +342,5 @@ def check_chosen(profile: str | None, machine: str | None, only: str | None) -> 
     """UserError unless --profile, --machine and --only, where given, can be used: the same in every verb."""
     if profile is not None and profile not in PROFILES:
         raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
-    asked.check_machine(machine)
+    selection.check_machine(machine)
     matcher(only)

@@ -13,10 +13,10 @@ from cli import UserError, matcher
 from store import quiet
 from store.records import Unfinished
 
-from .awake import awake
+from .beside import awake
 from .engine import round_of
+from .processes import Show, after
 from .profiles import PROFILES, Profile, cells, exactly, select
-from .progress import Show, after
 from .record import summed_up
 from .state import State
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from cli import UserError, line
 from store.records import Record
-from toolchains import installed
+from toolchains import environments
 from toolchains.ledger import Toolchain
 
 from .between import refine
 from .engine import RESULTS, ROOT, check_asv, discover, register
 from .machine import check_machine
+from .processes import duration, progress
 from .profiles import PROFILES
-from .progress import duration, progress
 from .record import file_record, how_quiet, new_record, result_file
 from .rounds import budget, cells_of, sum_up, take_rounds
 from .state import State, check_same
@@ -26,7 +26,7 @@ DEFAULT = "quick"  # profile
 def check_ready() -> Toolchain:
     """The installed toolchain; UserError where something that timing needs is missing or of another version."""
     try:
-        toolchain = installed.toolchain()
+        toolchain = environments.toolchain()
     except ModuleNotFoundError as missing:
         raise UserError(f"{missing}: `make bench` installs everything") from None
     check_asv()

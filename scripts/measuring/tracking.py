@@ -13,18 +13,17 @@ from typing import Any
 import cli
 from cli import UserError
 from store import files, quiet
-from toolchains import environments, installed, ledger
+from toolchains import environments, ledger
 from toolchains.ledger import Toolchain
 
-from .ahead import installing
+from .beside import installing
 from .engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
 from .plan import Plan
+from .processes import Show, after, apart, progress
 from .profiles import PROFILES
 from .profiles import cells as cells_in
-from .progress import Show, after, progress
 from .record import file_record, how_quiet, new_record, result_file
 from .rounds import Cells, cells_of, take_rounds
-from .session import apart
 
 
 class Tracker:
@@ -33,7 +32,7 @@ class Tracker:
     def __init__(self, plan: Plan, machine: str, keep: int, about: Mapping[str, Any] | None = None) -> None:
         self.plan, self.machine, self.keep, self.about = plan, machine, keep, about or {}
         self.known = {toolchain.tag: toolchain for toolchain in ledger.commits().values()}
-        self.here = installed.here()
+        self.here = environments.here()
         self.benchmarks: dict[str, Any] = {}
         self.show: Show
         self.done = 0

@@ -1,4 +1,7 @@
-"""A history measured by many nodes of a kind: planned, given to an engine, gathered as it comes, topped up.
+"""A history measured by many nodes of a kind: dealt to nodes, given to an engine, gathered as it comes, topped up.
+
+A block is what one job measures on one node: the reference, some releases, and the reference again. Each release is in
+as many blocks as there are to be copies, so that what a node does to a release can be told from what the release does.
 
 What is complete is read from result files, in which a visit appears when it is whole. So whoever submitted may be gone:
 another process, on another machine of the same disk, goes on from what lies there.
@@ -9,10 +12,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cli
 from cli import UserError, put
@@ -23,14 +28,26 @@ from measuring.state import State, put_all
 from store.records import Record
 from toolchains import environments, ledger
 
-from . import design
-from .block import HOSTS, SUITE, is_closed, names, visits_in
-from .engines import DEBUG, Engine, Job
+from .on_node import HOSTS, SUITE, is_closed, names, visits_in
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN = "plan.json"
 DESCRIBED = "benchmarks.json"  # asv's, of the whole results directory
 ASKED = 5  # times, before somebody should look why it is still missing; where the nodes are this machine, 2
+DEBUG, SLURM = "debug", "slurm"  # engines: this machine for every node, and the users' own Slurm
+
+Job = Mapping[str, Any]
+
+
+class Engine(Protocol):
+    """submit: have these jobs done, each without the hosts beside it.
+
+    coming: a word on each of the campaign's jobs that waits or runs.
+    """
+
+    def submit(self, jobs: Sequence[tuple[Job, Sequence[str]]]) -> None: ...
+
+    def coming(self) -> list[str]: ...
 
 
 @dataclass
@@ -93,7 +110,7 @@ class Campaign:
         return f"fleet-{self.id}"
 
     def blocks(self) -> list[list[str]]:
-        return design.deal(self.tags, self.nodes, self.copies)
+        return deal(self.tags, self.nodes, self.copies)
 
     @property
     def visit_minutes(self) -> float:
@@ -155,7 +172,7 @@ class Campaign:
         """Release -> on how many nodes more it is to be measured; not of those that no node could."""
         had, failed = self.had(), self.failed()
         tags = [tag for tag in self.tags if tag in had or len(failed.get(tag, ())) < self.copies]
-        return design.lacking(tags, had, self.copies)
+        return lacking(tags, had, self.copies)
 
     def open_nodes(self) -> list[str]:
         """The nodes that have not measured the reference at the end."""
@@ -178,7 +195,7 @@ class Campaign:
             jobs = [(self.job(block, None), ()) for block in self.blocks()]
         else:
             had = self.had()
-            more = design.top_up(self.lacking(), had, self.nodes)
+            more = top_up(self.lacking(), had, self.nodes)
             jobs = [(self.job(block.tags, None), [self.host(node) for node in block.without]) for block in more]
         engine.submit(jobs)
 
@@ -246,13 +263,13 @@ def wheels(directory: Path, tags: Collection[str]) -> dict[str, str]:
 def plan_lines(campaign: Campaign) -> list[str]:
     """The plan in lines: who measures what, what it takes."""
     blocks, minutes = campaign.blocks(), campaign.visit_minutes
-    cost = design.cost(blocks, minutes, campaign.keep)
+    cost = cost_of(blocks, minutes, campaign.keep)
     lines = [
         f"{campaign.machine}: {len(campaign.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes, "
         f"the reference {campaign.reference} first and last on all of them"
     ]
     if campaign.engine == DEBUG:
-        total = sum(design.cost([block], minutes, campaign.keep).minutes for block in blocks)
+        total = sum(cost_of([block], minutes, campaign.keep).minutes for block in blocks)
         lines.append(f"  the nodes are this machine, one after the other: {cost.visits} visits, {total:.0f} minutes")
     else:
         lines.append(
@@ -263,3 +280,85 @@ def plan_lines(campaign: Campaign) -> list[str]:
     for node, block in zip(names(), blocks):
         lines.append(f"  {node}: {len(block) + 2} visits: {', '.join(block)}")
     return lines
+
+
+# --- who measures what ------------------------------------------------------------------------------------------------
+
+
+INSTALL_MINUTES = 1.5  # of a release, where torch comes with CUDA
+ENVIRONMENT_GB = 5  # of the same
+MOST_COPIES = 8
+CHOICE = 8  # nodes beyond the copies that a release may go to: of a large fleet all pairs are too many to look at
+SPARE = 1.5  # times the estimate: what a job may take, for a node that is busy waits to be calm
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a design comes to. visits: of all nodes; minutes: of the busiest node; disk_gb: of a node's environments."""
+
+    visits: int
+    minutes: float
+    disk_gb: int
+
+
+def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
+    """The blocks, one a node: each of ``tags`` in ``copies`` of them, as even as can be, in the order of ``tags``.
+
+    Every release goes to the nodes that have the least so far and have met the least: over four nodes and twice that is
+    01, 23, 02, 13, 03, 12. ValueError where there are fewer nodes than copies.
+    """
+    if not 1 <= copies <= nodes:
+        raise ValueError(f"{copies} copies take as many nodes, and there are {nodes}")
+    blocks: list[list[str]] = [[] for _ in range(nodes)]
+    met: Counter[tuple[int, int]] = Counter()
+    for tag in tags:
+        least = sorted(range(nodes), key=lambda node: len(blocks[node]))[: copies + CHOICE]
+        chosen = min(
+            combinations(sorted(least), copies),
+            key=lambda group: (
+                sum(len(blocks[node]) for node in group),
+                sum(met[pair] for pair in combinations(group, 2)),
+            ),
+        )
+        met.update(combinations(chosen, 2))
+        for node in chosen:
+            blocks[node].append(tag)
+    return blocks
+
+
+def cost_of(blocks: Sequence[Sequence[str]], minutes: float, keep: int) -> Cost:
+    """What blocks come to, where a visit takes so many minutes and so many environments may stay."""
+    longest = max(len(block) for block in blocks)
+    installed = min(keep, longest + 1)
+    return Cost(
+        sum(len(block) + 2 for block in blocks),
+        (longest + 2) * minutes + (longest + 1) * INSTALL_MINUTES,
+        installed * ENVIRONMENT_GB,
+    )
+
+
+def lacking(tags: Iterable[str], had: Mapping[str, Collection[str]], copies: int) -> dict[str, int]:
+    """Release -> on how many nodes more it must be measured; had: release -> the nodes that have."""
+    short = {tag: copies - len(had.get(tag, ())) for tag in tags}
+    return {tag: number for tag, number in short.items() if number > 0}
+
+
+@dataclass(frozen=True)
+class More:
+    """A block that tops up what is missing, on any node but those that have some of it."""
+
+    tags: tuple[str, ...]
+    without: tuple[str, ...]
+
+
+def top_up(short: Mapping[str, int], had: Mapping[str, Collection[str]], nodes: int) -> list[More]:
+    """Blocks for what is lacking, dealt to the nodes that are left: releases that the same nodes have go together."""
+    groups: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    for tag, number in short.items():
+        groups.setdefault((tuple(sorted(had.get(tag, ()))), number), []).append(tag)
+    return [
+        More(tuple(block), without)
+        for (without, number), tags in groups.items()
+        for block in deal(tags, max(number, nodes - len(without)), number)
+        if block
+    ]

@@ -30,8 +30,7 @@ from analysis.contracts import (
     TORCH_TO_NUMPY,
     Contract,
 )
-from analysis.placement import Slowed
-from analysis.settings import Advised, Gain
+from analysis.findings import Advised, Gain, Slowed
 
 from . import show
 from .show import code

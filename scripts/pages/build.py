@@ -15,8 +15,8 @@ from pages.history.advice import ADVICE
 
 from . import show
 from .feed import CHANGES, changes_of
-from .head import page_of
 from .index import ANSWERS, summary_of
+from .machine import page_of
 from .page import Page, write
 from .spreadsheet import csv_of
 

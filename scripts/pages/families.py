@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
-from analysis.counts import Count
 from analysis.declared import Declared
 from analysis.results import Results, parameters_of
 from analysis.roles import (
@@ -21,6 +20,7 @@ from analysis.roles import (
     SCALAR,
     SETTINGS,
 )
+from analysis.verdicts import Count
 
 from . import show, tables
 from .advice import capital

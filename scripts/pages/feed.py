@@ -14,14 +14,16 @@ from urllib.parse import quote
 
 from analysis.history import History
 from analysis.levels import LEAST_RELEASES
-from analysis.news import news_of
+from analysis.pairs import news_of
 from analysis.sessions import Release
 from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
 from store.records import made_of
 
-from . import news, show
-from .history import counts, words
+from . import release_notes as news
+from . import show
+from .history import evidence as counts
+from .history import words
 from .page import reading
 
 CHANGES = "changes.json"

@@ -11,18 +11,17 @@ from analysis.cells import Cell, conversions, from_lists, method, requires_grad,
 from analysis.choice import decided
 from analysis.contracts import ALIAS, DEVICE_TO_HOST, GRAD, INTO, NONE, TORCH_TO_NUMPY, Contract
 from analysis.curves import COMPLETION, ENQUEUE, PAGEABLE, PINNED
-from analysis.placement import slowed
+from analysis.findings import Semantics, slowed
 from analysis.results import Results
 from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING, PLACEMENT
 from analysis.roles import GRAD as REQUIRES_GRAD
-from analysis.semantics import Semantics
 from analysis.transfers import REGISTERED, Transfers, asynchronous
 
 from . import show
 from .advice import between_neighbours, takes
 from .show import code
 from .tables import Entry, Table, catalogue, compared, measured_memory
-from .transfers.advice import cost_words
+from .transfer_advice import cost_words
 
 TITLES = {
     1: "Which call, and does it share memory?",

@@ -10,10 +10,10 @@ from analysis.answers import Answer, Choice
 from analysis.cells import DIRECTIONS, Cell, Limit
 from analysis.choice import MARGIN, decided
 from analysis.contracts import ALIAS, COPY, Contract
-from analysis.counts import Count
+from analysis.findings import DTYPE, MEMORY, Broken, Semantics
 from analysis.results import Results, parameters_of
 from analysis.roles import HARNESS
-from analysis.semantics import DTYPE, MEMORY, Broken, Semantics
+from analysis.verdicts import Count
 from store.records import Record, Settings
 
 from . import advice, show

@@ -21,7 +21,7 @@ from asv.machine import Machine, MachineCollection
 from asv.plugins.git import Git
 from asv.repo import NoSuchNameError
 
-from . import environments, installed, ledger
+from . import environments, ledger
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
@@ -70,7 +70,7 @@ def register(name: str) -> None:
         try:
             MachineCollection.load(name)
         except util.UserError:
-            MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": installed.cpu_model()})
+            MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()})
     except (util.UserError, TypeError, ValueError, KeyError, AttributeError):
         path = MachineCollection.get_machine_file_path()
         raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
@@ -90,9 +90,9 @@ def setup() -> None:
         # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
         save = Machine.save
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
-    Machine.hardcoded_machine_name = installed.machine_name(os.cpu_count() or 1)
+    Machine.hardcoded_machine_name = environments.machine_name(os.cpu_count() or 1)
     register(Machine.hardcoded_machine_name)
-    here = installed.here()  # asv show, compare and publish, and runs of other releases, need no torch
+    here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
     try:
         ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ class Ledger(Git):
     dvcs = "ledger"
 
     def get_hash_from_name(self, name):
-        if name == ledger.HERE and installed.here() is None:
+        if name == ledger.HERE and environments.here() is None:
             # asv says: Unknown branch ... in configuration
             raise NoSuchNameError(
                 "here, since torch and numpy are not installed in this Python (a release is installed apart: "
@@ -153,7 +153,7 @@ class ToolchainEnvironment(environment.Environment):
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [ledger.HERE]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
-        self._here = installed.here()
+        self._here = environments.here()
         self._executable = sys.executable
         self._keep = environments.keep(conf.keep_environments)
         self._failed: dict[str, environments.InstallError] = {}

@@ -22,7 +22,7 @@ from pages.advice import Box, capital, title
 from pages.page import Section, reading
 from pages.show import code
 from pages.tables import Entry, Table
-from pages.transfers.advice import result_of, way_of
+from pages.transfer_advice import result_of, way_of
 
 ADVICE = "advice.json"
 IN_BOX = 3  # differences

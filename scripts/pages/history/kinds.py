@@ -17,7 +17,7 @@ from toolchains import ledger
 
 from pages import show
 from pages.advice import Box
-from pages.comparison.words import number
+from pages.comparison_words import number
 from pages.page import Page, Section, reading, rendered
 from pages.show import code
 from pages.tables import Entry, Table

@@ -25,7 +25,7 @@ from pages.page import Page, Section, prose
 from pages.show import code
 from pages.tables import Table, named
 
-from . import counts, heat, nodes, words
+from . import evidence, figure, words
 from .figure import panels
 from .words import Change, Group
 
@@ -97,7 +97,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         facts=_facts(results, histories),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, changed[history.package]) for history in histories),
-        heats=tuple(heat.heat_of(history, groups[history.package]) for history in histories),
+        heats=tuple(figure.heat_of(history, groups[history.package]) for history in histories),
         legend=prose("history_legend"),
         sections=[section for section in (*sections, _method(results, histories)) if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
@@ -147,7 +147,7 @@ def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
             yield f"{history.package} {version} was not measured on Python {history.python}: {reason}."
         for note in history.notes:
             yield f"{note}; they are not shown."
-        yield from nodes.warnings(history)
+        yield from evidence.node_warnings(history)
     files = {release.file for history in histories for release in history.releases}
     counts = results.timed.loc[results.timed["file"].isin(files), "processes"]
     if len(counts) and counts.median() < MIN_PROCESSES:
@@ -176,12 +176,12 @@ def _box(history: History, changes: Sequence[Change]) -> Box:
         notes.append(
             f"Means something else: {meaning.at.name}, {code(meaning.route)}, {': '.join(words.meant(meaning))}{more}."
         )
-    notes += counts.note(history)
+    notes += evidence.note(history)
     return Box(
         f"{first.name} to {last.version} ({first.date} to {last.date})",
         lines=(words.overall(history), *words.head(history, changes))
         if history.series
-        else tuple(counts.head(history)),
+        else tuple(evidence.head(history)),
         notes=tuple(notes),
     )
 
@@ -193,8 +193,8 @@ def _sections(history: History, groups: Sequence[Group], changes: Sequence[Chang
     package = history.package
     if history.series:
         yield _changes(history, changes)
-    yield nodes.section(history)
-    yield counts.section(history)
+    yield evidence.node_section(history)
+    yield evidence.count_section(history)
     yield Section(
         f"{package}-curves",
         f"{package}: cost against release date",
@@ -202,9 +202,9 @@ def _sections(history: History, groups: Sequence[Group], changes: Sequence[Chang
             "A panel a route, float32. Cost is relative to the newest level, whose seconds stand above each panel "
             f"by size: 1.5× means that a release took half as long again as {history.releases[-1].name} does. "
             "Points are releases with 95 % intervals of what they take on this machine, lines the levels, dashed the "
-            "releases that changed one." + (counts.BELOW.format(counts.unit(history)) if history.counted else "")
+            "releases that changed one." + (evidence.BELOW.format(evidence.unit(history)) if history.counted else "")
             if history.series
-            else f"A panel a route, float32: the {counts.unit(history)} of a call, with the range of their repeats, "
+            else f"A panel a route, float32: the {evidence.unit(history)} of a call, with the range of their repeats, "
             f"over those of {history.releases[-1].name}. Dashed: the releases that changed them.",
         ),
         tuple(_figures(history, groups)),
@@ -223,10 +223,10 @@ def _changes(history: History, changes: Sequence[Change]) -> Section:
     """What releases did to time."""
     package = history.package
     undecided = sum(1 for series in history.series for broken in series.breaks if broken.verdict == INCONCLUSIVE)
-    settings, counted = history.settings, counts.findings_in(history)
+    settings, counted = history.settings, evidence.findings_in(history)
 
     def remark(change: Change) -> list[str]:
-        return [*counts.remark(counted, change), *nodes.remark(change)]
+        return [*evidence.count_remark(counted, change), *evidence.node_remark(change)]
 
     return Section(
         f"{package}-changes",
@@ -273,7 +273,7 @@ def _groups(results: Results, history: History) -> list[Group]:
     for series in filter(shown, history.series):
         routes_of(words.direction(series), series).setdefault(str(series.names["route"]), []).append(series)
     for cell in filter(shown, history.counted):
-        way, route = counts.direction(cell), str(cell.names["route"])
+        way, route = evidence.direction(cell), str(cell.names["route"])
         routes_of(way, cell).setdefault(route, [])  # though nothing was timed
         counted.setdefault((way, route), []).append(cell)
     groups = []
@@ -296,7 +296,7 @@ def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure
         about = f"Cost against release date of {history.package}: {group.title}"
         every = [series for cells in group.routes.values() for series in cells]
         drawn = panels(history, group.name, about, group.title, list(group.routes.items()), group.counted)
-        yield drawn, words.curves(every, history) if every else counts.curves(group.counted, history)
+        yield drawn, words.curves(every, history) if every else evidence.curves(group.counted, history)
 
 
 def _method(results: Results, histories: Sequence[History]) -> Section:

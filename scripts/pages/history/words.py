@@ -7,17 +7,16 @@ from hashlib import sha256
 
 import numpy as np
 from analysis.contracts import ALIAS, COPY
+from analysis.findings import DTYPE, MEMORY, TAKEN, Semantic
 from analysis.history import History
 from analysis.levels import LEAST_RELEASES, Break, Series
-from analysis.meanings import Semantic
 from analysis.roles import CONVERSION
-from analysis.semantics import DTYPE, MEMORY, TAKEN
 from analysis.sessions import Release, Repeat
 from analysis.steps import Counted
 from analysis.verdicts import FASTER, SLOWER
 
 from pages import show
-from pages.comparison.words import change, factor, number
+from pages.comparison_words import change, factor, number
 from pages.figures import MEMCPY_LABEL, PANEL, slug
 from pages.show import code
 from pages.tables import Entry, Table, named

@@ -1,0 +1,331 @@
+"""What was found about routes beside their times, as data: what they do, which settings help, what placement costs.
+
+What routes do is measured and held against their contracts, and followed along a history.
+
+A setting of the environment, with which a program is started, may gain more than any choice of a route. It is chosen
+as a route is (see answers.py), for each route at the size that answers are about: of the settings that the family
+advises, those that none is decided to be slower than; of these, those by which the route is decided to be more than
+GAIN times as fast as without; of these the family's first. Routes that have one in common get one.
+
+Placement: some routes take longer where a source and its buffer lie as neighbours in memory do.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .cells import Cell, usual_size
+from .choice import slower, unbeaten
+from .contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Contract
+from .declared import Declared, contract_of
+from .results import Results, parameters_of
+from .roles import PLACEMENT, SEMANTICS, SETTINGS
+from .sessions import Release, of_files
+
+# --- what routes do ---------------------------------------------------------------------------------------------------
+
+
+MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # what is measured of a route
+MEASURED = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKEN}  # by methods of benchmarks/semantics.py
+
+
+def facts(results: Results) -> pd.DataFrame:
+    """The rows of Results.values that say what routes were measured to do."""
+    rows = results.of_role(results.values, SEMANTICS)
+    return rows[rows["method"].isin(MEASURED)]
+
+
+def measured(benchmark: Declared, row: Mapping[str, Any]) -> tuple[str, bool | str]:
+    """What one of the facts is about, and what it says: whether memory is shared; the result's dtype; whether what
+    requires grad is taken. benchmark: as benchmarks.json describes it; a dtype that it does not name is "?"."""
+    what, value = MEASURED[row["method"]], row["value"]
+    if what != DTYPE:
+        return what, bool(value)
+    names = benchmark.stands_for
+    return what, names[int(value)] if value < len(names) else "?"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A promise of a contract that the measurement contradicts.
+
+    what, measured  as ``measured`` has them
+    dtype           of the source; "" where it is about TAKEN
+    promised        as the contract has it
+    """
+
+    route: str
+    what: str
+    dtype: str
+    measured: bool | str
+    promised: str
+
+
+class Semantics:
+    """What was measured of each route.
+
+    alias, dtype  direction and route -> dtype of the source -> whether memory is shared, dtype of the result
+    grad          route -> whether it took a tensor that requires grad
+    """
+
+    def __init__(self, results: Results) -> None:
+        self.alias: dict[tuple[str, str], dict[str, bool]] = {}
+        self.dtype: dict[tuple[str, str], dict[str, str]] = {}
+        self.grad: dict[str, bool] = {}
+        for row in facts(results).to_dict("records"):
+            benchmark = results.benchmarks[row["benchmark"]]
+            key = benchmark.direction, row["route"]
+            what, value = measured(benchmark, row)
+            if what == TAKEN:
+                self.grad[row["route"]] = bool(value)
+            elif what == MEMORY:
+                self.alias.setdefault(key, {})[row["dtype"]] = bool(value)
+            else:
+                self.dtype.setdefault(key, {})[row["dtype"]] = str(value)
+
+    def memory(self, contract: Contract) -> dict[str, str]:
+        """alias, copy or into as measured, by dtype."""
+        seen = self.alias.get((contract.direction, contract.expression), {})
+        fresh = INTO if contract.memory == INTO and not any(seen.values()) else COPY
+        return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
+
+    def result(self, contract: Contract) -> dict[str, str]:
+        """The result's dtype as measured, by the source's."""
+        return self.dtype.get((contract.direction, contract.expression), {})
+
+    def taken(self, contract: Contract) -> bool | None:
+        """Whether the route took a tensor that requires grad; None where that was not measured."""
+        return self.grad.get(contract.expression) if contract.direction == TORCH_TO_NUMPY else None
+
+    def broken(self, contracts: Iterable[Contract]) -> list[Broken]:
+        """The promises of contracts that the measurement contradicts."""
+        contradicted: list[Broken] = []
+        for contract in contracts:
+            key = contract.direction, contract.expression
+            for dtype, shares in self.alias.get(key, {}).items():
+                promised = contract.memory_for(dtype)
+                if shares != (promised == ALIAS):
+                    contradicted.append(Broken(key[1], MEMORY, dtype, shares, promised))
+            for dtype, result in self.dtype.get(key, {}).items():
+                promised = contract.casts_to or dtype
+                if promised not in ("python", result):
+                    contradicted.append(Broken(key[1], DTYPE, dtype, result, promised))
+            taken, promise = self.taken(contract), contract.inputs.get(GRAD)
+            if taken is not None and promise and taken != contract.takes_grad:
+                contradicted.append(Broken(key[1], TAKEN, "", taken, promise))
+        return contradicted
+
+
+# --- what changed of that along a history -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """Cells that have a figure from a release on and had none before (``gained``), or the other way round.
+
+    routes (all of them) with these dtypes; dtypes is empty where it is the route as a whole. reason: why there is no
+    figure on the other side.
+    """
+
+    at: Release
+    before: Release
+    gained: bool
+    direction: str
+    routes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """A route that means another thing from a release on; what, old and new as semantics.measured has them."""
+
+    at: Release
+    before: Release
+    direction: str
+    route: str
+    what: str
+    old: bool | str
+    new: bool | str
+    dtypes: tuple[str, ...]
+
+
+def appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appearance]:
+    """What has a figure from a release on and had none before, or the other way round; of what has a route."""
+    about: dict[str, tuple[str, str, str]] = {}
+    there: dict[str, set[str]] = {release.file: set() for release in releases}
+    absent: dict[tuple[str, str], str] = {}
+    for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
+        rows = table[table["file"].isin(there) & table["method"].str.startswith("timeit_") & table["route"].notna()]
+        for row in rows.to_dict("records"):
+            contract = contract_of(results.benchmarks, row["benchmark"], row["route"])
+            about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
+            if "status" in row:
+                absent[row["file"], row["cell"]] = row["reason"] or row["status"]
+            else:
+                there[row["file"]].add(row["cell"])
+    for before, at in zip(releases, releases[1:]):
+        for gained, having, lacking in ((True, at, before), (False, before, at)):
+            known = {about[cell][:2] for cell in there[lacking.file]}
+            dtypes_of: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
+            for cell in sorted(there[having.file] - there[lacking.file], key=list(about).index):
+                reason = absent.get((lacking.file, cell))
+                if reason is not None:  # else it was not part of that run
+                    direction, route, dtype = about[cell]
+                    dtypes_of.setdefault((direction, route, reason), []).append(dtype)
+            alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+            for (direction, route, reason), dtypes in dtypes_of.items():
+                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in known else ()
+                alike.setdefault((direction, reason, some), []).append(route)
+            for (direction, reason, some), routes in alike.items():
+                yield Appearance(at, before, gained, direction, tuple(routes), some, reason)
+
+
+def redefined(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
+    """Where alias, dtype or grad of a route differ from the release before."""
+    rows = of_files(facts(results), (release.file for release in releases))
+    seen = {(row["file"], row["cell"]): row for row in rows.to_dict("records")}
+    cells = rows.drop_duplicates("cell").to_dict("records")
+    for before, at in zip(releases, releases[1:]):
+        changed: dict[tuple[str, str, str, bool | str, bool | str], list[str]] = {}
+        for row in cells:
+            old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
+            if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
+                benchmark = results.benchmarks[row["benchmark"]]
+                (what, was), (_, became) = measured(benchmark, old), measured(benchmark, new)
+                key = benchmark.direction, row["route"], what, was, became
+                changed.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
+        for (direction, route, what, was, became), dtypes in changed.items():
+            yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, dtypes)))
+
+
+def looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
+    """How many facts about what routes mean the releases have: the fewest and the most."""
+    each = facts(results)["file"].value_counts()
+    counts = [int(each.get(release.file, 0)) for release in releases]
+    return min(counts), max(counts)
+
+
+# --- settings of the environment --------------------------------------------------------------------------------------
+
+
+GAIN = 1.5
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A route with a setting and without. kept: bytes that the process has more of afterwards; None: not counted."""
+
+    cell: Cell
+    without: Cell
+    kept: float | None
+
+    @property
+    def factor(self) -> float:
+        return self.without.seconds / self.cell.seconds
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A setting for some routes. ties: as good for all of them. busy: nothing is decided about some of the others."""
+
+    setting: str
+    caution: str
+    gains: tuple[Gain, ...]
+    ties: tuple[str, ...]
+    busy: bool
+
+
+def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
+    """The settings to take, each with the routes that gain; none where none is decided to gain enough."""
+    kept = _kept(results)
+    routes: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.role == SETTINGS:
+            routes.setdefault((cell.benchmark, cell.route), []).append(cell)
+    groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
+    for of_route in routes.values():
+        nbytes = usual_size(of_route, "setting")
+        here = [cell for cell in of_route if cell.nbytes == nbytes]
+        gaining = {cell.text("setting"): Gain(cell, other, kept.get(_key(cell))) for cell, other in _gaining(here)}
+        busy = not all(cell.calm for cell in here)
+        common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
+        if common:
+            groups[-1] = (common, [*groups[-1][1], gaining], groups[-1][2] or busy)
+        elif gaining:
+            groups.append((list(gaining), [gaining], busy))
+    advice = []
+    for (setting, *ties), each, busy in groups:
+        gains = tuple(gaining[setting] for gaining in each)
+        caution = gains[0].cell.declared.settings[setting]
+        advice.append(Advised(setting, caution, gains, tuple(ties), busy))
+    return advice
+
+
+def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """Of one route at one size: the cells of the settings that gain enough and are as good as any, in the family's
+    order, each with the one without a setting."""
+    known = {cell.text("setting"): cell for cell in cells}
+    without = known.get(cells[0].declared.beside["setting"])
+    if without is None:
+        return []
+    order = cells[0].declared.listed("setting")  # of the entries: benchmarks.json sorts what is advised by its letters
+    candidates = [cell for name, cell in known.items() if name in cell.declared.settings]
+    good = unbeaten(sorted(candidates, key=lambda cell: order.index(repr(cell.text("setting")))))
+    return [(cell, without) for cell in good if slower([without], [cell], GAIN - 1)[0, 0]]
+
+
+def _key(cell: Cell) -> tuple[object, ...]:
+    return cell.benchmark.rpartition(".")[0], *cell.parameters.values()
+
+
+def _kept(results: Results) -> dict[tuple[object, ...], float]:
+    """Class and parameters -> bytes that the process keeps when the results are freed."""
+    rows = results.values[results.values["method"] == "track_kept"]
+    groups = [name.rpartition(".")[0] for name in rows["benchmark"]]
+    each = zip(groups, parameters_of(rows, results), rows["value"])
+    return {(group, *parameters.values()): value for group, parameters, value in each}
+
+
+# --- neighbours in memory ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A route between neighbours, and between arrays that lie apart: of all sizes that where it costs most."""
+
+    cell: Cell
+    apart: Cell
+
+    @property
+    def factor(self) -> float:
+        return self.cell.seconds / self.apart.seconds
+
+
+def between_neighbours(cells: Iterable[Cell]) -> list[Slowed]:
+    """The routes and sizes that are decided to be more than GAIN times as fast apart."""
+    placed = [cell for cell in cells if cell.role == PLACEMENT]
+    apart = {_place(cell): cell for cell in placed if cell.parameters.items() >= _beside(cell).items()}
+    pairs = ((cell, apart.get(_place(cell))) for cell in placed)
+    others = [(cell, other) for cell, other in pairs if other is not None and other is not cell]
+    return [Slowed(cell, other) for cell, other in others if slower([cell], [other], GAIN - 1)[0, 0]]
+
+
+def slowed(cells: Iterable[Cell]) -> list[Slowed]:
+    """The same, of each route the size at which it costs most."""
+    worst: dict[tuple[str, str], Slowed] = {}
+    for pair in between_neighbours(cells):
+        key = pair.cell.benchmark, pair.cell.route
+        worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.factor)
+    return list(worst.values())
+
+
+def _beside(cell: Cell) -> dict[str, Any]:
+    """The parameters of the cells that stand beside others."""
+    return {name: value for name, value in cell.declared.beside.items() if name != "called"}
+
+
+def _place(cell: Cell) -> tuple[str, str, int]:
+    return cell.benchmark, cell.route, cell.nbytes

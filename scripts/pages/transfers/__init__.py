@@ -1,1 +1,0 @@
-"""Transfers on a machine's page."""

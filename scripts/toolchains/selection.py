@@ -1,0 +1,222 @@
+"""What names on a command line select: releases, a Python to measure with, a machine, a file of results."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli import UserError
+
+from . import ledger
+from .ledger import Toolchain
+
+INSTALLED = "installed"
+HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
+TAKEN = ("results", "history")  # in reports/, beside the directories of machines: no names of machines
+NOT_RESULTS = ("machine.json", "benchmarks.json")
+FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
+NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their kind
+
+
+# --- releases --------------------------------------------------------------------------------------------------------
+
+
+def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
+    """The release of these packages' histories that has this tag, version or beginning of its commit, or None.
+
+    UserError where there are several.
+    """
+    known = [toolchain for package in packages for toolchain in ledger.history(package)]
+    begins = HASH.fullmatch(name) is not None
+    matching = [
+        toolchain
+        for toolchain in known
+        if name in (toolchain.tag, toolchain.version) or (begins and toolchain.commit.startswith(name))
+    ]
+    if len(matching) > 1:
+        raise UserError(f"{name} could be {' or '.join(toolchain.tag for toolchain in matching)}: write one of them")
+    return matching[0] if matching else None
+
+
+def releases(names: str | None, packages: Sequence[str], since: str | None) -> list[Toolchain]:
+    """Releases of these packages' histories, history by history, in order of release.
+
+    names  as ``release`` takes them, with commas or spaces between; None: the last patch of every minor release
+    since  a version: those before it are left out
+
+    UserError where a name is none of a release, or none is left.
+    """
+    if since is not None and not re.fullmatch(r"\d+(\.\d+)*", since):
+        raise UserError(f"--since {since!r} is no version")
+    if names is None:
+        toolchains = [toolchain for package in packages for toolchain in ledger.series(package)]
+    else:
+        named = []
+        for name in names.replace(",", " ").split():
+            toolchain = release(name, packages)
+            if toolchain is None:
+                raise UserError(f"{name} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}")
+            named.append(toolchain)
+        toolchains = [toolchain for package in packages for toolchain in ledger.history(package) if toolchain in named]
+    if since is not None:
+        toolchains = [toolchain for toolchain in toolchains if ledger.parts(toolchain.version) >= ledger.parts(since)]
+    if not toolchains:
+        raise UserError("no release is left to measure")
+    return toolchains
+
+
+def add_releases(parser: argparse.ArgumentParser) -> None:
+    """The options that choose releases, see ``chosen_releases``."""
+    parser.add_argument("--history", choices=ledger.PACKAGES, help="releases of this package only (default: of both)")
+    parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
+    parser.add_argument("--since", metavar="2.0", help="from this release on")
+
+
+def chosen_releases(chosen: argparse.Namespace) -> tuple[list[str], list[Toolchain]]:
+    """The packages and the releases that such options choose; UserError as of ``releases``."""
+    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
+    return packages, releases(chosen.releases, packages, chosen.since)
+
+
+# --- what to measure with --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Target:
+    """python: runs asv. commit: of the release in the histories that asv installs and measures; "": python's own."""
+
+    python: Path
+    commit: str = ""
+
+
+def python(name: str) -> Path | None:
+    """The Python that ``name`` is: an executable, one on the PATH, or that of a virtual environment; None if none is.
+
+    Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
+    """
+    path = Path(os.path.expanduser(name)).absolute()
+    places = [path / "bin" / "python", path / "Scripts" / "python.exe"] if path.is_dir() else [path]
+    for place in places:
+        if place.is_file() and os.access(place, os.X_OK):
+            return place
+    program = shutil.which(name)
+    return Path(program) if program else None
+
+
+def target(name: str) -> Target:
+    """What ``name`` is to be measured: "installed" (what this Python has), a Python, see ``python``, or a release, see
+    ``release``. UserError where it is none of them.
+    """
+    if name == INSTALLED:
+        return Target(Path(sys.executable))
+    interpreter = python(name)
+    if interpreter:
+        return Target(interpreter)
+    toolchain = release(name)
+    if toolchain:
+        return Target(Path(sys.executable), toolchain.commit)
+    raise UserError(
+        f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual environment that has torch, "
+        f"numpy and asv; {name} is none of them"
+    )
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def check_machine(name: str | None) -> None:
+    """UserError unless this can be a machine's name, and so that of a directory of results; None is none."""
+    if name is not None and not NAME.fullmatch(name):
+        raise UserError(f"--machine {name!r}: use letters, digits, dot, dash and underscore")
+    if name in TAKEN:
+        raise UserError(f"--machine {name!r}: reports/{name} is taken, choose another name")
+
+
+def result_file(name: str, results: Path, machine: str | None = None) -> Path:
+    """The one result file that ``name`` is, is in, or is the toolchain of; UserError where there is none, or several.
+
+    name     a file; a directory: a checkout, asv's results directory or one machine's in it; or a toolchain that has
+             results in the directory ``results``: its tag, the beginning of its commit, or a release
+    machine  whose, where several have some
+    """
+    path = Path(name)
+    if path.is_file():
+        if path.suffix != ".json" or path.name in NOT_RESULTS:
+            raise UserError(f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
+        return path
+    files = _in_directory(path, machine) if path.is_dir() else _of_toolchain(name, result_files(results, machine))
+    if len(files) > 1:
+        named = ", ".join(f"{file.parent.name}/{file.name}" for file in files)
+        raise UserError(f"{name} has {len(files)} result files ({named}): name one, or restrict by --machine")
+    return files[0]
+
+
+def results_of(file: Path) -> Path:
+    """The results directory that a result file lies in: asv writes benchmarks.json there, beside those of machines."""
+    machine = file.absolute().parent
+    directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
+    if not (directory / "benchmarks.json").is_file():
+        raise UserError(f"{file}: no benchmarks.json in {directory}, so this is no results directory of asv")
+    return directory
+
+
+def second_stage(results: Path) -> Path | None:
+    """The results of the fresh processes that ``compare.py --run`` took beside these; None where there are none."""
+    checkout = results.absolute().parent.parent
+    fresh = checkout.parent / (checkout.name + FRESH) / "reports" / "results"
+    return fresh if any(fresh.glob("*/*.jsonl")) else None  # the record is filed last
+
+
+def result_files(results: Path, machine: str | None = None) -> list[Path]:
+    """The result files in a results directory, or those of one machine; UserError where there are none."""
+    name = machine or "*"
+    files = sorted([*results.glob(f"{name}/*.json"), *results.glob(f"{name}/{NODE}*/*.json")])
+    files = [path for path in files if path.name not in NOT_RESULTS]
+    if not files:
+        raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
+    return files
+
+
+def _in_directory(path: Path, machine: str | None) -> list[Path]:
+    for results in (path, path / "reports" / "results"):
+        if (results / "benchmarks.json").is_file():
+            return result_files(results, machine)
+    if (path.absolute().parent / "benchmarks.json").is_file():
+        return result_files(path.absolute().parent, path.absolute().name)
+    raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
+
+
+def _of_toolchain(name: str, files: Iterable[Path]) -> list[Path]:
+    known = release(name)
+    matching, tags, broken = [], set(), []
+    for path in files:
+        short = path.name.split("-")[0]  # asv's file name has the first eight letters of the commit
+        try:
+            tag = _tag(path.with_suffix(".jsonl"))
+            # a plain asv run leaves no run record and so no tag
+            right = tag == name or (known is not None and known.commit.startswith(short))
+            if not right and HASH.fullmatch(name) and (short.startswith(name) or name.startswith(short)):
+                right = str(json.loads(path.read_text(encoding="utf-8"))["commit_hash"]).startswith(name)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            broken.append(path.name)
+            continue
+        tags.add(tag or short)
+        if right:
+            matching.append(path)
+    if not matching:
+        there = f"there are results of {', '.join(sorted(tags))}" if tags else "none of the results can be read"
+        hint = f"; could not read {', '.join(broken)}" if broken else ""
+        raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
+    return matching
+
+
+def _tag(records: Path) -> str:
+    """The toolchain's tag in the last of the run records in a file; "" where there are none."""
+    lines = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
+    return str(json.loads(lines[-1])["toolchain"]["tag"]) if lines else ""

@@ -1,0 +1,144 @@
+"""Runs that are ended anywhere, begun twice, or starved of disk, in copies of the code: what may be left of them.
+
+The run is that of one small benchmark, two rounds. Nothing that it started may run on, and after --resume there are two
+rounds, once each, in asv's file, in the samples and in one record.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from analysis.results import load, read_runs
+from conftest import ROOT
+from measuring.interleave import copy_code
+from measuring.processes import own_home
+from measuring.state import State
+from records import calm
+
+MACHINE, ROUNDS = "robust", 2
+COMMAND = ["scripts/run.py", "--only", r"limits\.Floor", "--machine", MACHINE, "--no-report"]
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
+LONGEST = 300.0  # seconds that any of it may take
+ORPHAN = 8.0  # seconds after which nothing may run any more
+DISK = 24 * 2**20  # bytes of the disk that fills up
+
+
+class Copy:
+    """A copy of the code to measure in, with a home of its own.
+
+    cache: directory of compiled Python, which copies share: to compile torch takes half of a short run.
+    """
+
+    def __init__(self, root, cache):
+        self.root, self.home, self.cache = root / "checkout", root / "home", cache
+        self.home.mkdir(parents=True)
+        copy_code(ROOT, self.root)
+        self.state = State(self.root / ".asv" / "runs" / MACHINE)
+        self.results = self.root / "reports" / "results"
+
+    def start(self, *more):
+        environment = {**own_home(self.home), "PYTHONPYCACHEPREFIX": str(self.cache)}
+        return subprocess.Popen(
+            [sys.executable, *COMMAND, *more],
+            cwd=self.root,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def left(self):
+        """Processes that work in the copy."""
+        processes = []
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{number}/cwd").startswith(str(self.root)):
+                    processes.append(int(number))
+        return processes
+
+    def check_nothing_runs(self):
+        until = time.monotonic() + ORPHAN
+        while time.monotonic() < until and self.left():
+            time.sleep(0.05)
+        left = self.left()
+        for process in left:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        assert not left, f"something ran on for {ORPHAN:.0f} s"
+
+    def check_whole(self, rounds=ROUNDS):
+        """Every cell has these rounds, once each; asv's file, the samples and one record tell of the same."""
+        (record_file,) = self.results.glob(f"{MACHINE}/*.jsonl")
+        assert [record.rounds for record in read_runs(record_file)] == [rounds]
+        lines = calm.read(record_file.with_suffix(calm.SUFFIX))
+        cells = {calm.name_of(line) for line in lines}
+        for cell in cells:
+            of_cell = [line for line in lines if calm.name_of(line) == cell]
+            assert {line["round"] for line in of_cell} == set(range(rounds)), cell
+            assert len({line["run"] for line in of_cell}) == 1, cell
+        assert set(load(self.results).processes["cell"]) == cells, "asv's file has other cells than the samples"
+        assert not list(self.root.rglob("*.new")) and self.state.load() is None, "something half done is left"
+
+    def resume(self):
+        code, complaint = ended(self.start("--resume", "--rounds", str(ROUNDS)))
+        assert code == 0, f"--resume ended with {code}: {complaint[-300:]}"
+
+
+def ended(process):
+    """Exit code, and what it complained of."""
+    try:
+        _, complaint = process.communicate(timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise AssertionError(f"still there after {LONGEST:.0f} s") from None
+    return process.returncode, complaint.strip()
+
+
+def undisturbed(copy):
+    """Seconds that a run takes which nobody ends, what all import compiled."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(copy.cache)}
+    subprocess.run([sys.executable, "-c", "import asv.main, torch"], env=environment, check=True)
+    began = time.monotonic()
+    code, complaint = ended(copy.start("--rounds", str(ROUNDS)))
+    assert code == 0, complaint[-300:]
+    return time.monotonic() - began
+
+
+def kill(copy, rng: random.Random, typical):
+    """End a run, half of the times anywhere, else just when it keeps a round or files its results; go on with it."""
+    process = copy.start("--rounds", str(ROUNDS))
+    name = rng.choice(SIGNALS)
+    if rng.random() < 0.5:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0, typical))
+    else:
+        wait_for_change(copy, process, rng)
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(getattr(signal, name))
+    code, complaint = ended(process)
+    copy.check_nothing_runs()
+    # of a Python that a signal ended before it had begun to heed it; it says where it was while it still imported
+    early = [-getattr(signal, name), *([1] if name == "SIGINT" else [])]
+    said = f"{name}: ended with {code}: {complaint[-300:]}"
+    assert code in (0, -signal.SIGKILL, 130, 128 + signal.SIGTERM, 128 + signal.SIGHUP, *early), said
+    assert complaint.count("\n") < 2 or code in early, said
+    if code or not list(copy.results.glob(f"{MACHINE}/*.jsonl")):
+        copy.resume()
+    copy.check_whole()
+
+
+def wait_for_change(copy, process, rng):
+    """Wait for a change of what is kept, the first, second, ... of a run, and some milliseconds more."""
+    changes, seen, until = rng.randint(1, 4), None, time.monotonic() + LONGEST
+    while changes and process.poll() is None and time.monotonic() < until:
+        kept = sorted(path.name for path in copy.state.directory.glob("*"))
+        if kept != seen:
+            seen, changes = kept, changes - 1
+        time.sleep(0.0005)
+    time.sleep(rng.choice((0, 0, 0.002, 0.01, 0.05)))

@@ -1,0 +1,134 @@
+"""What is done beside a run on a device: it is kept awake, its processes are near it, and how it ran is told."""
+
+import contextlib
+import re
+import subprocess
+from types import SimpleNamespace
+
+import measuring.beside
+import measuring.engine
+import measuring.rounds
+import pytest
+from measuring.processes import members
+from measuring.profiles import Profile, Rule
+from measuring.record import device_pulse
+from store.records import Toolchain, Unfinished
+
+HOLDS = f"import sys; print({measuring.beside.AWAKE!r}, flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Have another program hold the device, and a second process find it as said; the sessions that were started."""
+    started, session = [], measuring.beside.session
+
+    @contextlib.contextmanager
+    def watched(*arguments, **options):
+        with session(*arguments, **options) as process:
+            started.append(process)
+            yield process
+
+    def hold(code=HOLDS, second=""):
+        monkeypatch.setattr(measuring.beside, "CODE", code)
+        monkeypatch.setattr(measuring.beside, "session", watched)
+        monkeypatch.setattr(measuring.beside, "device_that_works", lambda *asked: {"no_device": second})
+        return started
+
+    return hold
+
+
+def test_a_context_is_held_beside_the_block_and_no_longer(held):
+    started = held()
+    with measuring.beside.awake() as why_not:
+        (process,) = started
+        assert why_not == "" and members(process.pid) == [process.pid]
+    assert members(process.pid) == []
+
+
+def test_a_device_for_one_process_alone_is_let_go_before_the_block(held):
+    started = held(second="cuda:0 cannot be used: busy")
+    with measuring.beside.awake() as why_not:
+        assert why_not == "cuda:0 cannot be used: busy" and members(started[0].pid) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", ["raise SystemExit(1)", "import time; time.sleep(60)", "print('other')"])
+def test_a_device_that_cannot_be_held_is_none_to_wait_for(held, code):
+    started = held(code)
+    with measuring.beside.awake(seconds=2) as why_not:
+        assert "made none" in why_not and members(started[0].pid) == []
+
+
+def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatch):
+    order = []
+
+    @contextlib.contextmanager
+    def awake():
+        order.append("awake")
+        yield ""
+        order.append("asleep")
+
+    monkeypatch.setattr(measuring.rounds, "awake", awake)
+    asleep = ("firsts.Context.timeit_first_tensor",)
+    record = Unfinished(Toolchain(""), {}, on_device=True, asleep=asleep, cores=(0, 1))
+    first, other = r"^firsts\.Context\.timeit_first_tensor$", r"^firsts\.PinnedMemory\.timeit_register\(1\)$"
+    record = measuring.rounds._round(record, [other, first], lambda patterns, cores: order.append((*patterns, cores)))
+    assert order == [(first, (0, 1)), "awake", (other, (0, 1)), "asleep"]
+    assert record.awake is True and record.not_awake == ""
+
+
+def test_a_run_without_a_device_keeps_none_awake(monkeypatch):
+    monkeypatch.setattr(measuring.rounds, "awake", None)
+    ran = []
+    record = Unfinished(Toolchain(""), {})
+    assert record == measuring.rounds._round(record, ["^a$"], lambda patterns, **more: ran.append((patterns, more)))
+    assert ran == [(["^a$"], {})]
+
+
+def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_waking():
+    from resultfiles import DESCRIBED
+
+    def chosen(*patterns, no_device=""):
+        profile = Profile(1, 1.0, tuple(Rule(pattern) for pattern in patterns))
+        described = {name: found for name, found in DESCRIBED.items() if isinstance(found, dict)}
+        found = measuring.rounds.cells_of(profile, described, None, "toy", no_device)
+        return found.on_device, list(found.asleep)
+
+    first = "firsts.Context.timeit_first_tensor"
+    assert chosen(r"limits\..*", r"firsts\..*") == (True, [first])
+    assert chosen(r"limits\..*", r"link\.Floor\..*") == (True, [])
+    assert chosen(r"limits\..*") == chosen(r"limits\..*", r"firsts\..*", no_device="none") == (False, [])
+
+
+@pytest.mark.parametrize("cores, said", [((), []), ((0, 2, 3), ["--cpu-affinity", "0,2,3"])])
+def test_processes_are_held_to_the_cores_near_the_device(monkeypatch, cores, said, tmp_path):
+    commands = []
+
+    @contextlib.contextmanager
+    def session(command, *arguments, **options):
+        commands.append(command)
+        yield subprocess.Popen(["true"])
+
+    monkeypatch.setattr(measuring.engine, "session", session)
+    state = SimpleNamespace(log=tmp_path / "log", results=tmp_path)
+    measuring.engine.round_of(["^a$"], "box", state, lambda: None, False, cores=cores)
+    (command,) = commands
+    assert [word for word in command if re.match(r"--cpu-affinity|\d+,", word)] == said
+
+
+def around(cell, *told):
+    keys = ("link generation", "clock", "slowed by")
+    return {"benchmark": cell, "params": [], "device": [dict(zip(keys, each)) for each in told]}
+
+
+def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_most():
+    lines = [
+        around("a", (5, 1980, []), (5, 1950, [])),
+        around("b", (5, 1200, ["power"]), (5, 1980, [])),
+        around("c", (1, 1980, []), (5, 1980, [])),
+        {"benchmark": "host", "params": []},
+    ]
+    spans, changed = device_pulse(lines)
+    assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
+    assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
+    assert device_pulse(lines[-1:]) == ({}, {})

@@ -1,0 +1,120 @@
+"""Programs in sessions of their own: whatever ends us, nothing that we started runs on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from measuring import processes
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc what runs")
+
+# Like asv: a server and its child, each in a process group of its own, deaf to Ctrl-C
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(2):
+    if not os.fork():
+        os.setpgid(0, 0)
+print("ready", flush=True)
+time.sleep(60)
+"""
+OURS = f"""
+import signal, subprocess, sys, time
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+from measuring import processes
+import cli
+processes.GRACE = 0.5
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started by
+
+def main(argv):
+    with processes.session([sys.executable, "-c", {STUBBORN!r}], {str(ROOT)!r}, stdout=subprocess.PIPE) as process:
+        for _ in range(4):
+            process.stdout.readline()
+        print(process.pid, flush=True)
+        time.sleep(60)
+
+cli.run(main)
+"""
+
+
+def gone(number, seconds=5.0):
+    until = time.monotonic() + seconds
+    while processes.members(number) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not processes.members(number)
+
+
+@pytest.fixture
+def running():
+    """Our program, and the number of the session that it started, which has four processes."""
+    pipe = subprocess.PIPE
+    ours = subprocess.Popen([sys.executable, "-c", OURS], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    number = int(ours.stdout.readline())
+    assert len(processes.members(number)) == 4
+    yield ours, number
+    ours.kill()
+    ours.communicate()
+    processes.end(number)
+
+
+@pytest.mark.parametrize(
+    "name, code", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGKILL", -signal.SIGKILL)]
+)
+def test_nothing_runs_on(running, name, code):
+    ours, number = running
+    ours.send_signal(getattr(signal, name))
+    _, complaint = ours.communicate(timeout=10)
+    assert ours.returncode == code
+    assert gone(number)
+    assert complaint.split() == ([] if name == "SIGKILL" else ["-c:", "interrupted"])
+
+
+def test_ctrl_c_twice(running):
+    ours, number = running
+    ours.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    ours.send_signal(signal.SIGINT)
+    ours.communicate(timeout=10)
+    assert ours.returncode == 130 and gone(number)
+
+
+def test_what_a_program_leaves_behind_goes_with_it():
+    """It ended by itself, its children did not."""
+    code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
+    with processes.session([sys.executable, "-c", code], ROOT) as process:
+        assert process.wait(10) == 0
+    assert gone(process.pid)
+
+
+def test_apart_gives_what_was_printed(tmp_path):
+    done = processes.apart([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
+    assert (done.returncode, done.stdout, processes.last_words(done)) == (1, "1\n", "b")
+    done = processes.apart([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
+    assert (done.returncode, processes.last_words(done)) == (3, "stopped without a word")
+
+
+def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
+    """Importing torch takes seconds, and a driver may hang for ever: neither may outlive a run that was killed."""
+    (tmp_path / "numpy.py").write_text("")
+    asked = tmp_path / "asked"
+    torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
+    (tmp_path / "torch.py").write_text(torch)
+    code = (
+        f"import os, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); from measuring import machine;"
+        f"os.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
+    )
+    ours = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
+    until = time.monotonic() + 60
+    while not asked.is_file() or not asked.read_text():
+        assert time.monotonic() < until and ours.poll() is None
+        time.sleep(0.02)
+    number = int(asked.read_text())
+    assert processes.members(number) and number != os.getsid(0)
+    ours.kill()
+    ours.wait()
+    assert gone(number)
