@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 
-from analysis.results import load, read_runs
+from analysis.results import load
 from conftest import ROOT
 from measuring.interleave import copy_code
 from measuring.processes import own_home
 from measuring.state import State
-from records import calm
+from store import files, quiet
 
 MACHINE, ROUNDS = "robust", 2
 COMMAND = ["scripts/run.py", "--only", r"limits\.Floor", "--machine", MACHINE, "--no-report"]
@@ -74,11 +74,11 @@ class Copy:
     def check_whole(self, rounds=ROUNDS):
         """Every cell has these rounds, once each; asv's file, the samples and one record tell of the same."""
         (record_file,) = self.results.glob(f"{MACHINE}/*.jsonl")
-        assert [record.rounds for record in read_runs(record_file)] == [rounds]
-        lines = calm.read(record_file.with_suffix(calm.SUFFIX))
-        cells = {calm.name_of(line) for line in lines}
+        assert [record.rounds for record in files.read_records(record_file)] == [rounds]
+        lines = quiet.timed(files.read_measurements(record_file))
+        cells = {quiet.name_of(line) for line in lines}
         for cell in cells:
-            of_cell = [line for line in lines if calm.name_of(line) == cell]
+            of_cell = [line for line in lines if quiet.name_of(line) == cell]
             assert {line["round"] for line in of_cell} == set(range(rounds)), cell
             assert len({line["run"] for line in of_cell}) == 1, cell
         assert set(load(self.results).processes["cell"]) == cells, "asv's file has other cells than the samples"

@@ -99,7 +99,9 @@ class Bench:
         for key, value in there.items():
             about = {"run": run, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
             if self.type != "time":
-                lines.append({**about, "at": 1000.0, "round": 0, "values": value if isinstance(value, list) else [value]})
+                lines.append(
+                    {**about, "at": 1000.0, "round": 0, "values": value if isinstance(value, list) else [value]}
+                )
                 continue
             for number, seconds in enumerate(value if isinstance(value, list) else [value]):
                 parts = {part: [each[number]] * SAMPLES for part, each in self.parts.get(key, {}).items()}

@@ -11,7 +11,7 @@ import measuring.rounds
 import pytest
 from measuring.processes import members
 from measuring.profiles import Profile, Rule
-from measuring.record import device_pulse
+from measuring.record import device_probe
 from store.records import Toolchain, Unfinished
 
 HOLDS = f"import sys; print({measuring.beside.AWAKE!r}, flush=True); sys.stdin.read()"
@@ -128,7 +128,7 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
         around("c", (1, 1980, []), (5, 1980, [])),
         {"benchmark": "host", "params": []},
     ]
-    spans, changed = device_pulse(lines)
+    spans, changed = device_probe(lines)
     assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
     assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
-    assert device_pulse(lines[-1:]) == ({}, {})
+    assert device_probe(lines[-1:]) == ({}, {})

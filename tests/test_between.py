@@ -16,9 +16,9 @@ from conftest import build
 from measuring.between import BREAK, NARROW, choose, middle_of, refine
 from measuring.rounds import START
 from measuring.state import State
+from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
 from store import files, quiet
 from store.records import Toolchain, Unfinished
-from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
 
 PLAIN, BETWEEN = "conversion.NumpyToTorch.timeit_convert", "between.NumpyToTorch.timeit_convert"
 FIRST, SECOND, THIRD = "torch.tensor(a)", "torch.from_numpy(a).clone()", "torch.from_numpy(a.copy())"

@@ -16,7 +16,7 @@ from checking import timing as checking
 from cli import UserError
 from conftest import ROOT, environment
 from machines import Machine
-from records import calm
+from store import quiet
 
 from benchmarks import pulses, statement, timing
 
@@ -256,7 +256,7 @@ def test_torch_that_deviates_from_itself_is_noise():
     assert found.noisy[17]
 
 
-def test_a_block_keeps_its_pulses():
+def test_a_block_keeps_its_probes():
     line = {
         **{"benchmark": "b", "params": [], "wanted": 1, "number": 1, "disturbed": [2], "waits": [2], "waiting": []},
         "by": ["suite", "torch", "torch again", "suite"],
@@ -265,7 +265,7 @@ def test_a_block_keeps_its_pulses():
     }
     own = bias.part(line, "suite")
     assert (own["seconds"], own["probes"]["processor"], own["disturbed"]) == ([1.0, 4.0], [10, 11, 14, 15], [])
-    assert [own["probes"]["processor"][place] for place in calm.places(own)] == [10, 14]
+    assert [own["probes"]["processor"][place] for place in quiet.Run([own], {}).place] == [10, 14]
     again = bias.part(line, "torch again")
     assert (again["seconds"], again["probes"]["processor"], again["disturbed"]) == ([3.0], [13, 14], [0])
 

@@ -70,7 +70,7 @@ def test_effects_that_a_calm_machine_resolves():
     call, copy = checkup.of_effects(lines)
     assert call.what == "a call: changes from about 1% on are found with four processes a side"
     assert int(copy.what.partition("about ")[2].partition("%")[0]) > 30
-    assert not checkup.of_calm(lines).advice
+    assert not checkup.of_quiet(lines).advice
 
 
 def test_it_asks_for_what_a_comparison_asks_for():
@@ -85,10 +85,10 @@ def test_effects_that_a_busy_machine_hides():
     call, copy = checkup.of_effects(lines)
     assert not call.advice
     assert (copy.what, copy.advice) == (
-        "a copy: 0 of 8 processes were calm",
+        "a copy: 0 of 8 processes were quiet",
         "no change of these can be told from noise now",
     )
-    busy = checkup.of_calm(lines)
+    busy = checkup.of_quiet(lines)
     assert busy.what.startswith("at full speed ") and "twice as long" in busy.advice
 
 

@@ -11,7 +11,7 @@ import resultfiles
 from analysis import answers, choice, statistics
 from analysis.cells import Cell, cells_of
 from analysis.contracts import NONE
-from analysis.results import load, summarize
+from analysis.results import load
 from noise import processes
 from pages import families, show, spreadsheet, tables
 from pages.advice import advice
@@ -37,8 +37,8 @@ def loaded(tmp_path, times, promises=None, busy=(), noise=None):
     promises = promises or [contract(route, "copy") for route in ROUTES]
     promises = [promise for promise in promises if any(key[0] == promise["expression"] for key in times)]
     results = load(resultfiles.write(tmp_path, [conversion(times, promises)]))
-    table = results.processes
-    table["calm"] = [key not in busy for key in zip(table["route"], table["nbytes"])]
+    for table in (results.cells, results.processes):
+        table["quiet"] = [key not in busy for key in zip(table["route"], table["nbytes"])]
     return results
 
 
@@ -256,19 +256,8 @@ def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
     rows = list(csv.DictReader(io.StringIO(spreadsheet.csv_of(results))))
-    assert [row["calm"] for row in rows if row["kind"] == "timed"].count("False") == 5
-    assert ("calm",) in spreadsheet.columns_of(results)
-
-
-@pytest.mark.parametrize("calm", [None, float("nan"), True, "absent"])
-def test_what_is_not_known_to_be_busy_is_calm(tmp_path, calm):
-    results = loaded(tmp_path, {(FIRST, 8): around(1e-6)})
-    results.processes["calm"] = calm
-    if calm == "absent":
-        del results.processes["calm"]
-    assert summarize(results.processes)["calm"].tolist() == [True]
-    made = tables.pivot(("By size",), cells_of(results), "nbytes", tables.Missing(results))
-    assert not made.notes and made.rows[0][1] == "1.00 µs"
+    assert [row["quiet"] for row in rows if row["kind"] == "timed"].count("False") == 5
+    assert ("quiet",) in spreadsheet.columns_of(results)
 
 
 def test_cold_against_warm_is_decided_the_same_way(tmp_path):

@@ -13,7 +13,7 @@ import compare
 import pytest
 import resultfiles
 from analysis.pairs import compare_named
-from analysis.verdicts import FAILED, FASTER, INCONCLUSIVE, SLOWER, Settings
+from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment
 from measuring.engine import RESULTS

@@ -1,5 +1,6 @@
 """Verdicts: what changed is found and nothing else, what cannot be compared says why, sides in turns are paired."""
 
+import json
 from pathlib import Path
 
 import numpy as np

@@ -13,8 +13,8 @@ import fleet
 import pytest
 from cli import UserError
 from nodes import campaign, jobs, on_node
-from store.records import record_of
 from resultfiles import record
+from store.records import record_of
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
 from toolchains import environments, ledger
 

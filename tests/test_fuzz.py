@@ -4,6 +4,7 @@ FUZZ_EXAMPLES says how many examples all properties take together; with it they 
 """
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -33,14 +34,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pages import build, show
-from records import calm
 from resultfiles import contract, conversion
+from store.files import KINDS as OF_LINE
+from store.files import MEASUREMENTS, text_of
 from test_hostile import WORDS, shown
 
 pytestmark = pytest.mark.slow
 
 ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)")
-KINDS = (".json", ".jsonl", calm.SUFFIX, "benchmarks.json", "machine.json")
+KINDS = (".json", ".jsonl", MEASUREMENTS, "benchmarks.json", "machine.json")
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 PAGES = 40  # every which example builds a page, too: it takes thirty times as long
 
@@ -67,7 +69,7 @@ NASTY = st.one_of(
         [None, True, [], {}, "", "x", -1, 0, 1.5, 10**400, -(10**400), 1e400, float("nan"), [None], {"a": None}]
         + [deep(50), "\ud800", "a\nb", "\x1b[31m", "x" * 5000, [[]], {"": {}}, "NaN", 2**63, "ａ", "\u2028"]
         + ["[" * 300, "(" * 5000 + ")" * 5000, "'\\x1b'", "b''", "{1: 2}", {"a\n": 1, "a\r": 2}]
-        + ["seconds", "cell", "file", "process", *calm.KINDS, *results.NAMES]
+        + ["seconds", "cell", "file", "process", *OF_LINE, *results.NAMES]
         + WORDS
     ),
     st.integers(),
@@ -116,8 +118,13 @@ def small(root):
 
 
 def file_of(root, kind):
-    found = [path for path in root.rglob("*") if path.name == kind or (kind[0] == "." and path.suffix == kind)]
+    found = [path for path in root.rglob("*") if path.name == kind or (kind[0] == "." and path.name.endswith(kind))]
     return next(path for path in found if kind[0] != "." or path.name not in KINDS)
+
+
+def put_text(path, text):
+    """A file with this text, compressed where it is of measurements."""
+    path.write_bytes(gzip.compress(text.encode()) if path.name.endswith(MEASUREMENTS) else text.encode())
 
 
 def read_or_refused(root, output=None):
@@ -144,30 +151,30 @@ def whole(tmp_path_factory):
 @given(data=st.data(), kind=st.sampled_from(KINDS), action=st.sampled_from(["put", "put", "put", "remove", "twice"]))
 def test_one_value_is_another(whole, data, kind, action):
     path = file_of(whole, kind)
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines() if kind in (".jsonl", calm.SUFFIX) else [text]
+    text = text_of(path)
+    lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
     number = data.draw(st.integers(0, len(lines) - 1))
     value = json.loads(lines[number])
     place = data.draw(st.sampled_from(list(places(value))))
     lines[number] = json.dumps(changed(value, place, action, data.draw(NASTY)))
     try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        put_text(path, "\n".join(lines) + "\n")
         drawn = data.draw(st.integers(1, PAGES)) == PAGES
         read_or_refused(whole, whole.parent / "out" if drawn else None)
     finally:
-        path.write_text(text, encoding="utf-8")
+        put_text(path, text)
 
 
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
-    path = file_of(whole, calm.SUFFIX)
-    text = path.read_text(encoding="utf-8")
+    path = file_of(whole, MEASUREMENTS)
+    text = text_of(path)
     first, *rest = text.splitlines()
     try:
-        path.write_text("\n".join([json.dumps(changed(json.loads(first), place, "put", 10**400)), *rest, ""]))
+        put_text(path, "\n".join([json.dumps(changed(json.loads(first), place, "put", 10**400)), *rest, ""]))
         read_or_refused(whole)
     finally:
-        path.write_text(text, encoding="utf-8")
+        put_text(path, text)
 
 
 @examples(0.15)

@@ -20,8 +20,8 @@ from pages import show
 from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
-from store.records import UNKNOWN
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from store.records import UNKNOWN
 from toolchains import ledger
 
 pytestmark = pytest.mark.slow  # most build a history and its page
@@ -469,12 +469,9 @@ def test_what_never_was_calm_is_no_release_s_doing(tmp_path):
     (series,) = (series for series in made.series if series.names["route"] == ROUTES[7])
     assert len(series.releases) == len(SERIES) - 1 and SERIES[6].version not in {r.version for r in series.releases}
     sampled = replace(UNKNOWN, samples=10)
-    records = [replace(sampled, calm=0.4, disturbed_cells={"a": 1}), replace(sampled, calm=0.9)]
-    told = (
-        "20 samples; the machine ran at full speed 40 % to 90 % of the time of a visit; 1 figures that never were calm"
-    )
-    assert history_page._samples(records).startswith(told)
-    assert history_page._samples([replace(sampled, disturbed=3)]).endswith("limit was reached, and are kept.")
+    records = [replace(sampled, quiet=0.4, noisy_cells=("a",)), replace(sampled, quiet=0.9)]
+    said = "20 samples; the machine was quiet 40 % to 90 % of the time of a session; 1 figures without a quiet sample"
+    assert history_page._samples(records).startswith(said)
 
 
 def test_a_cell_that_never_was_calm_has_no_history(tmp_path):

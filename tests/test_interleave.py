@@ -14,7 +14,7 @@ from cli import UserError
 from measuring import interleave
 from measuring.engine import RESULTS
 from pages import comparison_words
-from records import calm
+from store import files
 from toolchains import selection
 
 
@@ -157,8 +157,8 @@ def test_both_sides_are_measured_in_turns(tmp_path, home):
     )
     assert result.interleaved and len(result.cells) == 1
     for side in ("base", "new"):  # how many of them were calm is the machine's business
-        (taken,) = (tmp_path / side).rglob(f"*{calm.SUFFIX}")
-        assert {line["round"] for line in calm.read(taken)} >= {0, 1}
+        (taken,) = (tmp_path / side).rglob(f"*{files.MEASUREMENTS}")
+        assert {line["round"] for line in files.read_measurements(taken)} >= {0, 1}
         assert set(result.cells[f"{side}_processes"]) <= {1, 2, 3, 4}  # rounds more of what was not calm, at most two
     assert result.base["toolchain"] == result.new["toolchain"]
     assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}

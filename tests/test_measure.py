@@ -126,9 +126,7 @@ def test_progress_tells_of_cells_that_are_taken_once_more(machine, capsys):
 
 def test_patience_of_a_round_leaves_some_for_its_end(machine):
     calls, _, _ = machine(lambda cell, attempt: False, rounds=2, budget=100.0)
-    assert [round(patience, 1) for _, patience in calls] == [33.3, 66.7], (
-        "what the first did not use is the second's"
-    )
+    assert [round(patience, 1) for _, patience in calls] == [33.3, 66.7], "what the first did not use is the second's"
 
 
 def test_earlier_rounds_are_judged_again(machine):

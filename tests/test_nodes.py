@@ -14,6 +14,7 @@ from cli import UserError
 from nodes.campaign import deal
 from pages.history import words
 from resultfiles import contract, conversion, memcpy
+from store import files
 from test_history import HOUR, KIB, ROUTES, SERIES, found, record_of
 from toolchains import selection
 
@@ -248,6 +249,6 @@ def test_what_the_machine_itself_measured_is_named(tmp_path):
 def test_a_release_of_a_node_is_compared_by_its_file(tmp_path):
     root = write(tmp_path, all_on(2), on_everyone)
     (path,) = (root / "box" / "node-b").glob(f"{SERIES[0].commit[:8]}*.json")
-    assert selection.results_of(path) == root
+    assert files.results_of(path) == root
     with pytest.raises(UserError, match="has 2 result files .node-a/.*, node-b/.*name one"):
         selection.result_file(SERIES[0].tag, root)

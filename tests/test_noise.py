@@ -21,7 +21,7 @@ from checking import promises
 from checking.noise import BEFORE, CALM, NEW, NOISE, PAIRS, PLANTED, Step, Workplace
 from checking.promises import ALL, NEVER_CALM, WERE_CALM
 from conftest import ROOT, environment
-from toolchains import selection
+from store import files
 
 SCRIPTS = str(ROOT / "scripts")
 
@@ -178,7 +178,7 @@ def test_sides_have_the_names_that_the_interleaved_collection_gives_them():
     from measuring import interleave
 
     assert set(checking.MADE) == set(interleave.SIDES)
-    assert {f"{side}{selection.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
+    assert {f"{side}{files.FRESH}".partition("-")[0] for side in interleave.SIDES} == set(checking.MADE)
 
 
 def test_slowdown_is_looked_for_among_enough_aliases(suite):
@@ -278,7 +278,7 @@ def ran(factors=1.0, seconds=100.0, cells="abcdef", calm="abcdef"):
     factors = dict.fromkeys(cells, factors) if isinstance(factors, float) else factors
     figures = {cell: 1e-6 * factors.get(cell, 1.0) for cell in cells}
     sizes = {cell: n for cell, n in NBYTES.items() if cell in cells}
-    return {"cells": figures, "nbytes": sizes, "calm": list(calm), "record": RECORD, "seconds": seconds}
+    return {"cells": figures, "nbytes": sizes, "quiet": list(calm), "record": RECORD, "seconds": seconds}
 
 
 def said(verdicts, route="torch.as_tensor(a)", code=0, processes=4):
@@ -440,7 +440,7 @@ def test_noise_is_made_in_noise_alone(place, monkeypatch):
         yield []
 
     def call(self, root, *arguments, **more):
-        return json.dumps({"cells": {}, "nbytes": {}, "calm": [], "record": RECORD})
+        return json.dumps({"cells": {}, "nbytes": {}, "quiet": [], "record": RECORD})
 
     monkeypatch.setattr(checking, "noise", noise)
     monkeypatch.setattr(Workplace, "call", call)

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from analysis import transfers
+from analysis.results import _timed
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from moves import SETUPS, renew
-from records import calm
 
 from benchmarks import (
     busy,
@@ -628,9 +628,8 @@ def test_products_transfer_and_both_are_timed_in_turns_by_one_process(device, mo
     assert order == list(line["parts"]) * (len(order) // 3) and list(line["parts"]) == list(transfers.PARTS)
     assert [float(f"{each:.6g}") for each in line["parts"]["both"]] == samples == line["seconds"]
     assert {len(each) for each in line["parts"].values()} == {timing.SAMPLES}
-    tmp_path.joinpath("beside.ndjson").write_text(json.dumps({"run": "", "round": 0, **line}))
-    (process,) = calm.chosen(calm.read(tmp_path / "beside.ndjson"))[calm.name_of(line)].values()
-    assert process.beside["both"] == pytest.approx(process.seconds, rel=1e-5)
+    (process,) = _timed([{"run": "", "round": 0, **line}]).to_dict("records")
+    assert process["beside"]["both"] == pytest.approx(process["seconds"], rel=1e-5)
 
 
 @pytest.mark.slow

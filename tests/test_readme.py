@@ -28,7 +28,9 @@ def cells(committed):
 
 def seconds(cells, route, nbytes, family="conversion", **others):
     """As shown, where the machine was calm: a busy one's figure is an upper bound, and no headline."""
-    found = cells[(cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes) & cells.quiet.astype(bool)]
+    found = cells[
+        (cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes) & cells.quiet.astype(bool)
+    ]
     for name, value in ({"dtype": "float32"} if family == "conversion" else others).items():
         found = found[found[name] == value]
     return {show.seconds(value) for value in found.seconds}

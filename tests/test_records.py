@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 import pytest
 import resultfiles
 from measuring.record import new_record, summed_up
-from store.records import made_of
-from store.records import UNKNOWN, Settings, Unfinished, plain, record_of, sessions_of
+from store.records import UNKNOWN, Settings, Unfinished, made_of, plain, record_of, sessions_of
 from toolchains import ledger
 
 

@@ -88,7 +88,11 @@ def test_a_cell_has_its_direction_contract_and_instructions(tmp_path):
     times = {("torch.from_numpy(a)", 8): [1e-6], ("torch.tensor(a)", 8): [2e-6]}
     loaded = load(resultfiles.write(tmp_path, [conversion(times, promises), counted]))
     cells = loaded.timed.set_index("route")
-    assert list(cells.loc["torch.tensor(a)", ["direction", "contract", "instructions"]]) == ["numpy→torch", "copy", 5000]
+    assert list(cells.loc["torch.tensor(a)", ["direction", "contract", "instructions"]]) == [
+        "numpy→torch",
+        "copy",
+        5000,
+    ]
     assert cells.loc["torch.from_numpy(a)", "contract"] == "alias"
     assert math.isnan(cells.loc["torch.from_numpy(a)", "instructions"])
     (row,) = loaded.values.to_dict("records")
@@ -338,14 +342,22 @@ def test_broken_samples_are_named_in_one_line(busy, broken):
     root = busy()
     first = read_measurements(root / SAMPLES)[0]
     change(root, lambda line: {**line, **broken} if line == first else line)
-    with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git") as caught:
+    with pytest.raises(
+        UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git"
+    ) as caught:
         load(root)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "spoil",
-    [lambda data: data[:-20], lambda data: data[: len(data) // 2], gzip.decompress, lambda data: b"", lambda data: b"{}"]
+    [
+        lambda data: data[:-20],
+        lambda data: data[: len(data) // 2],
+        gzip.decompress,
+        lambda data: b"",
+        lambda data: b"{}",
+    ]
     + [lambda data: gzip.compress(b"\xff"), lambda data: data[:40] + b"x" * 40 + data[80:]],
     ids=["truncated", "halved", "no gzip", "empty", "json", "no text", "spoilt"],
 )
@@ -353,7 +365,9 @@ def test_a_file_that_is_no_whole_gzip_is_one_clear_line(busy, spoil):
     root = busy()
     path = root / SAMPLES
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git") as caught:
+    with pytest.raises(
+        UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git"
+    ) as caught:
         load(root)
     assert "\n" not in str(caught.value)
 

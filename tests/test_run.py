@@ -23,6 +23,7 @@ from measuring.record import SILENT
 from measuring.state import State, held
 from store import files, quiet
 from store.records import Toolchain, Unfinished
+from toolchains import environments
 
 FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
@@ -101,7 +102,7 @@ def test_missing_torch(monkeypatch, capsys):
 
 def test_missing_numpy(monkeypatch, capsys):
     pytest.importorskip("torch")
-    monkeypatch.setattr(verb.installed, "_distribution", lambda name, path: None)
+    monkeypatch.setattr(environments, "_distribution", lambda name, path: None)
     code, lines = called(monkeypatch, capsys)
     assert (code, len(lines)) == (2, 1)
     assert "numpy is not installed" in lines[0]

@@ -8,6 +8,7 @@ import pytest
 import resultfiles
 from cli import UserError
 from resultfiles import around, contract, conversion
+from store import files
 from toolchains import ledger, selection
 
 TORCH, NUMPY = ledger.history("torch"), ledger.history("numpy")
@@ -83,7 +84,7 @@ def test_toolchains_by_tag_and_hash(results):
 def test_files_and_directories(results, tmp_path):
     for path in (results, results / "box", results / RESULT):
         assert selection.result_file(str(path), tmp_path / "none") == results / RESULT
-        assert selection.results_of(selection.result_file(str(path), tmp_path / "none")) == results
+        assert files.results_of(selection.result_file(str(path), tmp_path / "none")) == results
     (tmp_path / "checkout" / "reports").mkdir(parents=True)
     results.rename(tmp_path / "checkout" / "reports" / "results")
     found = selection.result_file(str(tmp_path / "checkout"), tmp_path / "none", "box")
@@ -115,8 +116,8 @@ def test_fresh_processes_lie_beside_a_checkout(tmp_path):
     fresh = tmp_path / "base-fresh" / "reports" / "results"
     for place in (results, fresh / "box"):
         place.mkdir(parents=True)
-    assert selection.second_stage(results) is None
+    assert files.fresh_results(results) is None
     (fresh / "box" / "c0ffee00-toolchain.jsonl").touch()
-    assert selection.second_stage(results) == fresh
+    assert files.fresh_results(results) == fresh
     for place in ("/", "/nowhere", "/nowhere/results"):
-        assert selection.second_stage(Path(place)) is None, place
+        assert files.fresh_results(Path(place)) is None, place

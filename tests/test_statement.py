@@ -12,7 +12,7 @@ import timeit
 from types import SimpleNamespace
 
 import pytest
-from records import calm
+from store import quiet
 
 pytest.importorskip("torch")
 
@@ -211,7 +211,7 @@ def test_sample_between_slow_pulses_is_taken_again(monkeypatch, log, pulse):
     (line,) = log()
     assert len(line["seconds"]) == 51 and line["waits"] == [40]
     assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
-    assert len(calm.judge(line, {"processor": 25_000}).samples) == 50
+    assert quiet.Run([line], {"processor": 25_000}).used.sum() == 50
 
 
 def test_machine_that_got_faster_is_not_calm_either(monkeypatch, log, pulse):

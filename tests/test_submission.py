@@ -106,8 +106,8 @@ RECORD, RESULT, SAMPLES = (f"c0ffee00-toolchain-py3.11{suffix}" for suffix in ("
         ),
         (
             lambda directory: (directory / SAMPLES).unlink(),
-            f"{FILE}.json: the samples (.jsonl.gz) are missing: add the file, or measure again with this revision of the "
-            "suite",
+            f"{FILE}.json: the samples (.jsonl.gz) are missing: add the file, or measure again with this revision of "
+            "the suite",
         ),
         (
             lambda directory: (directory / "notes.txt").write_text("mine"),

@@ -20,7 +20,7 @@ from measuring import beside, tracking
 from measuring.plan import Plan, coarse_to_fine
 from measuring.profiles import PROFILES
 from measuring.state import State
-from records import calm
+from store import files, quiet
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
 
 pytest.importorskip("asv")
@@ -56,12 +56,12 @@ def samples(project, tag):
 
 def rounds(project, tag):
     """Which visit -> the rounds in which the cells of a toolchain that it has were timed, the same of each cell."""
-    (path,) = (project.root / "reports" / "results").glob(f"*/{commit_of(project, tag)[:8]}-*{calm.SUFFIX}")
+    (path,) = (project.root / "reports" / "results").glob(f"*/{commit_of(project, tag)[:8]}-*{files.MEASUREMENTS}")
     found = {}
-    lines = calm.read(path)
+    lines = quiet.timed(files.read_measurements(path))
     visits = list(dict.fromkeys(line["run"] for line in lines))
     for line in lines:
-        found.setdefault((visits.index(line["run"]) + 1, calm.name_of(line)), set()).add(line["round"])
+        found.setdefault((visits.index(line["run"]) + 1, quiet.name_of(line)), set()).add(line["round"])
     assert len({cell for _, cell in found}) * len(visits) == len(found)
     return {visit: own for (visit, _), own in found.items()}
 
@@ -142,8 +142,10 @@ def test_interrupted_run_goes_on(project):
     found = records(project)
     assert {tag: len(made) for tag, made in found.items()} == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
     assert rounds(project, "torch-2.1.0") == {1: {0, 1}}
-    (path,) = (project.root / "reports" / "results").glob(f"*/{commit_of(project, 'torch-2.1.0')[:8]}-*{calm.SUFFIX}")
-    taken = [line["seconds"] for line in calm.read(path)]
+    (path,) = (project.root / "reports" / "results").glob(
+        f"*/{commit_of(project, 'torch-2.1.0')[:8]}-*{files.MEASUREMENTS}"
+    )
+    taken = [line["seconds"] for line in files.read_measurements(path) if "seconds" in line]
     assert all(line["seconds"] in taken for line in first), "the first round was measured again"
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from store.files import node_of
 
 from . import statistics
 from .comparison import judge
-from .results import Results, node_of
+from .results import Results
 from .sessions import Release, Visit
 from .statistics import HALF, MIN_PROCESSES, Bools, Crossed, Estimate, Floats, Places, crossed, weighted_mean
 from .steps import Along, repeated

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cli import UserError
-from store.files import read_records
+from store.files import fresh_results, read_records, results_of
 from store.records import Record
 from toolchains import ledger, selection
 from toolchains.ledger import Toolchain
@@ -27,10 +27,10 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
     files = [selection.result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
         raise UserError(f"BASE and NEW are the same file, {files[0]}: its A/A needs a second run of that toolchain")
-    places = [selection.results_of(file) for file in files]
+    places = [results_of(file) for file in files]
     first, second = (load_files(place, [file]) for place, file in zip(places, files))
     fresh = None
-    stages = [stage for place in places if (stage := selection.second_stage(place))]
+    stages = [stage for place in places if (stage := fresh_results(place))]
     if len(stages) == len(places):
         again = [load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages]
         fresh = (again[0], again[1]) if belong_together(first, second, *again) else None

@@ -240,7 +240,9 @@ def _read(path: Path) -> _Part:
         rows = {name: dict(zip(asv["result_columns"], entries)) for name, entries in asv["results"].items()}
         for row in rows.values():
             check(row, {"version": str})
-        versions = {name: row["version"] for name, row in rows.items()} | {one["benchmark"]: one["version"] for one in lines}
+        versions = {name: row["version"] for name, row in rows.items()} | {
+            one["benchmark"]: one["version"] for one in lines
+        }
         processes, counts = _timed(lines), _counted(lines)
         known = {*processes["cell"], *counts["cell"]}
         by_hand, silent = _by_hand(rows, known)
@@ -341,7 +343,9 @@ def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[pd.DataFr
     asv's figure. Beside them the cells that failed there."""
     found, silent = [], []
     for name, row in rows.items():
-        cells = [quiet.name_of({"benchmark": name, "params": words}) for words in itertools.product(*(row["params"] or []))]
+        cells = [
+            quiet.name_of({"benchmark": name, "params": words}) for words in itertools.product(*(row["params"] or []))
+        ]
         results = row["result"] or [None] * len(cells)
         if len(results) != len(cells):
             raise ValueError(f"{name} has {len(results)} results, and {len(cells)} cells")
@@ -354,7 +358,9 @@ def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[pd.DataFr
     return pd.DataFrame(found, columns=["cell", *OF_PROCESS]), silent
 
 
-def _without(records: Sequence[Record], rows: Mapping[str, Any], known: Collection[str], silent: Collection[str]) -> pd.DataFrame:
+def _without(
+    records: Sequence[Record], rows: Mapping[str, Any], known: Collection[str], silent: Collection[str]
+) -> pd.DataFrame:
     """The cells that have no figure, by the last record that names them, and those that asv alone saw fail."""
     outcomes = {cell: (FAILED, "") for cell in silent}
     for record in records:
@@ -435,7 +441,9 @@ def _joined(
     table["place"] = [places.get(cell, -1) for cell in table["cell"]]
     table = table[table["place"] >= 0].drop(columns="cell")
     table = table.sort_values(["result", "place", *(["process"] if "process" in table else [])], ignore_index=True)
-    of_file = pd.DataFrame([part.labels for part in parts]).astype("category").take(table["result"]).reset_index(drop=True)
+    of_file = (
+        pd.DataFrame([part.labels for part in parts]).astype("category").take(table["result"]).reset_index(drop=True)
+    )
     of_cell = named.take(table["place"]).reset_index(drop=True)
     table["version"] = table["version"].astype("category")
     return pd.concat([of_file, of_cell, table], axis=1)

@@ -164,7 +164,9 @@ def cells_of(results: Results, releases: Sequence[Release], table: pd.DataFrame)
     rows = of_files(table, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
     kinds = {name: place for place, name in enumerate(results.benchmarks)}
-    rows = rows.assign(place=rows["file"].map(order).astype(int), kind=rows["benchmark"].map(kinds).astype(int), row=range(len(rows)))
+    rows = rows.assign(
+        place=rows["file"].map(order).astype(int), kind=rows["benchmark"].map(kinds).astype(int), row=range(len(rows))
+    )
     newest = rows.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
     newest = newest.sort_values(["kind", "row"])
     newest["parameters"] = parameters_of(newest, results)

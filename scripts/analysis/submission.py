@@ -16,7 +16,6 @@ from cli import UserError
 from store import files
 from store.files import BROKEN, BrokenFile, places_of, read_json, read_records, result_files
 from store.records import Conditions, Record, Settings, Toolchain
-from toolchains import selection
 
 from .cells import Cell, cells_of, limit_of
 from .contracts import COPY, INTO
@@ -99,7 +98,7 @@ def _machines(directory: Path) -> list[Path]:
 
 def _results_of(machine: Path) -> list[Path]:
     """The result files of a machine and its nodes; a benchmarks.json that lies beside them is none."""
-    return [path for path in result_files(machine.parent, machine.name) if path.name not in selection.NOT_RESULTS]
+    return result_files(machine.parent, machine.name)
 
 
 def _name(path: Path, machine: Path) -> str:

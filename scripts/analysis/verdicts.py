@@ -209,7 +209,7 @@ def contradict(count: str, time: str) -> bool:
 def _repeated(results: Results, only: str) -> pd.DataFrame:
     """One row a cell of one side that is counted in repeats, indexed by cell, with its status, reason and version."""
     columns = ["cell", "benchmark", "family", "group", "method", *results.parameters]
-    there = results.values.assign(status="measured", reason="")
+    there = results.values.assign(reason="")
     parts = [results.repeated(table) for table in (there, results.missing)]
     table = pd.concat([part.reindex(columns=[*columns, "unit", *ONE_SIDE]).astype(object) for part in parts])
     if only:

@@ -13,9 +13,8 @@ from analysis.case import NUMPY, TORCH, Answer, Case, Known, rank
 from analysis.contracts import ALIAS, COPY, INTO
 from cli import UserError
 from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
-from records import calm
+from store import quiet
 
-from .bias import reading
 from .timing import BENCHMARKS, progress
 
 WAYS = dict(zip(((NUMPY, TORCH), (TORCH, NUMPY)), BENCHMARKS))
@@ -36,7 +35,7 @@ class Cell:
     dtype: str
     nbytes: int
     predicted: float
-    lines: list[calm.Line] = field(default_factory=list)
+    lines: list[quiet.Line] = field(default_factory=list)
     readings: list[float] = field(default_factory=list)  # log seconds, NaN where a process was not calm
 
     @property
@@ -126,7 +125,7 @@ def measure(asked: Sequence[Question], processes: int) -> None:
             shown = progress(share, time.perf_counter() - began, shown)
 
 
-def _figure(benchmark: Any, cell: Cell) -> calm.Line | None:
+def _figure(benchmark: Any, cell: Cell) -> quiet.Line | None:
     """As the suite measures it, at a size that is none of its parameters: so it is to know of no other cell."""
     params = cell.route, cell.dtype, cell.nbytes
     benchmark._params = [[value] for value in params]
@@ -160,12 +159,12 @@ class Verdict:
 
 
 def judge(asked: Sequence[Question]) -> Verdict:
-    """What was measured, judged with the pulses of all of it in sight."""
+    """What was measured, judged with the speed probes of all of it in sight."""
     cells = _cells(asked)
     lines = [line for cell in cells for line in cell.lines]
-    floors = calm.floors(lines)
+    run = quiet.Run(lines)
     for cell in cells:
-        cell.readings = [reading(line, floors) for line in cell.lines]
+        cell.readings = logs_of(cell.lines, run.baselines).tolist()
     judged = [question for question in asked if question.best is not None]
 
     def ranked(values: Iterator[tuple[float, Any]]) -> list[tuple[float, Any]]:
@@ -176,5 +175,5 @@ def judge(asked: Sequence[Question]) -> Verdict:
         ranked((question.regret, question) for question in judged),
         ranked((question.regret_beyond_noise, question) for question in judged),
         ranked((abs(cell.error), cell) for cell in cells if math.isfinite(cell.error)),
-        calm.share(lines, floors),
+        run.quiet_share(),
     )

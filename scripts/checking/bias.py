@@ -1,6 +1,6 @@
 """Is the suite biased against torch.utils.benchmark? Judged with the noise of each cell and its like, and said.
 
-Arrays are over cells; readings are (cells, processes) of log seconds, NaN where a process was not calm.
+Arrays are over cells; readings are (cells, processes) of log seconds, NaN where a process was noisy.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from analysis.statistics import MAD_TO_SD, Bools, Floats, estimate, means, student_quantile
 from numpy.typing import NDArray
-from records import calm
+from store import quiet
 
 from .timing import AGAIN, SUITE, TORCH, Cell
 
@@ -24,26 +24,26 @@ FEW = 10  # cells: of fewer the median is not judged
 BIAS, NOISY = "bias", "too noisy to tell"
 
 
-def part(line: calm.Line, name: str) -> calm.Line:
-    """The blocks of one timer as a line of their own: a pulse before and one behind each, as if after a wait."""
+def part(line: quiet.Line, name: str) -> quiet.Line:
+    """The blocks of one timer as a line of their own: a probe before and one behind each, as if after a wait."""
     chosen = [index for index, by in enumerate(line["by"]) if by == name]
-    places, disturbed = calm.places(line), set(line["disturbed"])
+    places, disturbed = quiet.Run([line], {}).place.tolist(), set(line["disturbed"])
     return {
         **line,
         "seconds": [line["seconds"][index] for index in chosen],
         "disturbed": [place for place, index in enumerate(chosen) if index in disturbed],
-        "pulses": {
-            kind: [pulse for index in chosen for pulse in taken[places[index] : places[index] + 2]]
-            for kind, taken in line["pulses"].items()
+        "probes": {
+            kind: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
+            for kind, taken in line["probes"].items()
         },
         "waits": list(range(1, len(chosen))),
     }
 
 
-def reading(line: calm.Line, floors: Mapping[str, float]) -> float:
-    """Log seconds a call: the suite's figure of the calm samples; NaN where too few are calm."""
-    process = calm.judge(line, floors)
-    return math.log(process.seconds) if process.calm else math.nan
+def logs_of(lines: Sequence[quiet.Line], baselines: Mapping[str, float]) -> Floats:
+    """Log seconds per call of each process: the suite's figure; NaN of a noisy one."""
+    run = quiet.Run(lines, baselines)
+    return np.where(run.quiet, np.log(run.figures()), np.nan)
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ class Verdict:
 
 
 def judge(cells: Sequence[Cell]) -> Verdict:
-    """What was measured, judged with the pulses of all of it in sight."""
+    """What was measured, judged with the speed probes of all of it in sight."""
     lines = [line for cell in cells for process in cell.processes for line in process]
-    floors = calm.floors(lines)
+    run = quiet.Run(lines)
     readings = np.full((4, len(cells), max(len(cell.processes) for cell in cells)), np.nan)
     for place, cell in enumerate(cells):
         for turn, (first, rest) in enumerate(cell.processes):
             by_timer = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
-            readings[:, place, turn] = [reading(line, floors) for line in by_timer]
+            readings[:, place, turn] = logs_of(by_timer, run.baselines)
     whole, block, torch, again = readings
     sizes = np.array([str(cell.nbytes) for cell in cells])
     ratios = {
@@ -165,7 +165,7 @@ def judge(cells: Sequence[Cell]) -> Verdict:
     apart = abs(itself[np.isfinite(itself)])
     if len(apart) and np.median(apart) > math.log1p(MIDDLE):
         noise.append(f"torch deviates from itself by {np.median(apart):.1%} in the median cell")
-    return Verdict(rows, calm.share(lines, floors), bias, noise)
+    return Verdict(rows, run.quiet_share(), bias, noise)
 
 
 def show(seconds: float) -> str:

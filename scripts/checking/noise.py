@@ -218,14 +218,14 @@ LOADER = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, "scripts")
-from analysis.results import load, summarize
-found = load(Path("reports/results"))
-table = summarize(found.processes)
+from analysis.results import load
+results = load(Path("reports/results"))
+table = results.timed
 print(json.dumps({
     "cells": dict(zip(table["cell"], table["seconds"])),
     "nbytes": {cell: int(n) for cell, n in zip(table["cell"], table["nbytes"]) if n is not None and n == n},
-    "calm": list(table["cell"][table["calm"]]) if "calm" in table else list(table["cell"]),
-    "record": found.runs[-1],
+    "quiet": list(table["cell"][table["quiet"].astype(bool)]),
+    "record": results.runs[-1],
 }, default=vars))
 """  # run in a copy of the code, since each version says itself what a cell's figure is
 

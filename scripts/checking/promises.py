@@ -31,7 +31,7 @@ DECIDED = (*FLAGS, "no change")
 def spread(run: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """A/A of two runs, for all cells and for those of each of CLASSES: cells in both and in either, and of the
     |log ratio| of their figures the median, the 90 % quantile (nine) and the share beyond NINE_IN_TEN."""
-    calm = {*run["calm"]} & {*other["calm"]}
+    calm = {*run["quiet"]} & {*other["quiet"]}
     nbytes = {**run["nbytes"], **other["nbytes"]}
     first, second = run["cells"], other["cells"]
     either: Counter[str] = Counter()
@@ -58,8 +58,8 @@ def spread(run: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[s
 
 
 def disturbed(record: Record) -> float:
-    """Share of samples that the run itself says the machine disturbed."""
-    return record.share_disturbed if record.calm is None else 1.0 - record.calm
+    """Share of the time in which the machine was not quiet."""
+    return math.nan if record.quiet is None else 1.0 - record.quiet
 
 
 def of_code(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

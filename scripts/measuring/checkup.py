@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any
 
 from cli import UserError
-from records import calm
-from records.runs import Settings
+from store import quiet
+from store.records import Settings
 
 from .engine import LOG_VARIABLE, PATIENCE_VARIABLE, ROOT
 from .machine import conditions, read, settings
@@ -68,7 +68,7 @@ def part_of_suite(name: str) -> Any:
     return importlib.import_module(f"benchmarks.{name}")
 
 
-def figure(benchmark: Any, cell: tuple) -> calm.Line | None:
+def figure(benchmark: Any, cell: tuple) -> quiet.Line | None:
     """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it."""
     benchmark._current_params = cell
     if benchmark.do_setup():
@@ -98,7 +98,7 @@ CELLS = {
 GIB = 2**30
 RUN_MEMORY = 2 * GIB  # the largest cells hold four arrays of 256 MiB, and torch takes half a GiB
 ENVIRONMENT_DISK = 6 * GIB  # of a release with CUDA
-CALM_SHARE = 0.9  # of the time at full speed: below it a run takes longer, and some cells may find no calm
+QUIET_SHARE = 0.9  # of the time: below it a run takes longer, and some cells may stay noisy
 # Of a comparison, see analysis/statistics.py and verdicts.Settings; this runs where scipy is missing, too
 SIDE = 4  # processes
 MIN_EFFECT = 0.01
@@ -170,7 +170,7 @@ def of_system(known: Mapping[str, Any]) -> list[Finding]:
     advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps" if short else ""
     findings.append(Finding(f"{known['disk_free'] / GIB:.0f} GiB of disk free", advice))
     if known["virtual"]:
-        findings.append(Finding("a virtual machine: what its host does is seen by pulses alone"))
+        findings.append(Finding("a virtual machine: what its host does is seen by speed probes alone"))
     return findings
 
 
@@ -182,10 +182,10 @@ def of_device(at: Settings) -> Finding:
 # --- what pulses and the suite say -----------------------------------------------------------------------------------
 
 
-def measured(seconds: float = SECONDS) -> dict[str, list[calm.Line]]:
+def measured(seconds: float = SECONDS) -> dict[str, list[quiet.Line]]:
     """What the suite logs of the three cells, by their names in CELLS, process by process in turns."""
     made = {title: benchmark_of(name) for title, (name, _) in CELLS.items()}
-    lines: dict[str, list[calm.Line]] = {title: [] for title in CELLS}
+    lines: dict[str, list[quiet.Line]] = {title: [] for title in CELLS}
     until, rounds = time.monotonic() + seconds, 0
     while rounds < LEAST or time.monotonic() < until:
         for title, logged in lines.items():
@@ -196,29 +196,29 @@ def measured(seconds: float = SECONDS) -> dict[str, list[calm.Line]]:
     return lines
 
 
-def of_calm(lines: Mapping[str, Sequence[calm.Line]]) -> Finding:
-    """How calm the machine was meanwhile."""
+def of_quiet(lines: Mapping[str, Sequence[quiet.Line]]) -> Finding:
+    """How quiet the machine was meanwhile."""
     every = [line for logged in lines.values() for line in logged]
-    share = calm.share(every, calm.floors(every))
+    share = quiet.Run(every).quiet_share()
     advice = ""
-    if share < CALM_SHARE:
-        advice = "a run takes up to twice as long, and some cells may find no calm: end what else runs, or take another"
+    if share < QUIET_SHARE:
+        advice = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another"
         advice += " machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
-    return Finding(f"at full speed {share:.0%} of the time", advice)
+    return Finding(f"quiet {share:.0%} of the time", advice)
 
 
-def of_effects(lines: Mapping[str, Sequence[calm.Line]]) -> list[Finding]:
+def of_effects(lines: Mapping[str, Sequence[quiet.Line]]) -> list[Finding]:
     """For each kind of cell, the smallest change that four processes a side would probably find.
 
     What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.
     """
-    floors = calm.floors(line for logged in lines.values() for line in logged)
+    baselines = quiet.Run([line for logged in lines.values() for line in logged]).baselines
     findings = []
     for title, logged in lines.items():
-        judged = [calm.judge(line, floors) for line in logged]
-        figures = [process.seconds for process in judged if process.calm]
+        run = quiet.Run(logged, baselines)
+        figures = run.figures()[run.quiet].tolist()
         if len(figures) < LEAST:
-            few = f"{len(figures)} of {len(judged)} processes were calm"
+            few = f"{len(figures)} of {len(logged)} processes were quiet"
             findings.append(Finding(f"{title}: {few}", "no change of these can be told from noise now"))
             continue
         spread = statistics.stdev([second / figures[0] for second in figures])
@@ -240,4 +240,4 @@ def check() -> int:
     os.environ[PATIENCE_VARIABLE] = f"{SECONDS / 2}/{PROCESSES}"
     at = settings()
     lines = measured()
-    return tell([*of_system(facts()), of_device(at), of_calm(lines), *of_effects(lines)])
+    return tell([*of_system(facts()), of_device(at), of_quiet(lines), *of_effects(lines)])

@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves
 import cli
 from cli import UserError, matcher
 from store import quiet
+from store.files import FRESH
 from toolchains import environments, ledger
-from toolchains.selection import FRESH, Target
+from toolchains.selection import Target
 
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, new_id, register
@@ -36,7 +37,9 @@ from measuring.state import State
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-ENOUGH = 4  # quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
+ENOUGH = (
+    4  # quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
+)
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not quiet on both sides end then
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cli import UserError
 from store import files
-from store.records import made_of, Conditions, Settings, record_of
+from store.records import Conditions, Settings, made_of, record_of
 from toolchains import environments
 
 from .engine import ROOT
@@ -32,7 +32,11 @@ def check_machine(directory: Path) -> None:
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    before = [recorded for recorded in map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS)) if recorded]
+    before = [
+        recorded
+        for recorded in map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS))
+        if recorded
+    ]
     # a virtual machine may move to another host, whose CPU has the same name
     mine = caches()
     other = next((recorded for recorded in before if mine and recorded != mine), None)

@@ -73,7 +73,7 @@ def measure(toolchain: Toolchain, machine: str, asked: Mapping[str, Any], resume
         record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
     load, cores = record.conditions.load_average, record.conditions.cores_allowed
     if load is not None and cores is not None and load > 0.5 * cores:
-        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may find no quiet moment")
+        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may stay noisy")
     for said in cells.left_out():
         print(line(f"skipped: {said}"))
     total = cells.total(rounds)

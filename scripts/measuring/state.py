@@ -119,7 +119,7 @@ class State:
         shutil.rmtree(self.work, ignore_errors=True)
 
     def finish(self) -> None:
-        """Forget the run: the steps first, for what is left of a filed run may be filed once more, but not gone on with."""
+        """Forget the run, its steps first: what is left of a filed run may be filed again, but not gone on with."""
         for path in sorted(self.directory.glob("*"), key=lambda path: not path.name.isdecimal()):
             if path.name.isdecimal() or path.name in (WORK, WHOLE):
                 shutil.rmtree(path, ignore_errors=True)

@@ -83,7 +83,7 @@ class Tracker:
 
     def comparable(self, tag: str) -> bool:
         """Whether a toolchain has results that the benchmarks as they are now may add to."""
-        lines = files.read_measurements(result_file(self.machine, toolchain.commit))
+        lines = files.read_measurements(result_file(self.machine, self.known[tag].commit))
         before = {line["benchmark"]: line["version"] for line in lines}
         now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
         return bool(now) and all(before[name] == version for name, version in now.items())

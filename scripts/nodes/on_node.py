@@ -32,9 +32,9 @@ from measuring.machine import check_machine
 from measuring.plan import Plan
 from measuring.state import held
 from measuring.tracking import Tracker
+from store.files import NODE, RECORDS
 from store.records import Record, record_of
 from toolchains import environments
-from toolchains.selection import NODE
 
 HOSTS = "hosts"
 SUITE, HOME = "suite", "home"
@@ -74,7 +74,7 @@ def name_of(kind: Path, host: str) -> str:
 
 def visits_in(results: Path, campaign: str) -> list[Record]:
     """The visits of a campaign in a directory of a machine's results, those that failed included, in order of time."""
-    lines = (line for path in results.glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines())
+    lines = (line for path in results.glob(f"*{RECORDS}") for line in path.read_text(encoding="utf-8").splitlines())
     records = [record_of(json.loads(line)) for line in lines]
     return sorted((visit for visit in records if visit.fleet.get("id") == campaign), key=lambda visit: visit.started)
 

@@ -14,7 +14,7 @@ from analysis.published import known_of
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
-from records.runs import UNKNOWN, Record
+from store.records import UNKNOWN, Record
 
 from pages import comparison_figure, transfer_advice
 from pages.transfer_advice import said
@@ -48,10 +48,10 @@ def facts_of(results: Results) -> tuple[str, ...]:
         facts.append(f"at full speed {show.percents(paces)} of the time" if paces else "")
         facts += [record.started[:10], f"profile {record.profile}" if record.profile else ""]
     else:
-        python = [*results.processes["python"], *results.values["python"], *results.missing["python"]][0]
+        python = results.cells["python"].iloc[0]
         facts += [f"Python {python}", "no run record: asv was run by hand, so toolchain and date are unknown"]
-    if not results.processes.empty:
-        counts = results.processes.groupby("cell")["process"].size()
+    if not results.timed.empty:
+        counts = results.timed["processes"].astype(int)
         low, high = counts.min(), counts.max()
         each = f"{low}" if low == high else f"{low} to {high}"
         facts.append(f"{len(counts):,} timed cells, {each} process{'es' if high > 1 else ''} each")
@@ -61,8 +61,7 @@ def facts_of(results: Results) -> tuple[str, ...]:
 def busy_machine(results: Results) -> str:
     """How busy the machine was and what that means for the figures; "" where it was calm, or nobody watched."""
     paces = paces_of(results)
-    timed = results.processes
-    never = timed[timed["calm"].eq(False)]["cell"].nunique()
+    never = int((~results.timed["quiet"].astype(bool)).sum())
     if not paces or (min(paces) >= CALM and not never):
         return ""
     speed = f"it ran at full speed {show.percents(paces)} of the time"
@@ -71,17 +70,16 @@ def busy_machine(results: Results) -> str:
     )
     if not never:
         return f"{was} Every figure rests on samples that were taken then."
-    cells = timed["cell"].nunique()
     return (
-        f"{was} Figures rest on samples that were taken then. {never} of {cells} cells never had any: they are marked "
-        f"{show.BUSY.strip()}, and nothing is decided by them."
+        f"{was} Figures rest on samples that were taken then. {never} of {len(results.timed)} cells never had any: "
+        f"they are marked {show.BUSY.strip()}, and nothing is decided by them."
     )
 
 
 def paces_of(results: Results) -> list[float]:
     """Shares of the time at full speed, a run that cells are of each; none where nobody watched."""
-    shown = [record.calm for record, _, _ in runs_shown(results) if record.calm is not None]
-    last = results.last.calm
+    shown = [record.quiet for record, _, _ in runs_shown(results) if record.quiet is not None]
+    last = results.last.quiet
     return shown or ([] if last is None else [last])
 
 
@@ -92,7 +90,7 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     if timed.empty:
         return []
     records = {record.started: record for record in results.runs}
-    cells = timed.groupby("cell", sort=False).agg(run=("run", "max"), processes=("process", "size"))
+    cells = timed.groupby("cell", sort=False, observed=True).agg(run=("run", "max"), processes=("process", "size"))
     runs = [(records.get(run, UNKNOWN), len(rows), int(rows["processes"].max())) for run, rows in cells.groupby("run")]
     return runs[::-1]
 
@@ -119,7 +117,7 @@ def of_runs(results: Results) -> list[str]:
 
 def outdated(results: Results) -> str:
     """Whether benchmarks have changed since the figures were taken; "" where none has."""
-    timed = results.processes[["benchmark", "version"]].drop_duplicates()
+    timed = results.timed[["benchmark", "version"]].drop_duplicates()
     now = [results.benchmarks[name].version for name in timed["benchmark"]]
     changed = sum(version != known for version, known in zip(timed["version"], now))
     if not changed:
@@ -174,7 +172,7 @@ def page_of(
     copies = slowed(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfer_advice.advice(moved)
-    every = [*results.processes["toolchain"], *results.values["toolchain"], *results.missing["toolchain"]]
+    every = [*results.cells["toolchain"]]
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,

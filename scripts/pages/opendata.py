@@ -8,8 +8,7 @@ import io
 from pathlib import Path
 
 import pandas as pd
-from analysis.declared import memory_of_cells
-from analysis.results import PARAMETERS, Results, summarize
+from analysis.results import PARAMETERS, Results
 from cli import put
 from toolchains import ledger
 
@@ -29,7 +28,7 @@ COLUMNS: dict[tuple[str, ...], str] = {
     ("seconds",): f"of what was timed: median over the processes, each by {FIGURE}, in seconds a call",
     ("low", "high"): "the least and the most of the processes, or of the repeats of a count",
     ("processes",): "that measured the cell",
-    ("calm",): "False where the machine was not calm for any process; empty where that is not known",
+    ("quiet",): "False where no process was quiet: seconds is an upper bound",
     ("value", "unit"): "of what was counted",
 }
 
@@ -42,12 +41,9 @@ def columns_of(results: Results) -> dict[tuple[str, ...], str]:
 
 def table_of(results: Results) -> pd.DataFrame:
     """What was timed, then what was counted, a row a cell and toolchain; columns as of ``columns_of``."""
-    timed = summarize(results.processes) if len(results.processes) else results.processes
-    timed["calm"] = timed["calm"].where(timed["watched"]) if "watched" in timed else None
-    every = pd.concat([part.astype(object) for part in (timed, results.values)], ignore_index=True)
+    every = pd.concat([part.astype(object) for part in (results.timed, results.values)], ignore_index=True)
     known = {commit: ledger.find(commit) for commit in every["commit"].unique()}
     of_row = [known[commit] for commit in every["commit"]]
-    every["contract"] = memory_of_cells(every, results.benchmarks)
     every["history"] = [toolchain.history if toolchain else "" for toolchain in of_row]
     every["release"] = [toolchain.version if toolchain else "" for toolchain in of_row]
     every["released"] = [toolchain.date if toolchain else "" for toolchain in of_row]
@@ -56,7 +52,7 @@ def table_of(results: Results) -> pd.DataFrame:
         table[name] = pd.to_numeric(table[name]).astype("Int64")
     for name in ("seconds", "low", "high", "value"):
         table[name] = pd.to_numeric(table[name])
-    table["calm"] = table["calm"].astype("boolean")
+    table["quiet"] = table["quiet"].astype("boolean")
     rest = [name for name in table if table[name].dtype == object]  # a parameter of numbers and words is words
     return table.assign(**{name: table[name].map(str, na_action="ignore").astype("string") for name in rest})
 

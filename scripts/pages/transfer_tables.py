@@ -22,7 +22,7 @@ from analysis.transfers import (
     hidden,
     needs,
 )
-from records.runs import Record
+from store.records import Record
 
 from pages import figures, show
 from pages.advice import capital
@@ -366,13 +366,13 @@ def _device_ran(run: Record) -> Iterator[str]:
     units = {"clock": " MHz"}
     spans = (
         f"{name} {low:,.0f}{f' to {high:,.0f}' if high > low else ''}{units.get(name, '')}"
-        for name, (low, high) in run.device_pulse.items()
+        for name, (low, high) in run.device_probe.items()
     )
     said = ", ".join(spans)
     if said:
         yield f"Before and after the samples of each process its driver said: {said}."
     for what, cells in run.device_changed.items():
-        how = f"{what} below its most" if what in run.device_pulse else what
+        how = f"{what} below its most" if what in run.device_probe else what
         more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
         yield f"{capital(how)}: {show.codes(cells[:NAMED])}{more}."
     if run.not_awake:

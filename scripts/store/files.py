@@ -152,7 +152,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The run records beside a result, oldest first; none where asv was run by hand. UserError where they are broken."""
+    """The run records of a result, oldest first; none where asv was run by hand. UserError where they are broken."""
     path = beside(path, RECORDS)
     if not only_file(path):
         return []
@@ -301,8 +301,8 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
 
 
 def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:
-    """Cell -> the samples that its figure rests on, as they were taken, and how many calls made each; of a cell that was
-    counted its counts, and None. Of a cell without quiet processes the fastest sample alone."""
+    """Cell -> the samples that its figure rests on, as they were taken, and how many calls made each; of a counted
+    cell its counts, and None. Of a cell without quiet processes the fastest sample alone."""
     used: dict[str, tuple[list[float], int | None]] = {}
     noisy: dict[str, tuple[list[float], int | None]] = {}
     by_run: dict[str, list[Line]] = {}

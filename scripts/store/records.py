@@ -161,6 +161,7 @@ class Record:
     device_changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     file: str = ""
 
+
 UNKNOWN = Record(Toolchain(""), {})  # where asv was run by hand
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import UserError
+from store import files
 
 from . import ledger
 from .ledger import Toolchain
@@ -18,10 +19,6 @@ from .ledger import Toolchain
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
-TAKEN = ("results", "history")  # in reports/, beside the directories of machines: no names of machines
-NOT_RESULTS = ("machine.json", "benchmarks.json")
-FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
-NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their kind
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
@@ -134,7 +131,7 @@ def check_machine(name: str | None) -> None:
     """UserError unless this can be a machine's name, and so that of a directory of results; None is none."""
     if name is not None and not NAME.fullmatch(name):
         raise UserError(f"--machine {name!r}: use letters, digits, dot, dash and underscore")
-    if name in TAKEN:
+    if name in files.TAKEN:
         raise UserError(f"--machine {name!r}: reports/{name} is taken, choose another name")
 
 
@@ -147,58 +144,39 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
     """
     path = Path(name)
     if path.is_file():
-        if path.suffix != ".json" or path.name in NOT_RESULTS:
+        if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS):
             raise UserError(f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
         return path
-    files = _in_directory(path, machine) if path.is_dir() else _of_toolchain(name, result_files(results, machine))
-    if len(files) > 1:
-        named = ", ".join(f"{file.parent.name}/{file.name}" for file in files)
-        raise UserError(f"{name} has {len(files)} result files ({named}): name one, or restrict by --machine")
-    return files[0]
+    found = _in_directory(path, machine) if path.is_dir() else _of_toolchain(name, _results(results, machine))
+    if len(found) > 1:
+        named = ", ".join(f"{file.parent.name}/{file.name}" for file in found)
+        raise UserError(f"{name} has {len(found)} result files ({named}): name one, or restrict by --machine")
+    return found[0]
 
 
-def results_of(file: Path) -> Path:
-    """The results directory that a result file lies in: asv writes benchmarks.json there, beside those of machines."""
-    machine = file.absolute().parent
-    directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
-    if not (directory / "benchmarks.json").is_file():
-        raise UserError(f"{file}: no benchmarks.json in {directory}, so this is no results directory of asv")
-    return directory
-
-
-def second_stage(results: Path) -> Path | None:
-    """The results of the fresh processes that ``compare.py --run`` took beside these; None where there are none."""
-    checkout = results.absolute().parent.parent
-    fresh = checkout.parent / (checkout.name + FRESH) / "reports" / "results"
-    return fresh if any(fresh.glob("*/*.jsonl")) else None  # the record is filed last
-
-
-def result_files(results: Path, machine: str | None = None) -> list[Path]:
-    """The result files in a results directory, or those of one machine; UserError where there are none."""
-    name = machine or "*"
-    files = sorted([*results.glob(f"{name}/*.json"), *results.glob(f"{name}/{NODE}*/*.json")])
-    files = [path for path in files if path.name not in NOT_RESULTS]
-    if not files:
+def _results(results: Path, machine: str | None = None) -> list[Path]:
+    found = files.result_files(results, machine)
+    if not found:
         raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    return files
+    return found
 
 
 def _in_directory(path: Path, machine: str | None) -> list[Path]:
     for results in (path, path / "reports" / "results"):
-        if (results / "benchmarks.json").is_file():
-            return result_files(results, machine)
-    if (path.absolute().parent / "benchmarks.json").is_file():
-        return result_files(path.absolute().parent, path.absolute().name)
+        if (results / files.BENCHMARKS).is_file():
+            return _results(results, machine)
+    if (path.absolute().parent / files.BENCHMARKS).is_file():
+        return _results(path.absolute().parent, path.absolute().name)
     raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
 
 
-def _of_toolchain(name: str, files: Iterable[Path]) -> list[Path]:
+def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
     known = release(name)
     matching, tags, broken = [], set(), []
-    for path in files:
+    for path in paths:
         short = path.name.split("-")[0]  # asv's file name has the first eight letters of the commit
         try:
-            tag = _tag(path.with_suffix(".jsonl"))
+            tag = _tag(path.with_suffix(files.RECORDS))
             # a plain asv run leaves no run record and so no tag
             right = tag == name or (known is not None and known.commit.startswith(short))
             if not right and HASH.fullmatch(name) and (short.startswith(name) or name.startswith(short)):

@@ -1,12 +1,14 @@
-"""Pulses: which level of a machine is its full speed, and which samples are kept, on machines busy in known ways."""
+"""Speed probes: a machine's baseline, and which samples are quiet, on machines that are busy in known ways."""
 
 import math
+from types import SimpleNamespace
 
 import machines
 import numpy as np
 import pytest
+from analysis import results
 from machines import Machine
-from records import calm
+from store import quiet
 
 from benchmarks import pulses, said, statement, timing
 
@@ -62,96 +64,113 @@ def simulated(monkeypatch):
 
 
 def judged(lines):
-    """Floors, and cell -> the processes that its figure rests on."""
-    return calm.floors(lines), calm.chosen(lines)
+    """Baselines, and cell -> the processes that its figure rests on."""
+    return quiet.Run(lines).baselines, dict(list(results._timed(lines).groupby("cell")))
 
 
 def figures(found):
     """Each cell's seconds: median of its processes' figures."""
-    return {cell: float(np.median([process.seconds for process in own.values()])) for cell, own in found.items()}
+    return {cell: float(own["seconds"].median()) for cell, own in found.items()}
 
 
-def is_calm(own):
-    return all(process.calm for process in own.values())
+def is_quiet(own):
+    return bool(own["quiet"].all())
+
+
+def alone(line, baselines):
+    """A process by itself: whether it is quiet, its used samples after speed correction, its figure."""
+    run = quiet.Run([{"disturbed": [], "waits": [], "wanted": 1, "number": 1, **line}], baselines)
+    samples = run.seconds[run.used].tolist()
+    return SimpleNamespace(
+        quiet=bool(run.quiet[0]), samples=samples, seconds=run.figures()[0], corrected=not math.isnan(run.slowdown[0])
+    )
 
 
 def holds_full_speed(lines):
     """The floor is the machine's full speed, and nine cells in ten are calm and read right."""
     floors, found = judged(lines)
     assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
-    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
+    kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
     assert len(kept) > 0.9 * len(found)
     assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
 
 
 def test_both_halves_of_the_rule_speak_of_the_same():
-    """What takes samples imports no scripts, and scripts import no benchmarks: each has its own copy of these."""
-    assert (pulses.CALM, pulses.LEVEL, pulses.HELD) == (calm.NEAR, calm.LEVEL, calm.HELD)
-    assert (pulses.POLL, timing.DIGITS) == (calm.POLL_SECONDS, calm.DIGITS)
+    """Processes that take samples judge them by what is known so far, and all of a run is judged again."""
+    assert (pulses.CALM, pulses.HELD) == (quiet.NEAR, quiet.HELD) and math.exp(pulses.LEVEL) == quiet.WIDTH
+    assert (pulses.POLL, timing.DIGITS) == (quiet.POLL_SECONDS, quiet.DIGITS)
 
 
-def test_a_figure_is_the_lower_end_of_the_calm_samples():
-    """As numpy interpolates it; two calm pulses do not see a burst between them."""
+def test_a_figure_is_the_lower_end_of_the_quiet_samples():
+    """As numpy interpolates it; two quiet probes do not see a burst between them."""
     samples = [3.0, 1.0, 1.1, 9.0, 1.2, 1.3, 1.4]
     for count in range(1, len(samples) + 1):
-        process = calm.Process(samples[:count], True, 7, 1)
-        assert process.seconds == pytest.approx(np.quantile(samples[:count], calm.QUANTILE))
+        process = alone({"seconds": samples[:count], "probes": {}}, {})
+        assert process.quiet and process.seconds == pytest.approx(np.quantile(samples[:count], quiet.QUANTILE))
+    groups = np.array([0, 0, 2, 2, 2])
+    found = quiet.quantile(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4, 0.5)
+    assert found.tolist()[::2] == [3.0, 2.0] and np.isnan(found[1::2]).all(), "a group without values has none"
 
 
-def test_what_never_was_calm_takes_at_most_the_fastest_sample_of_all():
-    """Of every process of the cell, those taken again included; one calm process is worth more than all of them."""
+def line_of(number, slow, *seconds, cell="toy.Toy.timeit_call"):
+    probe = [50_000 if slow else 25_000] * (len(seconds) + 1)
+    about = {"benchmark": cell, "params": [], "run": "one", "at": 0.0, "took": 0.1, "waits": [], "waiting": []}
+    return (
+        about
+        | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": []}
+        | {"probes": {"processor": probe}}
+    )
 
-    def line(number, slow, *seconds):
-        pulse = [50_000 if slow else 25_000] * (len(seconds) + 1)
-        about = {"benchmark": "toy.Toy.timeit_call", "params": [], "run": "one", "at": 0.0, "took": 0.1, "waits": []}
-        return (
-            about
-            | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": []}
-            | {"probes": {"processor": pulse}}
-        )
 
-    known = {"processor": 25_000.0}
-    busy = [line(0, True, 4.0, 3.0), line(0, True, 2.0, 2.5), line(1, True, 5.0, 6.0)]
-    found = calm.attempts(busy, known)["toy.Toy.timeit_call"]
-    assert calm.select(found) == {0: calm.Process([2.0], False, 2, 7, "one")}
-    found = calm.attempts([*busy, line(1, False, 3.5, 3.6), line(1, True, 1.0, 1.0)], known)["toy.Toy.timeit_call"]
-    assert calm.select(found) == {1: calm.Process([3.5, 3.6], True, 2, 7, "one", floor=25_000.0)}
+def test_a_noisy_cell_takes_at_most_its_fastest_sample():
+    """Of every process of the cell, those taken again included; one quiet process is worth more than all of them."""
+    others = [line_of(number, False, 1.0, 1.0, cell=f"toy.Toy.timeit_{number}") for number in range(20)]
+    busy = [line_of(0, True, 4.0, 3.0), line_of(0, True, 2.0, 2.5), line_of(1, True, 5.0, 6.0)]
+    _, found = judged([*others, *busy])
+    (row,) = found["toy.Toy.timeit_call"].to_dict("records")
+    assert (row["process"], row["seconds"], row["median"], row["quiet"]) == (0, 2.0, 2.0, False)
+    assert math.isnan(row["baseline"])
+    _, found = judged([*others, *busy, line_of(1, False, 7.0, 7.0), line_of(1, False, 6.0, 6.0)])
+    (row,) = found["toy.Toy.timeit_call"].to_dict("records")
+    assert (row["process"], row["seconds"], row["quiet"]) == (1, 7.0, True), "the first quiet process of its round"
 
 
 def paced(seconds, processor, **more):
     """A process that took such samples, with so long a pulse before the first and behind each."""
-    line = {"number": 7, "seconds": seconds, "wanted": len(seconds), "disturbed": [], "waits": [], "round": 0}
-    return calm.judge(line | {"probes": {"processor": processor}} | more, {"processor": 25_000.0, "memory": 200_000.0})
+    line = {"seconds": seconds, "wanted": len(seconds), "probes": {"processor": processor}}
+    return alone(line | more, {"processor": 25_000.0, "memory": 200_000.0})
 
 
 def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
     """It takes a few µs more, though the machine is at full speed; not the one before, nor the one after a wait."""
     memory = {"memory": [200_000] * 4}
 
-    def calm_of(processor, waits=(), pulses=memory):
+    def judged_of(processor, waits=(), probes=memory):
         line = {"seconds": [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)], "waits": list(waits), "disturbed": []}
-        line |= {"number": 7, "wanted": 1, "round": 0, "probes": {"processor": processor} | pulses}
-        return calm.judge(line, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
+        line |= {"number": 7, "wanted": 1, "round": 0, "probes": {"processor": processor} | probes}
+        return alone(line, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
 
     high = int(25_000 * 1.1)
-    behind = high + calm.COLD
-    assert calm_of([25_000, behind, behind, behind]).samples == [1.0, 1.1, 1.2]
-    assert calm_of([high, behind, behind + 2, behind]).samples == [1.0], "more is another one's"
-    assert calm_of([high + 2, behind, behind, behind]).samples == [1.1, 1.2], "before the first there is no sample"
+    behind = high + quiet.COLD
+    assert judged_of([25_000, behind, behind, behind]).samples == [1.0, 1.1, 1.2]
+    assert judged_of([high, behind, behind + 2, behind]).samples == [1.0], "more is another one's"
+    assert judged_of([high + 2, behind, behind, behind]).samples == [1.1, 1.2], "before the first there is no sample"
     waited = [25_000, behind, high + 2, behind]  # of the two looks between two samples the second follows the wait
-    assert calm_of(waited, waits=[1]).samples == [1.0]
-    assert calm_of([25_000, behind, 25_000, behind], waits=[1]).samples == [1.0, 1.1]
-    assert not calm_of([25_000, behind, behind, behind], pulses={"cache": [200_000] * 4}).calm
+    assert judged_of(waited, waits=[1]).samples == [1.0]
+    assert judged_of([25_000, behind, 25_000, behind], waits=[1]).samples == [1.0, 1.1]
+    assert not judged_of([25_000, behind, behind, behind], probes={"cache": [200_000] * 4}).quiet
     lines = [{"at": 0, "seconds": [1.0] * 3, "waits": [], "probes": {"processor": [25_000, *[behind] * 3]}}]
     lines[0]["probes"]["memory"] = [300_000, 200_000, 200_000, 200_000]
     lines += [{"at": 1, "seconds": [1.0] * 200, "waits": [], "probes": {"processor": [25_000] * 201}}]
-    assert calm.floors(lines) == pytest.approx({"processor": 25_000, "memory": 200_000}), "found behind samples, too"
+    assert quiet.Run(lines).baselines == pytest.approx({"processor": 25_000, "memory": 200_000}), (
+        "found behind samples, too"
+    )
 
 
 def test_what_a_clock_does_within_calm_is_taken_out():
     """Pulses and samples take 6 % longer alike; a pulse that something else lengthens does not shorten a figure."""
     process = paced([1.06, 1.07, 1.08], [26_500] * 4)
-    assert process.calm and process.samples == pytest.approx([1.0, 1.07 / 1.06, 1.08 / 1.06], rel=1e-5)
+    assert process.quiet and process.samples == pytest.approx([1.0, 1.07 / 1.06, 1.08 / 1.06], rel=1e-5)
     assert paced([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000]).seconds == pytest.approx(1.0)
     assert paced([1.0] * 3, [24_000] * 4).seconds == pytest.approx(25 / 24, rel=1e-5), (
         "faster than the level that is held"
@@ -165,13 +184,13 @@ def test_what_a_clock_does_within_calm_is_taken_out():
         {"device": [{}, {}]},
         {"on_device": True},
         {"probes": {"processor": [60_000] * 3}},  # never calm: as it was taken
-        {"pulses": {}},
+        {"probes": {}},
     ],
     ids=str,
 )
 def test_what_goes_by_another_clock_stays_as_it_was_taken(more):
     process = paced([1.06, 1.07], [26_500] * 3, **more)
-    assert process.samples == [1.06, 1.07] and math.isnan(process.floor)
+    assert process.samples == [1.06, 1.07] and not process.corrected
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
@@ -182,11 +201,19 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
         slow = rng.random(21) < 0.93
         own = np.where(slow, 50_000, 25_000)
         moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.06 * rng.random(21))
-        lines.append({"at": at, "probes": {"processor": own.tolist(), "cache": moved.round().tolist()}})
-    assert calm.floor([pulse for line in lines for pulse in line["probes"]["cache"]]) > 31_000, "by themselves"
-    found = calm.floors(lines)
+        lines.append(
+            {
+                "at": at,
+                "seconds": [1.0] * 20,
+                "waits": [],
+                "probes": {"processor": own.tolist(), "cache": moved.round().tolist()},
+            }
+        )
+    assert quiet.baseline(np.concatenate([line["probes"]["cache"] for line in lines])) > 31_000, "by themselves"
+    found = quiet.Run(lines).baselines
     assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_400, rel=0.015)}
-    assert calm.floors([]) == {} == calm.floors([{"at": 0, "pulses": {}}])
+    nothing = {"at": 0, "seconds": [1.0], "waits": [], "probes": {}}
+    assert quiet.Run([]).baselines == {} == quiet.Run([nothing]).baselines
 
 
 # The rule, on whole machines ------------------------------------------------------------------------------------------
@@ -197,11 +224,11 @@ def test_calm_throughout(simulated):
     lines = simulated(Machine(machines.calm))
     floors, found = judged(lines)
     assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.01)
-    assert all(is_calm(own) and len(own) == 4 for own in found.values())
+    assert all(is_quiet(own) and len(own) == 4 for own in found.values())
     assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
     assert sum(len(line["seconds"]) - line["wanted"] for line in lines) <= 0.01 * sum(line["wanted"] for line in lines)
     assert sum(line["waited"] for line in lines) < 0.01 * sum(line["took"] for line in lines)
-    assert calm.share(lines, floors) > 0.99
+    assert quiet.Run(lines).quiet_share() > 0.99
 
 
 @pytest.mark.parametrize("share", [0.5, 0.85])
@@ -210,10 +237,10 @@ def test_neighbour_on_the_core(simulated, share):
     lines = simulated(Machine(machines.bursts(share)))
     floors, found = judged(lines)
     assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
-    assert sum(is_calm(own) for own in found.values()) > 0.97 * len(found)
-    off = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if is_calm(found[cell])]
+    assert sum(is_quiet(own) for own in found.values()) > 0.97 * len(found)
+    off = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if is_quiet(found[cell])]
     assert max(off) < 0.06 and sorted(off)[len(off) // 2] < 0.01
-    assert calm.share(lines, floors) == pytest.approx(1 - share, abs=0.2)
+    assert quiet.Run(lines).quiet_share() == pytest.approx(1 - share, abs=0.2)
 
 
 def test_neighbour_without_pulses(simulated, monkeypatch):
@@ -229,20 +256,21 @@ def test_turbo_that_decays(simulated):
     lines = simulated(Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)))
     floors, found = judged(lines)
     assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
-    assert all(value == pytest.approx(CALL, rel=0.02) for cell, value in figures(found).items() if is_calm(found[cell]))
-    assert sum(is_calm(own) for own in found.values()) > 0.9 * len(found)
+    assert all(
+        value == pytest.approx(CALL, rel=0.02) for cell, value in figures(found).items() if is_quiet(found[cell])
+    )
+    assert sum(is_quiet(own) for own in found.values()) > 0.9 * len(found)
     # what was learnt in the turbo is forgotten: the machine does not wait for it for ever
     assert sum(line["waited"] for line in lines) < 0.35 * sum(line["took"] for line in lines)
 
 
 def logs_of(lines):
-    """Log seconds of each cell's calm processes, as taken and at full speed: (processes, 2) arrays."""
-    floors, by_cell = calm.floors(lines), {}
-    for line in lines:
-        process = calm.judge(line, floors)
-        if process.calm:
-            taken = calm.judge(line, floors, at_full_speed=False)
-            by_cell.setdefault(calm.name_of(line), []).append((math.log(taken.seconds), math.log(process.seconds)))
+    """Log seconds of each cell's quiet processes, as taken and after speed correction: (processes, 2) arrays."""
+    run, by_cell = quiet.Run(lines), {}
+    logs = np.log(np.stack([run.figures(corrected=False), run.figures()], axis=1))
+    for line, pair, is_quiet_now in zip(lines, logs, run.quiet):
+        if is_quiet_now:
+            by_cell.setdefault(quiet.name_of(line), []).append(pair)
     return [np.array(each) for each in by_cell.values() if len(each) >= 3]
 
 
@@ -273,7 +301,7 @@ def test_quota(simulated):
     lines = simulated(Machine(machines.calm, away=machines.quota()))
     floors, found = judged(lines)
     assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
-    assert all(is_calm(own) for own in found.values())
+    assert all(is_quiet(own) for own in found.values())
     assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
 
 
@@ -281,7 +309,7 @@ def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called calm."""
     lines = simulated(Machine(machines.calm, away=machines.quota()), call=0.08, processes=16)
     _, found = judged(lines)
-    assert not any(is_calm(own) for own in found.values())
+    assert not any(is_quiet(own) for own in found.values())
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -298,6 +326,6 @@ def test_run_that_begins_in_a_slow_phase(simulated):
     lines = simulated(Machine(machines.phase(slow=1.4, end=4.0)), rest=0.0)
     floors, found = judged(lines)
     early = [line for line in lines if line["at"] < 3.5]
-    assert early and not any(calm.judge(line, floors).calm for line in early)
-    kept = {cell: value for cell, value in figures(found).items() if is_calm(found[cell])}
+    assert early and not any(alone(line, floors).quiet for line in early)
+    kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
     assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
