@@ -74,7 +74,7 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 
 .venv-report/installed: requirements.txt
 	$(PYTHON) -m venv .venv-report
-	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy matplotlib jinja2 rich
+	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy orjson matplotlib jinja2 rich
 	@touch $@
 
 # Of the suite's own requirements all but what is measured and what lints

@@ -89,7 +89,7 @@ def test_effects_that_a_busy_machine_hides():
         "no change of these can be told from noise now",
     )
     busy = checkup.of_quiet(lines)
-    assert busy.what.startswith("at full speed ") and "twice as long" in busy.advice
+    assert busy.what.startswith("quiet ") and "twice as long" in busy.advice
 
 
 def test_on_this_machine(checkout):

@@ -265,8 +265,7 @@ RECORD = {
     "skipped": {},
     "started": "2026-01-02T03:04:05+00:00",
     "samples": 80,
-    "retaken": 15,
-    "disturbed": 4,
+    "quiet": 0.8,
     "conditions": {"cpu": "a processor", "cores": 2, "cores_allowed": 2, "system": "Linux 6"},
     "settings": {"torch": "2.13.0", "numpy": "2.4.0", "python": "3.11.7"},
 }

@@ -257,7 +257,7 @@ def test_two_runs_of_a_machine(checkout):
 @pytest.mark.parametrize("change", [{"cpu": "Another CPU"}, {"num_cpu": "1024"}])
 def test_results_of_another_machine_are_not_mixed_with(change, tmp_path):
     """Two machines of one name would make a page of figures from both."""
-    mine = {"machine": "box", "cpu": verb.environments.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
+    mine = {"machine": "box", "cpu": environments.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
     known = tmp_path / "box" / "machine.json"
     known.parent.mkdir()
     check_machine(known.parent)  # none yet
@@ -270,7 +270,7 @@ def test_results_of_another_machine_are_not_mixed_with(change, tmp_path):
 
 def test_another_host_of_the_same_name_is_another_machine(tmp_path, monkeypatch):
     """A virtual machine that moved: its CPU is called the same, and figures differ by two thirds."""
-    mine = {"machine": "box", "cpu": verb.environments.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
+    mine = {"machine": "box", "cpu": environments.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
     known = tmp_path / "box"
     known.mkdir()
     (known / "machine.json").write_text(json.dumps(mine), encoding="utf-8")

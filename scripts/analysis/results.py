@@ -341,7 +341,8 @@ def _counted(lines: Sequence[quiet.Line]) -> pd.DataFrame:
 def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
     """The cells that asv's file has a figure of and no run measured, as asv was run by hand: one process each, with
     asv's figure. Beside them the cells that failed there."""
-    found, silent = [], []
+    silent: list[str] = []
+    by_hand: list[tuple[Any, ...]] = []
     for name, row in rows.items():
         cells = [
             quiet.name_of({"benchmark": name, "params": words}) for words in itertools.product(*(row["params"] or []))
@@ -354,8 +355,8 @@ def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[pd.DataFr
         for cell, value in there:
             if not isinstance(value, (int, float)) or math.isinf(value):
                 raise TypeError(f"{cell} is {value!r}")
-        found += [(cell, 0, value, value, 1, 1, True, "", {}, math.nan) for cell, value in there if value == value]
-    return pd.DataFrame(found, columns=["cell", *OF_PROCESS]), silent
+        by_hand += [(cell, 0, value, value, 1, 1, True, "", {}, math.nan) for cell, value in there if value == value]
+    return pd.DataFrame(by_hand, columns=["cell", *OF_PROCESS]), silent
 
 
 def _without(

@@ -15,6 +15,7 @@ from cli import UserError
 from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
 from store import quiet
 
+from .bias import logs_of
 from .timing import BENCHMARKS, progress
 
 WAYS = dict(zip(((NUMPY, TORCH), (TORCH, NUMPY)), BENCHMARKS))

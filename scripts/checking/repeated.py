@@ -15,13 +15,14 @@ import pandas as pd
 from analysis import comparison, levels
 from analysis.history import History, history_of
 from analysis.levels import CHANGED, Series
-from analysis.results import Results, load, load_files, result_files
+from analysis.results import Results, load, load_files
 from analysis.sessions import packages, sessions_in
 from analysis.statistics import HALF, Floats, weighted_mean
 from analysis.steps import Counted
 from analysis.verdicts import DEFAULT, SAME_WAY, Count, judge_counts
 from cli import UserError
 from measuring.engine import RESULTS, ROOT
+from store.files import result_files
 
 from .noise import export, revision
 

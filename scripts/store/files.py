@@ -33,7 +33,7 @@ from .records import Record, plain, record_of
 try:  # half of what reading takes; who measures with a Python of their own may lack it
     from orjson import loads
 except ImportError:
-    from json import loads
+    from json import loads  # type: ignore[assignment]
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
