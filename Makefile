@@ -44,6 +44,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=scripts $(BIN)/lint-imports
 
 report: $(VENV)/installed
 	$(BIN)/python scripts/report.py
