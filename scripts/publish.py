@@ -4,8 +4,8 @@
     python scripts/publish.py                                  into .asv/site
     python scripts/publish.py --url https://example.org/suite  the same, whose pages say where they are published
 
-Links are relative, and checked. figures.csv and figures.parquet hold every figure of all machines; Parquet is written
-where pyarrow is installed (pip install pyarrow). Exit code: 0, 1 where a link leads nowhere.
+Links are relative, and checked. figures.csv holds every figure of all machines. Exit code: 0, 1 where a link leads
+nowhere.
 """
 
 import os
@@ -43,20 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise report.Lacking(f"no site: {report.reason_of(error)}") from None
     results = load(chosen.reports / "results")
     site.gather(chosen.reports, chosen.output)
-    made = opendata.write(results, chosen.output)
+    opendata.write(results, chosen.output)
     if not chosen.without_asv:
         command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(chosen.output.absolute() / site.ASV)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
     if chosen.url:
-        site.preview(chosen.output)
         site.address(chosen.output, chosen.url)
     faults = list(site.broken(chosen.output))
     for fault in faults:
         print(line(fault))
-    if opendata.PARQUET not in made:
-        print(f"no {opendata.PARQUET}: needs pyarrow")
     print(line(os.path.relpath(chosen.output / "index.html")))
     return int(bool(faults))
 

@@ -1,9 +1,8 @@
-"""figures.csv and figures.parquet: every figure of all machines and releases as one table, a row a cell and toolchain.
+"""figures.csv: every figure of all machines and releases as one table, a row per cell and toolchain.
 
 Too large to be committed at each build: the site carries them. The samples behind a figure are in reports/results.
 """
 
-import importlib.util
 import io
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from toolchains import ledger
 
 from .show import FIGURE
 
-CSV, PARQUET, COLUMNS_CSV = "figures.csv", "figures.parquet", "figures-columns.csv"
+CSV, COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 COLUMNS: dict[tuple[str, ...], str] = {
     ("machine",): "name of the machine, as in reports/results",
     ("history", "release", "released"): "of a toolchain of a history: the package whose release is meant, its version, "
@@ -57,15 +56,10 @@ def table_of(results: Results) -> pd.DataFrame:
     return table.assign(**{name: table[name].map(str, na_action="ignore").astype("string") for name in rest})
 
 
-def write(results: Results, directory: Path) -> list[str]:
-    """Write the table and what its columns mean into a directory; the names of the files. Parquet takes pyarrow, forty
-    times the size of the rest of what a page needs, and so is left out where that is not installed."""
+def write(results: Results, directory: Path) -> None:
+    """Write the table, and the meaning of its columns, into a directory."""
     table, text = table_of(results), io.StringIO()
     table.to_csv(text, index=False, lineterminator="\n", float_format="%.7g")
     put(directory / CSV, text.getvalue())
     rows = [{"column": name, "meaning": words} for names, words in columns_of(results).items() for name in names]
     put(directory / COLUMNS_CSV, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
-    if importlib.util.find_spec("pyarrow") is None:
-        return [CSV, COLUMNS_CSV]
-    table.to_parquet(directory / PARQUET, index=False)
-    return [CSV, COLUMNS_CSV, PARQUET]

@@ -8,17 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-import matplotlib.pyplot as plt
 from cli import put
-
-from . import show
-from .figures import INK, MONO, MUTED
-from .index import ANSWERS, TITLE, read
 
 ASV = "asv"  # where asv's own site is, whose links its scripts make
 RESULTS = "results"
-PREVIEW = "preview.png"
-PREVIEWED = 4  # answers in it
 ADDRESSED = '<meta property="og:type" content="website">\n'  # what goes before an address of the page itself
 
 
@@ -40,29 +33,14 @@ def _listing(directory: Path, site: Path) -> str:
     return f"{head}<ul>\n{items}</ul>\n</html>\n"
 
 
-def preview(site: Path) -> None:
-    """Draw what is shown where somebody links to the site, 1200 x 630 pixels: the first machine's first answers."""
-    first = next((read(path) for path in sorted(site.glob(f"*/{ANSWERS}"))), None)
-    figure = plt.figure(figsize=(12, 6.3), dpi=100)
-    figure.text(0.05, 0.85, TITLE, size=23, weight="bold", color=INK)
-    for place, box in enumerate([box for box in first.boxes if box.takes][:PREVIEWED] if first else []):
-        take, top = box.takes[0], 0.7 - 0.17 * place
-        figure.text(0.05, top, box.title, size=16, color=MUTED)
-        said = show.short(f"{take.route}  {show.bare(take.cost)}", 84)
-        figure.text(0.05, top - 0.065, said, size=16, family=MONO, color=INK, parse_math=False)
-    figure.savefig(site / PREVIEW, dpi=100)
-    plt.close(figure)
-
-
 def address(site: Path, url: str) -> None:
-    """Say in every page where it is published, and how to show it, for those who preview it."""
-    image = f'<meta property="og:image" content="{html.escape(url.rstrip("/"))}/{PREVIEW}">\n'
+    """Say in every page where it is published, for those who preview it."""
     for path in _pages(site):
         place = path.relative_to(site).as_posix().removesuffix("index.html")
         canonical = html.escape(f"{url.rstrip('/')}/{quote(place)}")
         said = f'<link rel="canonical" href="{canonical}">\n<meta property="og:url" content="{canonical}">\n'
         text = path.read_text(encoding="utf-8")
-        put(path, text.replace(ADDRESSED, ADDRESSED + said + image, 1))
+        put(path, text.replace(ADDRESSED, ADDRESSED + said, 1))
 
 
 def _pages(site: Path) -> list[Path]:
