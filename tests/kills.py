@@ -17,7 +17,8 @@ from conftest import ROOT
 from measuring.interleave import copy_code
 from measuring.processes import own_home
 from measuring.state import State
-from store import files, quiet
+from store import files
+from store.records import name_of, with_samples
 
 MACHINE, ROUNDS = "robust", 2
 COMMAND = ["scripts/run.py", "--only", r"limits\.Floor", "--machine", MACHINE, "--no-report"]
@@ -75,10 +76,10 @@ class Copy:
         """Every cell has these rounds, once each; asv's file, the samples and one record tell of the same."""
         (record_file,) = self.results.glob(f"{MACHINE}/*.jsonl")
         assert [record.rounds for record in files.read_records(record_file)] == [rounds]
-        lines = quiet.timed(files.read_measurements(record_file))
-        cells = {quiet.name_of(line) for line in lines}
+        lines = with_samples(files.read_measurements(record_file))
+        cells = {name_of(line) for line in lines}
         for cell in cells:
-            of_cell = [line for line in lines if quiet.name_of(line) == cell]
+            of_cell = [line for line in lines if name_of(line) == cell]
             assert {line["round"] for line in of_cell} == set(range(rounds)), cell
             assert len({line["run"] for line in of_cell}) == 1, cell
         assert set(load(self.results).processes["cell"]) == cells, "asv's file has other cells than the samples"

@@ -17,8 +17,8 @@ from measuring.between import BREAK, NARROW, choose, middle_of, refine
 from measuring.rounds import START
 from measuring.state import State
 from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
-from store import files, quiet
-from store.records import Toolchain, Unfinished
+from store import files
+from store.records import Toolchain, Unfinished, name_of, with_samples
 
 PLAIN, BETWEEN = "conversion.NumpyToTorch.timeit_convert", "between.NumpyToTorch.timeit_convert"
 FIRST, SECOND, THIRD = "torch.tensor(a)", "torch.from_numpy(a).clone()", "torch.from_numpy(a.copy())"
@@ -319,7 +319,7 @@ def test_an_interrupted_run_goes_on_in_the_middle_of_a_step(machine):
     taken = {}
     for line in state.lines():
         if line["benchmark"] == BETWEEN:
-            taken.setdefault(quiet.name_of(line), []).append(line["round"])
+            taken.setdefault(name_of(line), []).append(line["round"])
     assert all(len(rounds) == len(set(rounds)) == ROUNDS for rounds in taken.values())
     assert len(calls) == ROUNDS * len(record.between) - 3
 
@@ -348,10 +348,10 @@ def test_a_small_run(checkout):
     assert record["failures"] == {}
     results = load(checkout.results)
     assert {200, 16 * KIB} <= set(results.of_role(results.processes, "between")["nbytes"])
-    taken = quiet.timed(files.read_measurements(checkout.result_file()))
+    taken = with_samples(files.read_measurements(checkout.result_file()))
     rounds = {}
     for line in taken:
-        rounds.setdefault(quiet.name_of(line), set()).add(line["round"])
+        rounds.setdefault(name_of(line), set()).add(line["round"])
     assert {len(own) for own in rounds.values()} == {1}
     assert record["samples"] == sum(line["wanted"] for line in taken)
 

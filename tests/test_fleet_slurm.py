@@ -18,6 +18,7 @@ import slurm
 from analysis.history import history_of
 from analysis.results import load
 from pages.history import words
+from store.files import MEASUREMENTS, read_measurements
 from tiny import SLOWER_FROM, Project
 
 pytest.importorskip("asv")
@@ -119,8 +120,8 @@ def check_complete(project, rounds=2):
         assert order[0][1] == order[-1][1] == REFERENCE and len(own[REFERENCE]) >= 2
         for record in (one for records in own.values() for one in records):
             assert record["rounds"] == rounds and record["fleet"]["node"] == node and record["machine"] == "both"
-    for path in (project.root / "reports" / "results" / "both").glob("node-*/*.ndjson"):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for path in (project.root / "reports" / "results" / "both").glob(f"node-*/*{MEASUREMENTS}"):
+        lines = read_measurements(path)
         places = [(line["run"], line["benchmark"], *line["params"], line["round"], line["at"]) for line in lines]
         assert len(set(places)) == len(places), "the same process twice"
 

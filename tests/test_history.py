@@ -1,7 +1,6 @@
 """Histories: which release changed what, by how much, and that noise, drift and repeats do not look like releases."""
 
 import io
-import json
 import math
 import re
 import warnings
@@ -21,6 +20,7 @@ from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from store.files import MEASUREMENTS, measurements_text, read_measurements
 from store.records import UNKNOWN
 from toolchains import ledger
 
@@ -248,10 +248,8 @@ def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
 
 def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
     root = write(tmp_path, logs_of(11, len(SERIES)))
-    (path,) = (root / "box").glob(f"{SERIES[0].commit[:8]}*.json")
-    file = json.loads(path.read_text())
-    file["results"]["conversion.NumpyToTorch.timeit_convert"][2] = "v0"
-    path.write_text(json.dumps(file))
+    (path,) = (root / "box").glob(f"{SERIES[0].commit[:8]}*{MEASUREMENTS}")
+    path.write_bytes(measurements_text({**line, "version": "v0"} for line in read_measurements(path)))
     assert {len(series.releases) for series in history_in(root).series} == {len(SERIES) - 1}
 
 

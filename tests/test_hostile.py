@@ -303,7 +303,7 @@ def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys
 def test_samples_name_their_run_in_words_that_can_be_shown(tmp_path):
     bench = conversion({("g(a)", SIZES[0]): around(1e-6)}, [contract("g(a)", "copy")])
     resultfiles.probed(resultfiles.write(tmp_path, [bench]), bench, run="\x1b[31m")
-    with pytest.raises(cli.UserError, match=r"jsonl.gz is broken \(its names are "):
+    with pytest.raises(cli.UserError, match=r"jsonl.gz is broken \(run is "):
         load(tmp_path)
 
 

@@ -13,7 +13,7 @@ from measuring.record import summed_up
 from measuring.rounds import PASSES, START, cells_of, take_round
 from measuring.state import State
 from store import files, quiet
-from store.records import Toolchain, Unfinished
+from store.records import Toolchain, Unfinished, name_of
 
 CELLS = [f"toy.Toy.timeit_call({n})" for n in range(60)]
 
@@ -81,7 +81,7 @@ def test_cell_that_was_not_calm_gets_another_process_of_its_round(machine):
     lost = CELLS[7]
     calls, state, _ = machine(lambda cell, attempt: cell == lost and attempt == 1)
     assert [count for count, _ in calls] == [60, 1]
-    own = [each for each in state.lines() if quiet.name_of(each) == lost]
+    own = [each for each in state.lines() if name_of(each) == lost]
     assert [each["round"] for each in own] == [0, 0]
     assert quiet.Run(state.lines()).rounds()[lost] == {0: True}
 
@@ -150,7 +150,7 @@ def test_cells_that_never_were_calm_come_first(machine):
         took=2.0,
         budget=START + 5.0,
     )
-    assert [quiet.name_of(each) for each in state.lines()[-2:]] == lost
+    assert [name_of(each) for each in state.lines()[-2:]] == lost
 
 
 def test_samples_lie_beside_the_results_and_asv_s_figures_follow(checkout):

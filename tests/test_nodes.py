@@ -220,15 +220,12 @@ def test_a_node_that_lacks_a_cell(tmp_path):
 def test_a_node_that_never_timed_a_cell(tmp_path):
     """Such as one that only counts, or was never calm meanwhile."""
     root = write(tmp_path, all_on(2), on_everyone)
-    for path in (root / "box" / "node-b").glob("*-*.json"):
-        file = json.loads(path.read_text())
-        (name,) = (name for name in file["results"] if name.startswith("conversion."))
-        entry = dict(zip(file["result_columns"], file["results"][name]))
-        for column in ("result", "samples", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25", "stats_q_75"):
-            if entry.get(column):
-                entry[column][3] = None
-        file["results"][name] = [entry[column] for column in file["result_columns"] if column in entry]
-        path.write_text(json.dumps(file))
+    for path in (root / "box" / "node-b").glob(f"*{files.MEASUREMENTS}"):
+        lines = [line for line in files.read_measurements(path) if repr(ROUTES[3]) not in line["params"]]
+        path.write_bytes(files.measurements_text(lines))
+        asv = files.beside(path, ".json")
+        file = json.loads(asv.read_text())
+        asv.write_text(json.dumps({**file, "results": {}}))
     made = history.history_of(load(root, "box"), "torch")
     (broken,) = (broken for series, broken in made.breaks if series.names["route"] == ROUTES[3])
     assert [said.node for said in broken.nodes] == ["node-a"]

@@ -9,6 +9,7 @@ import pytest
 from analysis import results
 from machines import Machine
 from store import quiet
+from store.records import name_of
 
 from benchmarks import pulses, said, statement, timing
 
@@ -270,7 +271,7 @@ def logs_of(lines):
     logs = np.log(np.stack([run.figures(corrected=False), run.figures()], axis=1))
     for line, pair, is_quiet_now in zip(lines, logs, run.quiet):
         if is_quiet_now:
-            by_cell.setdefault(quiet.name_of(line), []).append(pair)
+            by_cell.setdefault(name_of(line), []).append(pair)
     return [np.array(each) for each in by_cell.values() if len(each) >= 3]
 
 

@@ -625,7 +625,7 @@ def test_fits_are_shown_with_their_deviation_and_misfits_named(found):
 def test_how_the_device_ran_is_told_where_its_driver_said(tmp_path):
     cells = [f"transfer.HostToDevice.timeit_completion({n})" for n in range(5)]
     changes = {
-        "device_pulse": {"link generation": [5, 5], "clock": [1200, 1980]},
+        "device_probe": {"link generation": [5, 5], "clock": [1200, 1980]},
         "device_changed": {"slowed by power": cells[:1], "clock": cells},
         "cores": [0, 2],
         "awake": True,

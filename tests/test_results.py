@@ -331,7 +331,6 @@ def test_second_session_goes_on_counting(busy, tmp_path):
         {"round": "one"},
         {"run": None},
         {"version": None},
-        {"benchmark": "\x1b[31m"},
         {"number": 0},
         {"probes": None},
         {"waits": None},

@@ -21,8 +21,8 @@ from measuring import machine
 from measuring.machine import check_machine
 from measuring.record import SILENT
 from measuring.state import State, held
-from store import files, quiet
-from store.records import Toolchain, Unfinished
+from store import files
+from store.records import Toolchain, Unfinished, with_samples
 from toolchains import environments
 
 FLOOR = "limits.Floor.timeit_floor"
@@ -209,7 +209,7 @@ def test_interrupted_run_goes_on(checkout, number, code):
     assert "the interrupted run was another by --profile, --rounds: --resume alone goes on with it" in one_line(wrong)
     resumed = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    taken = quiet.timed(files.read_measurements(checkout.result_file()))
+    taken = with_samples(files.read_measurements(checkout.result_file()))
     assert {line["round"] for line in taken} == {0, 1}
     again = [{name: line[name] for name in line if name != "run"} for line in taken]
     assert all(line in again for line in first if line.get("round") == 0), "the first round was measured again"

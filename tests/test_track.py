@@ -20,7 +20,8 @@ from measuring import beside, tracking
 from measuring.plan import Plan, coarse_to_fine
 from measuring.profiles import PROFILES
 from measuring.state import State
-from store import files, quiet
+from store import files
+from store.records import name_of, with_samples
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
 
 pytest.importorskip("asv")
@@ -48,20 +49,20 @@ def commit_of(project, tag):
     return project.run("git", "-C", ".asv/ledger", "rev-parse", tag).stdout.strip()
 
 
-def samples(project, tag):
-    """Samples of each cell of a toolchain."""
+def figures(project, tag):
+    """asv's figure of each cell of a toolchain."""
     file = project.results()[commit_of(project, tag)]
-    return dict(zip(file["result_columns"], file["results"][CONVERT]))["samples"]
+    return dict(zip(file["result_columns"], file["results"][CONVERT]))["result"]
 
 
 def rounds(project, tag):
     """Which visit -> the rounds in which the cells of a toolchain that it has were timed, the same of each cell."""
     (path,) = (project.root / "reports" / "results").glob(f"*/{commit_of(project, tag)[:8]}-*{files.MEASUREMENTS}")
     found = {}
-    lines = quiet.timed(files.read_measurements(path))
+    lines = with_samples(files.read_measurements(path))
     visits = list(dict.fromkeys(line["run"] for line in lines))
     for line in lines:
-        found.setdefault((visits.index(line["run"]) + 1, quiet.name_of(line)), set()).add(line["round"])
+        found.setdefault((visits.index(line["run"]) + 1, name_of(line)), set()).add(line["round"])
     assert len({cell for _, cell in found}) * len(visits) == len(found)
     return {visit: own for (visit, _), own in found.items()}
 
@@ -191,12 +192,12 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
 def test_failure_buries_no_older_results(project):
     chosen = ("--history", "torch", "--releases", "2.0.0,2.1.0", "--rounds", "1", "--no-report")
     assert project.verb("track", *chosen).returncode == 0
-    before = samples(project, "torch-2.1.0")
+    before = figures(project, "torch-2.1.0")
     next(project.wheels.glob("torch-2.1.0-*")).unlink()
     shutil.rmtree(project.root / ".asv" / "env")
     done = project.verb("track", *chosen)
     assert done.returncode == 2 and "torch-2.1.0 failed: No matching distribution" in done.stdout
-    assert samples(project, "torch-2.1.0") == before
+    assert figures(project, "torch-2.1.0") == before
     assert len(rounds(project, "torch-2.0.0")) == 2, "those of the last history, and no older ones"
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pandas as pd
 from cli import UserError, harmless
 from store import files, quiet
 from store.files import BROKEN, BrokenFile
-from store.records import UNKNOWN, Record, Toolchain
+from store.records import UNKNOWN, Line, Record, Toolchain, name_of, with_samples
 from toolchains import ledger
 
 from .contracts import Contract
@@ -164,17 +164,18 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
         taken = [parameter for parameter in benchmark.param_names if parameter in COLUMNS]
         if taken:
             raise UserError(f"{name} has a parameter called {taken[0]}, as a column of every table is: rename it")
+    read = partial(_read, timing=[name for name, benchmark in benchmarks.items() if benchmark.type == "time"])
     if len(paths) < TOGETHER:
-        parts = list(map(_read, paths))
+        parts = list(map(read, paths))
     else:
         with ProcessPoolExecutor(2) as readers:
-            parts = list(readers.map(_read, paths, chunksize=4))
+            parts = list(readers.map(read, paths, chunksize=4))
     runs = sorted(itertools.chain.from_iterable(part.records for part in parts), key=lambda record: record.started)
     chosen = [(path, part) for path, part in zip(paths, parts) if toolchain is None or part.is_of(toolchain)]
     unknown = {
         (part.file, name): count
         for _, part in chosen
-        for name, count in Counter(map(_benchmark, part.with_figures)).items()
+        for name, count in Counter(_benchmark(cell, benchmarks) for cell in part.with_figures).items()
         if name not in benchmarks
     }
     named, places = _named(chosen, benchmarks)
@@ -219,8 +220,8 @@ class _Part:
         return [*self.processes["cell"].unique(), *self.counts["cell"]]
 
 
-def _read(path: Path) -> _Part:
-    """UserError where a file of the result is broken."""
+def _read(path: Path, timing: Collection[str]) -> _Part:
+    """UserError where a file of the result is broken. timing: the benchmarks that time."""
     records, lines = files.read_records(path), files.read_measurements(path)
     asv = files.read_json(path)
     try:
@@ -246,11 +247,17 @@ def _read(path: Path) -> _Part:
         processes, counts = _timed(lines), _counted(lines)
         known = {*processes["cell"], *counts["cell"]}
         by_hand, silent = _by_hand(rows, known)
-        parts = [part for part in (processes, by_hand) if len(part)]
-        processes = pd.concat(parts, ignore_index=True) if parts else processes
-        missing = _without(records, rows, known | {*by_hand["cell"]}, silent)
+        if by_hand:
+            figures: list[tuple[Any, ...]] = [
+                (cell, 0, value, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
+            ]
+            table = pd.DataFrame(figures, columns=["cell", *OF_PROCESS, "value"])
+            timed = np.array([_benchmark(cell, versions) in timing for cell in table["cell"]])
+            processes = _with(processes, table.loc[timed, ["cell", *OF_PROCESS]])
+            counts = _with(counts, table.loc[~timed, ["cell", "value"]])
+        missing = _without(records, rows, known | set(by_hand), silent)
         for frame in (processes, counts, missing):
-            frame["version"] = [versions.get(_benchmark(cell), "") for cell in frame["cell"]]
+            frame["version"] = [versions.get(_benchmark(cell, versions), "") for cell in frame["cell"]]
     except BROKEN as error:
         raise BrokenFile(path, f"is not a result of this suite ({type(error).__name__}: {error})") from None
     return _Part(files.file_of(path), labels, records, processes, counts, missing)
@@ -271,11 +278,13 @@ def _of_history(commit: str) -> Toolchain:
     return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
 
 
-def _benchmark(cell: str) -> str:
-    return cell.partition("(")[0]
+def _benchmark(cell: str, names: Collection[str]) -> str:
+    """The benchmark of a cell, one of these names; what stands before the parameters where it is none of them."""
+    name = cell.partition("(")[0]
+    return name if name in names else next((one for one in names if cell == one or cell.startswith(f"{one}(")), name)
 
 
-def _timed(lines: Sequence[quiet.Line]) -> pd.DataFrame:
+def _timed(lines: Sequence[Line]) -> pd.DataFrame:
     """The processes that figures rest on, a row each.
 
     A run is judged by its own baselines. Of the processes of a round the first quiet one counts. The rounds of a second
@@ -284,12 +293,12 @@ def _timed(lines: Sequence[quiet.Line]) -> pd.DataFrame:
     cell takes at most this. Two runs differ less in it than in any quantile.
     """
     frames, ends = [], Counter[str]()
-    by_run: dict[str, list[quiet.Line]] = {}
-    for line in quiet.timed(lines):
+    by_run: dict[str, list[Line]] = {}
+    for line in with_samples(lines):
         by_run.setdefault(line["run"], []).append(line)
     for started, of_run in by_run.items():
         run = quiet.Run(of_run)
-        cells = [quiet.name_of(line) for line in of_run]
+        cells = [name_of(line) for line in of_run]
         frame = pd.DataFrame(
             {
                 "cell": cells,
@@ -320,13 +329,13 @@ def _timed(lines: Sequence[quiet.Line]) -> pd.DataFrame:
     return pd.concat([table[some & table["quiet"]], noisy])[["cell", *OF_PROCESS]].reset_index(drop=True)
 
 
-def _beside(line: quiet.Line) -> dict[str, float]:
+def _beside(line: Line) -> dict[str, float]:
     return {name: float(np.quantile(samples, quiet.QUANTILE)) for name, samples in line.get("parts", {}).items()}
 
 
-def _counted(lines: Sequence[quiet.Line]) -> pd.DataFrame:
+def _counted(lines: Sequence[Line]) -> pd.DataFrame:
     """A row per counted cell: the median of its counts, and their range where there are several."""
-    last = {quiet.name_of(line): line["values"] for line in lines if "values" in line}
+    last = {name_of(line): line["values"] for line in lines if "values" in line}
     several = {cell: values for cell, values in last.items() if len(values) > 1}
     return pd.DataFrame(
         {
@@ -338,25 +347,28 @@ def _counted(lines: Sequence[quiet.Line]) -> pd.DataFrame:
     )
 
 
-def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The cells that asv's file has a figure of and no run measured, as asv was run by hand: one process each, with
-    asv's figure. Beside them the cells that failed there."""
+def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, float], list[str]]:
+    """The cells that asv's file has a figure of and no run measured, for asv was run by hand -> that figure. Beside
+    them the cells that failed there."""
+    by_hand: dict[str, float] = {}
     silent: list[str] = []
-    by_hand: list[tuple[Any, ...]] = []
     for name, row in rows.items():
-        cells = [
-            quiet.name_of({"benchmark": name, "params": words}) for words in itertools.product(*(row["params"] or []))
-        ]
+        cells = [name_of({"benchmark": name, "params": words}) for words in itertools.product(*(row["params"] or []))]
         results = row["result"] or [None] * len(cells)
         if len(results) != len(cells):
             raise ValueError(f"{name} has {len(results)} results, and {len(cells)} cells")
-        silent += [cell for cell, value in zip(cells, results) if value is None and cell not in known]
-        there = [(cell, value) for cell, value in zip(cells, results) if value is not None and cell not in known]
-        for cell, value in there:
-            if not isinstance(value, (int, float)) or math.isinf(value):
+        there = {cell: value for cell, value in zip(cells, results) if cell not in known}
+        silent += [cell for cell, value in there.items() if value is None]
+        for cell, value in there.items():
+            if not isinstance(value, (int, float, type(None))) or value in (math.inf, -math.inf):
                 raise TypeError(f"{cell} is {value!r}")
-        by_hand += [(cell, 0, value, value, 1, 1, True, "", {}, math.nan) for cell, value in there if value == value]
-    return pd.DataFrame(by_hand, columns=["cell", *OF_PROCESS]), silent
+        by_hand |= {cell: value for cell, value in there.items() if value is not None and value == value}
+    return by_hand, silent
+
+
+def _with(table: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
+    parts = [part for part in (table, more) if len(part)]
+    return pd.concat(parts, ignore_index=True) if parts else table
 
 
 def _without(
@@ -367,7 +379,7 @@ def _without(
     for record in records:
         for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
             outcomes |= {cell: (status, reason) for reason, cells in reasons.items() for cell in cells}
-    absent = [(cell, *outcome) for cell, outcome in outcomes.items() if cell not in known and _benchmark(cell) in rows]
+    absent = [(c, *outcome) for c, outcome in outcomes.items() if c not in known and _benchmark(c, rows) in rows]
     return pd.DataFrame(absent, columns=["cell", "status", "reason"])
 
 
@@ -377,11 +389,14 @@ def _without(
 def _named(parts: Sequence[tuple[Path, _Part]], benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, int]]:
     """A row per cell of any result, in the order of benchmarks.json, with its parameters and contract; cell -> row."""
     values: dict[str, tuple[Any, ...]] = {}
+    of: dict[str, Declared] = {}
     for path, part in parts:
         try:
             for cell in itertools.chain(part.processes["cell"].unique(), part.counts["cell"], part.missing["cell"]):
-                if cell not in values and _benchmark(cell) in benchmarks:
-                    values[cell] = _parameters(cell, benchmarks[_benchmark(cell)])
+                name = _benchmark(cell, benchmarks) if cell not in values else ""
+                if name in benchmarks:
+                    of[cell] = benchmarks[name]
+                    values[cell] = _parameters(cell, of[cell])
         except BROKEN as error:
             raise BrokenFile(path, f"is not a result of this suite ({type(error).__name__}: {error})") from None
     place = {name: number for number, name in enumerate(benchmarks)}
@@ -391,11 +406,11 @@ def _named(parts: Sequence[tuple[Path, _Part]], benchmarks: Benchmarks) -> tuple
     }
 
     def order(cell: str) -> tuple[int, ...]:
-        name = _benchmark(cell)
+        name = of[cell].name
         return place[name], *(at.get(repr(value), len(at)) for at, value in zip(spelled[name], values[cell]))
 
     cells = sorted(values, key=order)
-    declared = [benchmarks[_benchmark(cell)] for cell in cells]
+    declared = [of[cell] for cell in cells]
     given = [dict(zip(each.param_names, values[cell])) for each, cell in zip(declared, cells)]
     parameters = dict.fromkeys([*PARAMETERS, *(name for each in benchmarks.values() for name in each.param_names)])
     used = {name for each in given for name in each}
@@ -425,8 +440,8 @@ def _named(parts: Sequence[tuple[Path, _Part]], benchmarks: Benchmarks) -> tuple
 
 def _parameters(cell: str, benchmark: Declared) -> tuple[Any, ...]:
     """The values of a cell's parameters, from asv's name of it."""
-    _, _, inner = cell.partition("(")
-    values = tuple(harmless(list(ast.literal_eval(f"({inner[:-1]},)")))) if inner else ()
+    inner = cell[len(benchmark.name) + 1 : -1]
+    values = tuple(harmless(list(ast.literal_eval(f"({inner},)")))) if inner else ()
     if len(values) != len(benchmark.param_names):
         raise ValueError(f"{cell} has {len(values)} parameters, and its benchmark {len(benchmark.param_names)}")
     return values

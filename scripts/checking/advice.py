@@ -14,6 +14,7 @@ from analysis.contracts import ALIAS, COPY, INTO
 from cli import UserError
 from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
 from store import quiet
+from store.records import Line
 
 from .bias import logs_of
 from .timing import BENCHMARKS, progress
@@ -36,7 +37,7 @@ class Cell:
     dtype: str
     nbytes: int
     predicted: float
-    lines: list[quiet.Line] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     readings: list[float] = field(default_factory=list)  # log seconds, NaN where a process was not calm
 
     @property
@@ -126,7 +127,7 @@ def measure(asked: Sequence[Question], processes: int) -> None:
             shown = progress(share, time.perf_counter() - began, shown)
 
 
-def _figure(benchmark: Any, cell: Cell) -> quiet.Line | None:
+def _figure(benchmark: Any, cell: Cell) -> Line | None:
     """As the suite measures it, at a size that is none of its parameters: so it is to know of no other cell."""
     params = cell.route, cell.dtype, cell.nbytes
     benchmark._params = [[value] for value in params]

@@ -13,6 +13,7 @@ import numpy as np
 from analysis.statistics import MAD_TO_SD, Bools, Floats, estimate, means, student_quantile
 from numpy.typing import NDArray
 from store import quiet
+from store.records import Line
 
 from .timing import AGAIN, SUITE, TORCH, Cell
 
@@ -24,7 +25,7 @@ FEW = 10  # cells: of fewer the median is not judged
 BIAS, NOISY = "bias", "too noisy to tell"
 
 
-def part(line: quiet.Line, name: str) -> quiet.Line:
+def part(line: Line, name: str) -> Line:
     """The blocks of one timer as a line of their own: a probe before and one behind each, as if after a wait."""
     chosen = [index for index, by in enumerate(line["by"]) if by == name]
     places, disturbed = quiet.Run([line], {}).place.tolist(), set(line["disturbed"])
@@ -40,7 +41,7 @@ def part(line: quiet.Line, name: str) -> quiet.Line:
     }
 
 
-def logs_of(lines: Sequence[quiet.Line], baselines: Mapping[str, float]) -> Floats:
+def logs_of(lines: Sequence[Line], baselines: Mapping[str, float]) -> Floats:
     """Log seconds per call of each process: the suite's figure; NaN of a noisy one."""
     run = quiet.Run(lines, baselines)
     return np.where(run.quiet, np.log(run.figures()), np.nan)

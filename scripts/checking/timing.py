@@ -15,7 +15,7 @@ from cli import UserError, matcher
 from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
 from measuring.processes import duration
 from measuring.profiles import KIB, MIB
-from store import quiet
+from store.records import Line, name_of
 
 BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer
 SLOW, SLOW_PROCESSES = 0.3, 2  # seconds a call from which so many processes do: routes that go by Python's numbers
@@ -31,7 +31,7 @@ class Cell:
 
     benchmark: Any
     params: tuple
-    processes: list[list[quiet.Line]] = field(default_factory=list)
+    processes: list[list[Line]] = field(default_factory=list)
     stock: float = math.nan
     skipped: bool = False
 
@@ -43,7 +43,7 @@ class Cell:
     @property
     def name(self) -> str:
         """As asv has it."""
-        return quiet.name_of({"benchmark": self.benchmark.name, "params": [*map(repr, self.params)]})
+        return name_of({"benchmark": self.benchmark.name, "params": [*map(repr, self.params)]})
 
     @property
     def route(self) -> str:
@@ -103,7 +103,7 @@ def warm_calls(number: int) -> int:
     return max(number // 100, 2) if number > 1 else 1
 
 
-def blocks(benchmark: Any, cell: tuple, whole: quiet.Line, turn: int) -> quiet.Line:
+def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     """The suite's blocks and torch's, in turns; a line like the suite's own, with whose block each is in ``by``.
 
     One of each in every order, one order after the other, so that neither drift nor what the block before left in the
@@ -147,7 +147,7 @@ def blocks(benchmark: Any, cell: tuple, whole: quiet.Line, turn: int) -> quiet.L
     }
 
 
-def measure(benchmark: Any, cell: tuple, turn: int) -> list[quiet.Line] | None:
+def measure(benchmark: Any, cell: tuple, turn: int) -> list[Line] | None:
     """What one process has of a cell: the line of the suite's figure, and that of the blocks. None where it is skipped.
 
     The figure comes first, as in asv's processes: a warm-up that is too short shows.

@@ -16,7 +16,7 @@ from typing import Any
 
 from cli import matcher
 from store import quiet
-from store.records import Record, Unfinished
+from store.records import Line, Record, Unfinished, name_of, with_samples
 
 from .processes import after, progress
 from .profiles import exactly
@@ -113,7 +113,7 @@ def _said(middles: Sequence[Middle]) -> str:
 
 
 def choose(
-    lines: Iterable[quiet.Line], benchmarks: Mapping[str, Any], asked: Collection[str] = (), only: str | None = None
+    lines: Iterable[Line], benchmarks: Mapping[str, Any], asked: Collection[str] = (), only: str | None = None
 ) -> list[Middle]:
     """The middle of every interval that is too wide, those of crossovers first.
 
@@ -140,14 +140,14 @@ def choose(
     return list(middles.values())
 
 
-def _times(lines: Iterable[quiet.Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
+def _times(lines: Iterable[Line], benchmarks: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, Time]]:
     """Direction and route -> its quiet times by size, of the plain conversions and of those between their sizes."""
-    run = quiet.Run(quiet.timed(lines))
-    last = {quiet.name_of(line): line for line in run.lines}
+    run = quiet.Run(with_samples(lines))
+    last = {name_of(line): line for line in run.lines}
     by_cell: dict[str, dict[int, float]] = {}
     for line, figure, is_quiet in zip(run.lines, run.figures().tolist(), run.quiet):
         if is_quiet:
-            by_cell.setdefault(quiet.name_of(line), {}).setdefault(line["round"], figure)
+            by_cell.setdefault(name_of(line), {}).setdefault(line["round"], figure)
     times: dict[tuple[str, str], dict[int, Time]] = {}
     for cell, rounds in by_cell.items():
         benchmark = benchmarks.get(last[cell]["benchmark"], {})

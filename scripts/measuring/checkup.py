@@ -22,7 +22,7 @@ from typing import Any
 
 from cli import UserError
 from store import quiet
-from store.records import Settings
+from store.records import Line, Settings
 
 from .engine import LOG_VARIABLE, PATIENCE_VARIABLE, ROOT
 from .machine import conditions, read, settings
@@ -68,7 +68,7 @@ def part_of_suite(name: str) -> Any:
     return importlib.import_module(f"benchmarks.{name}")
 
 
-def figure(benchmark: Any, cell: tuple) -> quiet.Line | None:
+def figure(benchmark: Any, cell: tuple) -> Line | None:
     """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it."""
     benchmark._current_params = cell
     if benchmark.do_setup():
@@ -182,10 +182,10 @@ def of_device(at: Settings) -> Finding:
 # --- what pulses and the suite say -----------------------------------------------------------------------------------
 
 
-def measured(seconds: float = SECONDS) -> dict[str, list[quiet.Line]]:
+def measured(seconds: float = SECONDS) -> dict[str, list[Line]]:
     """What the suite logs of the three cells, by their names in CELLS, process by process in turns."""
     made = {title: benchmark_of(name) for title, (name, _) in CELLS.items()}
-    lines: dict[str, list[quiet.Line]] = {title: [] for title in CELLS}
+    lines: dict[str, list[Line]] = {title: [] for title in CELLS}
     until, rounds = time.monotonic() + seconds, 0
     while rounds < LEAST or time.monotonic() < until:
         for title, logged in lines.items():
@@ -196,7 +196,7 @@ def measured(seconds: float = SECONDS) -> dict[str, list[quiet.Line]]:
     return lines
 
 
-def of_quiet(lines: Mapping[str, Sequence[quiet.Line]]) -> Finding:
+def of_quiet(lines: Mapping[str, Sequence[Line]]) -> Finding:
     """How quiet the machine was meanwhile."""
     every = [line for logged in lines.values() for line in logged]
     share = quiet.Run(every).quiet_share()
@@ -207,7 +207,7 @@ def of_quiet(lines: Mapping[str, Sequence[quiet.Line]]) -> Finding:
     return Finding(f"quiet {share:.0%} of the time", advice)
 
 
-def of_effects(lines: Mapping[str, Sequence[quiet.Line]]) -> list[Finding]:
+def of_effects(lines: Mapping[str, Sequence[Line]]) -> list[Finding]:
     """For each kind of cell, the smallest change that four processes a side would probably find.
 
     What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.

@@ -21,6 +21,7 @@ import cli
 from cli import UserError, matcher
 from store import quiet
 from store.files import FRESH
+from store.records import with_samples
 from toolchains import environments, ledger
 from toolchains.selection import Target
 
@@ -237,7 +238,7 @@ def serve(job: dict[str, Any]) -> Any:
         take_round(record, state, number, job["patterns"], job["cells"], silent, commit, again=False)
         return None
     if job["do"] == "quiet":
-        by_cell = quiet.Run(quiet.timed(state.lines())).rounds()
+        by_cell = quiet.Run(with_samples(state.lines())).rounds()
         return {cell: [number for number, was in rounds.items() if was] for cell, rounds in by_cell.items()}
     about = {name: job[name] for name in ("id", "stage", "side")}
     record = replace(summed_up(record, state.lines()), command=job["command"], interleaved=about)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from store import files, quiet
-from store.records import Record, Settings, Toolchain, Unfinished
+from store.records import Line, Record, Settings, Toolchain, Unfinished, name_of, with_samples
 from toolchains import ledger
 
 from .engine import LAUNCH, RESULTS
@@ -51,12 +51,12 @@ def new_record(
 
 def summed_up(record: Unfinished, lines: Sequence[Mapping[str, Any]]) -> Unfinished:
     """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
-    run = quiet.Run(quiet.timed(lines))
+    run = quiet.Run(with_samples(lines))
     absent: dict[str, dict[str, dict[str, None]]] = {"skipped": {}, "failed": {}}
     for line in lines:
         for status, reasons in absent.items():
             if status in line:
-                reasons.setdefault(line[status], {})[quiet.name_of(line)] = None
+                reasons.setdefault(line[status], {})[name_of(line)] = None
     share = run.quiet_share()
     probe, changed = device_probe(run.lines)
     return replace(
@@ -73,16 +73,16 @@ def summed_up(record: Unfinished, lines: Sequence[Mapping[str, Any]]) -> Unfinis
     )
 
 
-def device_probe(timed: Iterable[quiet.Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+def device_probe(timed: Iterable[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
     """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
     readings: dict[str, list[tuple[float, str]]] = {}
     changed: dict[str, dict[str, None]] = {}
     for line in timed:
         for around in line.get("device", ()):
             for reason in around["slowed by"]:
-                changed.setdefault(f"slowed by {reason}", {})[quiet.name_of(line)] = None
+                changed.setdefault(f"slowed by {reason}", {})[name_of(line)] = None
             for quantity in ("link generation", "clock"):
-                readings.setdefault(quantity, []).append((around[quantity], quiet.name_of(line)))
+                readings.setdefault(quantity, []).append((around[quantity], name_of(line)))
     for quantity, each in readings.items():
         for value, cell in each:
             if value < STEADY * max(each)[0]:
@@ -124,7 +124,7 @@ def file_record(record: Record, commit: str, state: State, beside: bool = False)
         if silent:
             record = replace(record, failures={**record.failures, SILENT: tuple(silent)})
         skipped = {cell for cells in record.skipped.values() for cell in cells}
-        files.export(ran, path, lines, skipped, {quiet.name_of(line) for line in logged})
+        files.export(ran, path, lines, skipped, {name_of(line) for line in logged})
     records = path.with_suffix(files.RECORDS)
     before = records.read_text(encoding="utf-8") if records.is_file() else ""
     ran.with_suffix(files.RECORDS).write_text(before + files.record_text(record), encoding="utf-8")
@@ -143,7 +143,7 @@ def without_reason(ran: Path, record: Record) -> list[str]:
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
         for value, words in zip(results.get_result_value(name, params), itertools.product(*params)):
-            cell = quiet.name_of({"benchmark": name, "params": words})
+            cell = name_of({"benchmark": name, "params": words})
             if value is None and cell not in explained:
                 unexplained.append(cell)
     return unexplained

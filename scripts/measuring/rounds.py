@@ -11,7 +11,7 @@ from typing import Any
 
 from cli import UserError, matcher
 from store import quiet
-from store.records import Unfinished
+from store.records import Unfinished, name_of, with_samples
 
 from .beside import awake
 from .engine import round_of
@@ -195,12 +195,12 @@ def take_round(
     others = [pattern for pattern in patterns if pattern not in counted]
     record = _round(record, others, take) if others else record
     state.mark(lambda cell: number)
-    left -= sum(line["waited"] for line in quiet.timed(state.lines()[before:]))
+    left -= sum(line["waited"] for line in with_samples(state.lines()[before:]))
     passes = PASSES if number + 1 >= record.planned else 1
     for _ in range(passes if again else 0):
-        run = quiet.Run(quiet.timed(state.lines()))
+        run = quiet.Run(with_samples(state.lines()))
         lacking = run.lacking(range(number + 1))
-        took = {quiet.name_of(line): line["took"] for line in run.lines}
+        took = {name_of(line): line["took"] for line in run.lines}
         retaken = _affordable(lacking, took, left)
         if not retaken:
             break

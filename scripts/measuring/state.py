@@ -21,8 +21,7 @@ from typing import Any
 
 from cli import UserError, put
 from store.files import put_all
-from store.quiet import name_of
-from store.records import Unfinished, made_of
+from store.records import Unfinished, made_of, name_of
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"

@@ -13,6 +13,7 @@ from typing import Any
 import cli
 from cli import UserError
 from store import files, quiet
+from store.records import Line, name_of, with_samples
 from toolchains import environments, ledger
 from toolchains.ledger import Toolchain
 
@@ -196,16 +197,16 @@ def see_through(plan: Plan, machine: str, keep: int, new: bool, build: Callable[
     return 0
 
 
-def figures(lines: Iterable[quiet.Line]) -> dict[str, float]:
+def figures(lines: Iterable[Line]) -> dict[str, float]:
     """Cell -> the median over its quiet processes, in seconds per call."""
-    by_run: dict[str, list[quiet.Line]] = {}
-    for line in quiet.timed(lines):
+    by_run: dict[str, list[Line]] = {}
+    for line in with_samples(lines):
         by_run.setdefault(line["run"], []).append(line)
     by_cell: dict[str, list[float]] = {}
     for run in map(quiet.Run, by_run.values()):
         for line, seconds, is_quiet in zip(run.lines, run.figures(), run.quiet):
             if is_quiet:
-                by_cell.setdefault(quiet.name_of(line), []).append(float(seconds))
+                by_cell.setdefault(name_of(line), []).append(float(seconds))
     return {cell: statistics.median(processes) for cell, processes in by_cell.items()}
 
 

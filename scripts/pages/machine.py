@@ -25,7 +25,7 @@ from .advice import advice, neighbours, setting
 from .figures import Figure
 from .page import Page, Section, prose
 from .show import code
-from .spreadsheet import columns_of
+from .spreadsheet import FIGURE, columns_of
 from .tables import Table
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         failed=absent.get("failed", 0),
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
-        figure=show.FIGURE,
+        figure=FIGURE,
         margin=show.percent(choice.MARGIN),
         promise=f"{choice.PROMISE:g}",
         processes=MIN_PROCESSES,

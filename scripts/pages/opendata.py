@@ -11,7 +11,7 @@ from analysis.results import PARAMETERS, Results
 from cli import put
 from toolchains import ledger
 
-from .show import FIGURE
+from .spreadsheet import FIGURE
 
 CSV, COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 COLUMNS: dict[tuple[str, ...], str] = {

@@ -11,13 +11,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from store import quiet
-
 if TYPE_CHECKING:  # advise.py answers in less time than its imports take
     from analysis.cells import Cell
 
-# What a process's seconds are, in words
-FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 # Parameters whose values say what they are
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")

@@ -7,11 +7,12 @@ import io
 
 import pandas as pd
 from analysis.results import NAMES, OF_FIGURE, PARAMETERS, Results
-
-from . import show
+from store import quiet
 
 DIGITS = 7  # significant, of seconds: the clock has fewer
 ABOUT = ("machine", "toolchain", "torch", "numpy", "python")
+# What a process's seconds are, in words
+FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 COLUMNS: dict[tuple[str, ...], str] = {
     ("kind",): "about (what holds for all rows: its name under benchmark, its value under note), benchmark (what holds "
     "for all rows of one), timed (a row a cell and process), counted (a row a cell), failed or skipped (no figure)",
@@ -20,7 +21,7 @@ COLUMNS: dict[tuple[str, ...], str] = {
     "the host, in transfers",
     ("contract",): "what the route's contract promises for that dtype: alias, copy or into",
     ("process",): "0, 1, …: the processes that measured the cell",
-    ("seconds",): f"the process's figure, {show.FIGURE}, in seconds a call, to {DIGITS} digits",
+    ("seconds",): f"the process's figure, {FIGURE}, in seconds a call, to {DIGITS} digits",
     ("median",): f"median of the process's samples, in seconds a call, to {DIGITS} digits",
     ("samples", "number"): "samples of the process, calls a sample",
     ("quiet",): "True or False: whether the machine was quiet while the process measured",
@@ -71,6 +72,8 @@ def csv_of(results: Results) -> str:
     table = table.reindex(columns=[*wanted, *(name for name in table if name not in (*wanted, *DERIVED))])
     for column in ("nbytes", "process", "samples", "number"):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
+    if "value" in table:
+        table["value"] = [f"{value:.0f}" if value % 1 == 0 else value for value in table["value"]]
     if "beside" in table:
         table["beside"] = [_parts(beside) if isinstance(beside, dict) else "" for beside in table["beside"]]
     for column in ("seconds", "median"):

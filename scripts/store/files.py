@@ -24,16 +24,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cli import UserError, harmless, put
+from cli import LONGEST, UserError, harmless, put
 
-from . import quiet
-from .quiet import Line, name_of
-from .records import Record, plain, record_of
+from .records import Line, Record, name_of, plain, record_of
 
-try:  # half of what reading takes; who measures with a Python of their own may lack it
-    from orjson import loads
+try:  # reads twice as fast; whoever measures with a Python of their own may lack it
+    import orjson
 except ImportError:
-    from json import loads  # type: ignore[assignment]
+    orjson = None  # type: ignore[assignment]
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
@@ -46,6 +44,7 @@ BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, S
 NOT_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 # What a line with samples holds that is not checked otherwise, with its kind
 KINDS: Mapping[str, Any] = dict(run=str, at=(int, float), round=int, wanted=int, number=int, waiting=list, version=str)
+PROBES = {"processor", "cache", "memory"}  # kinds of speed probes
 LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
 
 
@@ -170,7 +169,7 @@ def read_measurements(path: Path) -> list[Line]:
     if not only_file(path):
         return []
     try:
-        lines = [loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        lines = [_loaded(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
         if not lines:
             raise ValueError("it is empty")
         for line in lines:
@@ -180,11 +179,22 @@ def read_measurements(path: Path) -> list[Line]:
     return lines
 
 
+def _loaded(text: bytes) -> Any:
+    """A line of measurements, its names made harmless."""
+    try:
+        line = orjson.loads(text) if orjson else json.loads(text)
+    except ValueError:
+        line = json.loads(text)  # takes more than orjson does, such as half of a surrogate pair
+    names = (line["benchmark"], line["version"], *line["params"])
+    if not all(name.isprintable() and len(name) <= LONGEST for name in names):
+        line |= {name: harmless(line[name]) for name in ("benchmark", "version", "params")}
+    return line
+
+
 def _check(line: Line) -> None:
     """ValueError, TypeError or KeyError where a line of measurements holds something else."""
-    names = (line["benchmark"], line["run"], line["version"], *line["params"])
-    if not all(name.isprintable() for name in names):
-        raise ValueError(f"its names are {names!a}")
+    if not line["run"].isprintable():
+        raise ValueError(f"run is {line['run']!a}")
     if "values" in line:
         if not line["values"] or not all(math.isfinite(value) for value in line["values"]):
             raise ValueError(f"{name_of(line)} counted {line['values']}")
@@ -199,7 +209,7 @@ def _check(line: Line) -> None:
             raise ValueError(f"{name_of(line)} has {len(probes)} probes around {count} samples")
     if not all(0 <= index < count for index in line["disturbed"]):
         raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
-    if not set(line["probes"]) <= set(quiet.NEAR):
+    if not set(line["probes"]) <= PROBES:
         raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
     for name, kind in KINDS.items():
         if not isinstance(line[name], kind):
@@ -303,6 +313,8 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
 def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:
     """Cell -> the samples that its figure rests on, as they were taken, and how many calls made each; of a counted
     cell its counts, and None. Of a cell without quiet processes the fastest sample alone."""
+    from . import quiet  # numpy: who only looks for files does without
+
     used: dict[str, tuple[list[float], int | None]] = {}
     noisy: dict[str, tuple[list[float], int | None]] = {}
     by_run: dict[str, list[Line]] = {}

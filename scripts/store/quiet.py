@@ -8,19 +8,28 @@ not at: the same probes take out what is left of the clock's changes, process by
 Needs numpy alone: it runs beside whatever torch is measured.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+from .records import Line, name_of
 
-Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see store/files.py
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.intp]
+try:
+    import numpy as np
+except ImportError:  # a verb that measures says so in one line (measuring.single.check_ready), once it is imported
+    if TYPE_CHECKING:
+        raise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+    Ints = NDArray[np.intp]
 
 PROCESSOR, MEMORY = "processor", "memory"
 # log units from the baseline up to which a probe of a kind is quiet, see benchmarks/probes.py
@@ -40,16 +49,6 @@ QUANTILE = 0.1
 DIGITS = 6  # of a sample that are kept, as in benchmarks/timing.py
 POLL_SECONDS = 0.004  # the time between two probes of a wait
 START_SECONDS = 0.03  # that a process takes before its setup
-
-
-def name_of(line: Line) -> str:
-    """asv's name of the cell that a line is about."""
-    return f"{line['benchmark']}({', '.join(line['params'])})" if line["params"] else str(line["benchmark"])
-
-
-def timed(lines: Iterable[Line]) -> list[Line]:
-    """The lines that hold samples; the others hold counts, or say why a cell was skipped."""
-    return [line for line in lines if "seconds" in line]
 
 
 def baseline(probes: Floats) -> float:

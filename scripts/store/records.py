@@ -1,7 +1,8 @@
-"""The record of a run: what was measured, with what, where, by which command, and how quiet the machine was.
+"""What files of results hold: the record of a run, a line of JSON each, and the names in a line of measurements.
 
-A line of JSON each, in a file beside asv's results. Runs write it, reports read it; this is the one place that says
-what is in it. Fields that a record of another version lacks have their defaults: nothing is known of them.
+A record says what was measured, with what, where, by which command, and how quiet the machine was. Runs write it,
+reports read it; this is the one place that says what is in it. Fields that a record of another version lacks have their
+defaults: nothing is known of them. Needs the standard library alone.
 """
 
 import math
@@ -41,6 +42,19 @@ def _value(name: str, kind: Any, loaded: Any) -> Any:
     if not isinstance(loaded, (*kinds, int) if float in kinds else kinds) or loaded in (math.inf, -math.inf):
         raise TypeError(f"{name} is {loaded!r}")
     return loaded
+
+
+Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see files.py
+
+
+def name_of(line: Line) -> str:
+    """asv's name of the cell that a line is about."""
+    return f"{line['benchmark']}({', '.join(line['params'])})" if line["params"] else str(line["benchmark"])
+
+
+def with_samples(lines: Iterable[Line]) -> list[Line]:
+    """The lines that hold samples; the others hold counts, or say why a cell was skipped."""
+    return [line for line in lines if "seconds" in line]
 
 
 SOMETIMES = (

@@ -23,6 +23,7 @@ from pages.advice import Box
 from pages.figures import MEMCPY_LABEL, Figure, slug
 from pages.page import Page, Section, prose
 from pages.show import code
+from pages.spreadsheet import FIGURE
 from pages.tables import Table, named
 
 from . import evidence, figure, words
@@ -37,7 +38,7 @@ COLUMNS = {
     ("measured",): "when the run began",
     CELL: "the cell",
     ("processes",): "that measured it in that visit",
-    ("seconds",): f"geometric mean over the processes, each by {show.FIGURE}, in seconds a call",
+    ("seconds",): f"geometric mean over the processes, each by {FIGURE}, in seconds a call",
     (
         "corrected",
         "low95",
@@ -332,7 +333,7 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         prose(
             "history_method",
             samples=_samples(records),
-            figure=show.FIGURE,
+            figure=FIGURE,
             sessions=show.join(sessions, "or"),
             least=show.percent((LEARNT_SD if twice else SESSION_SD) / math.sqrt(2), 1),
             half=HALF,
