@@ -20,7 +20,7 @@ from pages.history import figure
 from pages.history import page as history_page
 from pages.history import words as history_words
 from resultfiles import KIB, SKIPPED, Bench
-from store.files import MEASUREMENTS, measurements_text, read_measurements
+from store.files import MEASUREMENTS, beside, measurements_text, read_measurements
 from test_history import ROUTES, SERIES, logs_of, record_of, write
 
 pytestmark = pytest.mark.slow  # most build a history and its page
@@ -246,10 +246,11 @@ def test_dtypes_that_step_together_are_one_row(tmp_path):
 
 def test_a_count_that_no_run_can_have_filed_is_left_out(tmp_path):
     root = write(tmp_path, logs_of(39, 4), SERIES[:4], extra=counting([]))
-    for path in (root / "box").glob("*-*.json"):
-        file = json.loads(path.read_text())
-        file["results"][NAME][0] = [-value for value in file["results"][NAME][0]]
-        path.write_text(json.dumps(file))
+    for path in (root / "box").glob(f"*{MEASUREMENTS}"):
+        lines = read_measurements(path)
+        for line in lines:
+            line |= {"values": [-value for value in line["values"]]} if "values" in line else {}
+        path.write_bytes(measurements_text(lines))
     assert history.history_of(load(root, "box"), "torch").counted == ()
 
 
@@ -290,10 +291,12 @@ def test_without_counts_nothing_is_said_of_them(tmp_path):
 def test_a_history_of_counts_alone_has_a_page(results, tmp_path):
     """Where the machine is too busy to time anything: the same steps, a picture, panels, and not a word about time."""
     shutil.copytree(results, tmp_path / "results")
-    for path in (tmp_path / "results" / "box").glob("*-*.json"):
-        file = json.loads(path.read_text())
-        file["results"] = {name: found for name, found in file["results"].items() if name == NAME}
-        path.write_text(json.dumps(file))
+    for path in (tmp_path / "results" / "box").glob(f"*{MEASUREMENTS}"):
+        path.write_bytes(measurements_text(line for line in read_measurements(path) if line["benchmark"] == NAME))
+        asv = beside(path, ".json")
+        file = json.loads(asv.read_text())
+        file["results"] = {name: row for name, row in file["results"].items() if name == NAME}
+        asv.write_text(json.dumps(file))
     loaded = load(tmp_path / "results", "box")
     assert sessions.packages(loaded) == ["torch"]
     made = history.history_of(loaded, "torch")

@@ -93,7 +93,11 @@ def cells_of(results: Results) -> list[Cell]:
     table = results.timed
     if table.empty:
         return []
-    table = table.assign(calm=table["quiet"], evidence=evidence_of(table, results.processes, results.benchmarks))
+    table = table.assign(
+        calm=table["quiet"],
+        processes=table["processes"].astype(int),
+        evidence=evidence_of(table, results.processes, results.benchmarks),
+    )
     names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "calm", "evidence"]
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):

@@ -120,7 +120,7 @@ def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     calls = len(take) * (number + warm_calls(number))  # in a block of each
     affordable = BLOCK_SECONDS / (calls * statistics.median(whole["seconds"]))
     wanted = max(1, min(whole["wanted"], int(affordable)))
-    watch = pulses.Watch(tuple(whole["pulses"]))
+    watch = pulses.Watch(tuple(whole["probes"]))
     by: list[str] = []
     seconds: list[float] = []
     disturbed: list[int] = []
@@ -142,7 +142,7 @@ def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     return {
         **{name: whole[name] for name in ("benchmark", "params", "number")},
         **{"at": time.time(), "wanted": wanted, "by": by, "seconds": seconds, "disturbed": disturbed},
-        **{"pulses": watch.pulses, "waits": watch.waits, "waiting": watch.waiting},
+        **{"probes": watch.pulses, "waits": watch.waits, "waiting": watch.waiting},
         "took": time.perf_counter() - began,
     }
 
