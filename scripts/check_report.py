@@ -5,8 +5,8 @@
     python scripts/check_report.py --files 200 2000     is the cost of ten times as many ten times as large?
     python scripts/check_report.py --like reports/results/MACHINE/FILE.json
 
-The files are copies of one in reports/results, the largest unless said, one machine's, under as many names. Seconds are
-those of the processor, which a busy machine does not lengthen as much as those of the clock beside them.
+The files are copies of one in reports/results, the largest unless said, one machine's, under as many names, with their
+samples or without. Seconds are those of the processor, which a busy machine lengthens less than those of the clock.
 """
 
 import json
@@ -22,32 +22,33 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS, ROOT
+from store import files
 
 
 def largest() -> Path:
-    """The largest result file, whose run record lies beside it."""
-    files = [path for path in RESULTS.glob("*/*.json") if path.with_suffix(".jsonl").is_file()]
-    if not files:
+    """The result with the largest file of measurements and a run record."""
+    found = [path for path in files.result_files(RESULTS) if path.with_suffix(files.RECORDS).is_file()]
+    found = [path for path in found if path.with_suffix(files.MEASUREMENTS).is_file()]
+    if not found:
         raise UserError(f"{RESULTS} holds no results; python scripts/run.py makes some")
-    return max(files, key=lambda path: path.stat().st_size)
+    return max(found, key=lambda path: path.with_suffix(files.MEASUREMENTS).stat().st_size)
 
 
-def copies(source: Path, count: int, results: Path) -> int:
-    """As many result files with their records and samples in an empty directory; how many bytes they have."""
+def copies(source: Path, count: int, results: Path, samples: bool) -> int:
+    """As many results like one in an empty directory, with its measurements or by asv's file alone; their bytes."""
     machine = results / source.parent.name
     machine.mkdir(parents=True)
-    (results / "benchmarks.json").write_bytes((RESULTS / "benchmarks.json").read_bytes())
+    (results / files.BENCHMARKS).write_bytes((RESULTS / files.BENCHMARKS).read_bytes())
     file = json.loads(source.read_text(encoding="utf-8"))
-    record = json.loads(source.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    samples = source.with_suffix(".ndjson")
+    record = json.loads(source.with_suffix(files.RECORDS).read_text(encoding="utf-8").splitlines()[-1])
     for number in range(count):
         file["commit_hash"] = f"{number:040x}"
         record["toolchain"]["tag"] = f"torch-{number}"
         path = machine / source.name.replace(source.name.partition("-")[0], f"{number:08x}")
         path.write_text(json.dumps(file), encoding="utf-8")
-        path.with_suffix(".jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
-        if samples.is_file():
-            path.with_suffix(".ndjson").write_bytes(samples.read_bytes())
+        path.with_suffix(files.RECORDS).write_text(json.dumps(record) + "\n", encoding="utf-8")
+        if samples:
+            path.with_suffix(files.MEASUREMENTS).write_bytes(source.with_suffix(files.MEASUREMENTS).read_bytes())
     return sum(path.stat().st_size for path in machine.iterdir())
 
 
@@ -55,17 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[20, 200], help="result files (default: 20 200)")
     parser.add_argument("--like", type=Path, metavar="FILE", help="the result file to copy (default: the largest)")
+    parser.add_argument(
+        "--without-samples", action="store_true", help="asv's files alone, as plain `asv run` leaves them"
+    )
     chosen = parser.parse_args(argv)
     if min(chosen.files) < 1 or not hasattr(os, "wait4"):
         raise UserError("--files takes whole numbers from 1, on a system that says what a process used")
     source = chosen.like or largest()
-    if not source.with_suffix(".jsonl").is_file():
+    if not source.with_suffix(files.RECORDS).is_file():
         raise UserError(f"--like {source}: no result file with a run record beside it")
-    print(f"copies of {source.name}, {source.stat().st_size / 1e6:.2f} MB")
+    print(f"copies of {source.name}: {len(files.read_measurements(source))} lines of measurements")
     print(f"{'files':>6} {'MB':>7} {'processor':>10} {'clock':>8} {'memory':>8}")
     for count in chosen.files:
         with tempfile.TemporaryDirectory() as place:
-            size = copies(source, count, Path(place, "results"))
+            size = copies(source, count, Path(place, "results"), not chosen.without_samples)
             script = [sys.executable, str(ROOT / "scripts" / "report.py")]
             command = [*script, "--results", str(Path(place, "results")), "--output", str(Path(place, "pages"))]
             before = os.times().elapsed
