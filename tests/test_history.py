@@ -439,7 +439,7 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
 
 @pytest.mark.slow
 def test_committed_histories_are_complete(committed):
-    """At least twelve torch and six numpy releases, four processes a cell nearly everywhere, the machine's drift known."""
+    """At least twelve torch and six numpy releases, four processes per cell nearly everywhere, two of them again."""
     loaded = load(committed / "reports" / "results", "amd-epyc-genoa-2-core-vm")
     for package, least in (("torch", 12), ("numpy", 6)):
         made = history.history_of(loaded, package)

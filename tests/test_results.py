@@ -371,6 +371,18 @@ def test_a_file_that_is_no_whole_gzip_is_one_clear_line(busy, spoil):
     assert "\n" not in str(caught.value)
 
 
+def test_a_broken_file_among_many_is_one_clear_line(tmp_path, benches):
+    """Many results are read by several processes, and what is wrong with one comes back from there."""
+    for number in range(10):
+        resultfiles.write(tmp_path, benches, commit=f"{number:08x}" * 5)
+    assert len(load(tmp_path).processes) == 60
+    path = tmp_path / "box" / f"00000007-toolchain-py3.11{MEASUREMENTS}"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"00000007-toolchain-py3.11.jsonl.gz is broken") as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_same_measurements_are_the_same_bytes(busy):
     path = busy() / SAMPLES
     assert measurements_text(read_measurements(path)) == path.read_bytes()

@@ -53,7 +53,10 @@ class BrokenFile(UserError):
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(f"{path} {what}: remove it or restore it from git")
-        self.what = f"{path.name} {what}"
+        self.about, self.what = (path, what), f"{path.name} {what}"
+
+    def __reduce__(self) -> tuple[type, tuple[Path, str]]:
+        return type(self), self.about  # results are read in several processes
 
 
 # --- where -----------------------------------------------------------------------------------------------------------
