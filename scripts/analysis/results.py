@@ -1,6 +1,7 @@
 """The loader: measurements and run records as one frame of cells. Everything else is a view of it."""
 
 import ast
+import gc
 import itertools
 import math
 import statistics
@@ -30,7 +31,7 @@ PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statem
 OF_FILE = ("machine", "file", "commit", "toolchain", "torch", "numpy", "python")
 OF_CELL = ("benchmark", "family", "group", "method", "cell")
 NAMES = (*OF_FILE, *OF_CELL)
-OF_PROCESS = ("process", "seconds", "median", "samples", "number", "quiet", "run", "beside", "baseline")
+OF_PROCESS = ("process", "seconds", "samples", "number", "quiet", "run", "beside", "baseline")
 OF_FIGURE = (
     *("direction", "contract", "status", "seconds", "low", "high", "cv", "processes", "quiet"),
     *("value", "unit", "instructions", "reason"),
@@ -56,7 +57,7 @@ class Results:
                instructions (of one call of the same route, dtype and size; NaN where they were not counted). Of a
                counted cell value and unit, and low and high over repeats
     processes  one row per process of a timed cell: the same names, then process (its round: 0, 1, ...), seconds (its
-               figure, a quantile of its quiet samples), median, samples (how many it was to take), number (calls per
+               figure, a quantile of its quiet samples), samples (how many it was to take), number (calls per
                sample), quiet, run (when its run began), beside (part -> seconds of what it timed in turns), baseline
                (ns of the speed probes that its figure is corrected to; NaN where it is as it was taken). Of a cell with
                quiet processes the others are left out, of one without all but the fastest sample
@@ -168,17 +169,18 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     if len(paths) < TOGETHER:
         parts = list(map(read, paths))
     else:
-        with ProcessPoolExecutor(2) as readers:
+        # lines are many small lists and no cycles: looking for those took a tenth of the time
+        with ProcessPoolExecutor(2, initializer=gc.disable) as readers:
             parts = list(readers.map(read, paths, chunksize=4))
     runs = sorted(itertools.chain.from_iterable(part.records for part in parts), key=lambda record: record.started)
     chosen = [(path, part) for path, part in zip(paths, parts) if toolchain is None or part.is_of(toolchain)]
-    unknown = {
-        (part.file, name): count
-        for _, part in chosen
-        for name, count in Counter(_benchmark(cell, benchmarks) for cell in part.with_figures).items()
-        if name not in benchmarks
-    }
     named, places = _named(chosen, benchmarks)
+    unknown = Counter(
+        (part.file, _benchmark(cell, benchmarks))
+        for _, part in chosen
+        for cell in part.with_figures
+        if cell not in places
+    )
     if not len(named):
         what = f" of {toolchain}" if toolchain else ""
         raise UserError(f"{results} holds no figures{what}; python scripts/run.py makes some")
@@ -201,23 +203,20 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
 
 @dataclass(frozen=True)
 class _Part:
-    """What one result holds, read in a process of its own. labels: what all its rows share; the frames have a column
-    `cell` and `version`, and those of the process's, the count's or the reason's own."""
+    """What one result holds, read in a process of its own. labels: what all its rows share; with_figures: the
+    cells that have a figure; the frames have a column `cell` and `version`, and those of the process's, the count's or
+    the reason's own."""
 
     file: str
     labels: Mapping[str, str]
     records: Sequence[Record]
+    with_figures: Sequence[str]
     processes: pd.DataFrame
     counts: pd.DataFrame
     missing: pd.DataFrame
 
     def is_of(self, toolchain: str) -> bool:
         return self.labels["toolchain"] == toolchain or self.labels["commit"].startswith(toolchain)
-
-    @property
-    def with_figures(self) -> list[str]:
-        """The cells that have a figure."""
-        return [*self.processes["cell"].unique(), *self.counts["cell"]]
 
 
 def _read(path: Path, timing: Collection[str]) -> _Part:
@@ -245,22 +244,23 @@ def _read(path: Path, timing: Collection[str]) -> _Part:
             one["benchmark"]: one["version"] for one in lines
         }
         processes, counts = _timed(lines), _counted(lines)
-        known = {*processes["cell"], *counts["cell"]}
+        known = dict.fromkeys([*processes["cell"].tolist(), *counts["cell"].tolist()])
         by_hand, silent = _by_hand(rows, known)
         if by_hand:
             figures: list[tuple[Any, ...]] = [
-                (cell, 0, value, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
+                (cell, 0, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
             ]
             table = pd.DataFrame(figures, columns=["cell", *OF_PROCESS, "value"])
             timed = np.array([_benchmark(cell, versions) in timing for cell in table["cell"]])
             processes = _with(processes, table.loc[timed, ["cell", *OF_PROCESS]])
             counts = _with(counts, table.loc[~timed, ["cell", "value"]])
-        missing = _without(records, rows, known | set(by_hand), silent)
+        known |= dict.fromkeys(by_hand)
+        missing = _without(records, rows, known, silent)
         for frame in (processes, counts, missing):
-            frame["version"] = [versions.get(_benchmark(cell, versions), "") for cell in frame["cell"]]
+            frame["version"] = [versions.get(_benchmark(cell, versions), "") for cell in frame["cell"].tolist()]
     except BROKEN as error:
         raise BrokenFile(path, f"is not a result of this suite ({type(error).__name__}: {error})") from None
-    return _Part(files.file_of(path), labels, records, processes, counts, missing)
+    return _Part(files.file_of(path), labels, records, list(known), processes, counts, missing)
 
 
 def check(fields: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
@@ -304,7 +304,6 @@ def _timed(lines: Sequence[Line]) -> pd.DataFrame:
                 "cell": cells,
                 "process": [ends[cell] + line["round"] for cell, line in zip(cells, of_run)],
                 "seconds": run.figures(),
-                "median": run.figures(0.5),
                 "samples": [line["wanted"] for line in of_run],
                 "number": [line["number"] for line in of_run],
                 "quiet": run.quiet,
@@ -325,7 +324,7 @@ def _timed(lines: Sequence[Line]) -> pd.DataFrame:
     table = table.drop_duplicates(["cell", "process"])
     some = table.groupby("cell")["quiet"].transform("any")
     noisy = table[~some].drop_duplicates("cell")  # fastest first
-    noisy = noisy.assign(seconds=noisy["fastest"], median=noisy["fastest"], baseline=math.nan)
+    noisy = noisy.assign(seconds=noisy["fastest"], baseline=math.nan)
     return pd.concat([table[some & table["quiet"]], noisy])[["cell", *OF_PROCESS]].reset_index(drop=True)
 
 
@@ -392,7 +391,7 @@ def _named(parts: Sequence[tuple[Path, _Part]], benchmarks: Benchmarks) -> tuple
     of: dict[str, Declared] = {}
     for path, part in parts:
         try:
-            for cell in itertools.chain(part.processes["cell"].unique(), part.counts["cell"], part.missing["cell"]):
+            for cell in itertools.chain(part.with_figures, part.missing["cell"].tolist()):
                 name = _benchmark(cell, benchmarks) if cell not in values else ""
                 if name in benchmarks:
                     of[cell] = benchmarks[name]
@@ -454,7 +453,7 @@ def _joined(
     sizes = [len(frame) for frame in frames]
     table = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
     table["result"] = np.repeat(np.arange(len(frames)), sizes)
-    table["place"] = [places.get(cell, -1) for cell in table["cell"]]
+    table["place"] = [places.get(cell, -1) for cell in table["cell"].tolist()]
     table = table[table["place"] >= 0].drop(columns="cell")
     table = table.sort_values(["result", "place", *(["process"] if "process" in table else [])], ignore_index=True)
     of_file = (

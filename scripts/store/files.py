@@ -43,7 +43,7 @@ FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh 
 BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
 NOT_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 # What a line with samples holds that is not checked otherwise, with its kind
-KINDS: Mapping[str, Any] = dict(run=str, at=(int, float), round=int, wanted=int, number=int, waiting=list, version=str)
+KINDS: Mapping[str, Any] = {"run": str, "at": float, "round": int, "wanted": int, "number": int, "waiting": list}
 PROBES = {"processor", "cache", "memory"}  # kinds of speed probes
 LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
 
@@ -188,8 +188,8 @@ def _loaded(text: bytes) -> Any:
         line = orjson.loads(text) if orjson else json.loads(text)
     except ValueError:
         line = json.loads(text)  # takes more than orjson does, such as half of a surrogate pair
-    names = (line["benchmark"], line["version"], *line["params"])
-    if not all(name.isprintable() and len(name) <= LONGEST for name in names):
+    names = "".join([line["benchmark"], line["version"], *line["params"]])
+    if not names.isprintable() or len(names) > LONGEST:  # all at once: a file holds thousands of lines
         line |= {name: harmless(line[name]) for name in ("benchmark", "version", "params")}
     return line
 
@@ -214,9 +214,8 @@ def _check(line: Line) -> None:
         raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
     if not set(line["probes"]) <= PROBES:
         raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
-    for name, kind in KINDS.items():
-        if not isinstance(line[name], kind):
-            raise TypeError(f"{name} is {line[name]!r}")
+    if [type(line[name]) for name in KINDS] != list(KINDS.values()):
+        raise TypeError(f"it holds {', '.join(f'{name} {line[name]!r}' for name in KINDS)}")
     if line["number"] < 1 or line["wanted"] < 1:
         raise ValueError(f"{name_of(line)} made {line['number']} calls in {line['wanted']} samples")
 
