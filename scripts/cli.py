@@ -83,7 +83,8 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def put(path: Path, content: str | bytes) -> None:
-    """Have a file hold ``content``: all of it or, if that is interrupted, what it held before."""
+    """Have a file hold ``content``: all of it or, if that is interrupted, what it held before. Makes its directory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     try:
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -78,19 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
         from analysis.advice_cache import KEPT, known_in
-        from pages import feed, index
-        from pages.build import build, name_histories, tell
+        from pages.build import build, over_machines, tell
         from store.files import machines
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None
+    built = []
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
-        for page, path in build(chosen.results, machine, chosen.output):
+        built.append(build(chosen.results, machine, chosen.output))
+        for page, path in built[-1].pages:
             tell(page, Path(os.path.relpath(path)))
-    name_histories(chosen.output)
     if chosen.machine is None:  # not after a run: it changes no committed file
-        index.write(chosen.output)
-        feed.write(chosen.output)
+        over_machines(built, chosen.output)
     if chosen.results == RESULTS:  # so that advise.py finds it done
         known_in(RESULTS, KEPT)
     return 0

@@ -131,7 +131,7 @@ def read_or_refused(root, output=None):
     """Load it, and build its page there; an error that a person can mend is a UserError."""
     try:
         load(root)
-        for _, page in build.build(root, "box", output) if output else ():
+        for _, page in build.build(root, "box", output).pages if output else ():
             assert shown(page.with_name("README.md").read_text(encoding="utf-8"))
     except UserError as error:
         told = str(error)
@@ -275,7 +275,8 @@ def place(tmp_path_factory):
         patched.setattr(compare, "RESULTS", root / "base")
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")
-        patched.setattr(build, "build", lambda found, machine, output: load(found, machine) and ())
+        patched.setattr(build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [], None))
+        patched.setattr(build, "over_machines", lambda built, output: None)
         patched.setattr(run, "check_ready", begin)
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
         patched.setattr(track, "track", lambda chosen, machine, plan=None: 0)

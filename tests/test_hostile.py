@@ -195,8 +195,8 @@ def plain(tmp_path_factory):
     """The page that says PLAIN."""
     root = tmp_path_factory.mktemp("plain")
     write(root / "results", PLAIN)
-    for _ in build.build(root / "results", "box", root / "out"):
-        pass
+    made = build.build(root / "results", "box", root / "out")
+    index.write(root / "out", [made.summary])
     return root / "out" / "box"
 
 
@@ -204,7 +204,6 @@ def plain(tmp_path_factory):
 @pytest.mark.parametrize("word", PAGES, ids=lambda word: ascii(word[:20]))
 def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsys, recwarn):
     (page,), printed = built(write(tmp_path / "results", word), tmp_path / "out", capsys)
-    index.write(plain.parent)
     harmless_markdown((tmp_path / "out" / "README.md").read_text(), (plain.parent / "README.md").read_text(), False)
     assert not printed.err and not recwarn.list
     assert shown(printed.out)
@@ -238,10 +237,7 @@ def test_names_of_directories(name, plain, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_index_of_histories(name, tmp_path):
-    for machine in ("other", name):
-        (tmp_path / "history" / machine).mkdir(parents=True)
-        (tmp_path / "history" / machine / "index.html").touch()
-    build.name_histories(tmp_path)
+    build.name_histories(tmp_path, ["other", name])
     blocks, links, tags = parsed((tmp_path / "history" / "README.md").read_text())
     assert blocks.count("list_item_open") == 2 and not tags
     places = [tmp_path / "history" / unquote(link) for link in links]
@@ -268,7 +264,7 @@ def history(root, word, machine):
 def plain_history(tmp_path_factory):
     """The directories of the pages of a history that say PLAIN."""
     root = tmp_path_factory.mktemp("plain-history")
-    return [page.parent for _, page in build.build(history(root / "results", PLAIN, PLAIN), PLAIN, root / "out")]
+    return [page.parent for _, page in build.build(history(root / "results", PLAIN, PLAIN), PLAIN, root / "out").pages]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Pages as people meet them: with a screen reader, on a telephone, in the dark, by pointing at things."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import made_up
@@ -8,6 +9,7 @@ import resultfiles
 import test_history
 from browser import opened
 from conftest import build
+from pages import build as machines
 from pages import index
 
 WIDE, NARROW = 1280, 390
@@ -17,18 +19,15 @@ WIDE, NARROW = 1280, 390
 def pages(tmp_path_factory):
     """One of each kind: of a machine with an accelerator, of one with all families, of histories, and over machines."""
     root = tmp_path_factory.mktemp("pages")
-    link = build(made_up.results_in(root / "link"), root / "out" / "link")
-    rich = build(resultfiles.rich(root / "rich"), root / "out" / "rich")
+    one, other = made_up.results_in(root / "link"), resultfiles.rich(root / "rich")
+    link, rich = build(one, root / "out" / "link"), build(other, root / "out" / "rich")
     logs = test_history.logs_of(14, len(test_history.SERIES))
     logs[5:, 2] += 0.3
     results = test_history.write(root / "history", logs, extra=test_history.meanings, skipped=[(0, "route1(a)")])
     history = test_history.build(results, root / "out" / "history")
     over = root / "out" / "over"
-    for name, page in (("one", link), ("other", rich)):
-        (over / name).mkdir(parents=True)
-        for file in ("index.html", index.ANSWERS):
-            (over / name / file).write_bytes((page / file).read_bytes())
-    index.write(over)
+    built = [machines.build(place, "box", over / place.name) for place in (one, other)]
+    index.write(over, [replace(each.summary, machine=name) for each, name in zip(built, ("one", "other"))])
     return SimpleNamespace(link=link, rich=rich, history=history, over=over)
 
 

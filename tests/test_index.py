@@ -2,14 +2,11 @@
 
 import csv
 import dataclasses
-import json
 import re
 from urllib.parse import quote
 
-import pytest
 import report
 import resultfiles
-from cli import UserError
 from pages import index, show
 from pages.advice import Box, Take
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, MIB, TENSOR, around, conversion
@@ -96,17 +93,9 @@ def test_every_address_leads_somewhere(tmp_path):
 def test_nobodys_own_run_changes_it(tmp_path):
     machine(tmp_path / "results", "mine", 1e-5)
     report.main(["--machine", "mine", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")])
-    assert not (tmp_path / "out" / "index.html").exists() and (tmp_path / "out" / "mine" / index.ANSWERS).is_file()
+    assert not (tmp_path / "out" / "index.html").exists() and (tmp_path / "out" / "mine" / "index.html").is_file()
 
 
-@pytest.mark.parametrize("broken", ["", "[]", "{", json.dumps({"machine": 1, "facts": [], "boxes": []})])
-def test_a_broken_file_is_one_clear_line(tmp_path, broken):
-    out = pages_of(tmp_path, ("one", 1e-5))
-    (out / "one" / index.ANSWERS).write_text(broken)
-    with pytest.raises(UserError, match="holds no answers") as told:
-        index.write(out)
-    assert "\n" not in str(told.value)
-
-
-def test_no_machine_no_page(tmp_path):
-    assert index.write(tmp_path) is None and not list(tmp_path.iterdir())
+def test_no_json_lies_beside_a_page(tmp_path):
+    """What the page over machines says is made of their results."""
+    assert not list(pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5)).rglob("*.json"))

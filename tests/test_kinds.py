@@ -1,15 +1,12 @@
 """Histories of several machines side by side: what changed everywhere, what on one only, and how advice differs."""
 
 import csv
-import json
 import math
 import re
 from dataclasses import replace
 
 import pytest
-import report
-from cli import UserError
-from pages import show
+from pages import build, show
 from pages.history import advice, kinds
 from test_history import KIB, ROUTES, SERIES, logs_of, write
 
@@ -17,7 +14,7 @@ pytestmark = pytest.mark.slow  # builds the pages of several histories
 
 
 def history(tmp_path, name, seed, series=SERIES, **changed):
-    """The page of a history in tmp_path/history/NAME, in which routes are slower from releases on, by place.
+    """What is built of a machine of this name with a history in which routes are slower from releases on, by place.
 
     changed  route -> place and ratio, one pair after the other
     """
@@ -26,16 +23,19 @@ def history(tmp_path, name, seed, series=SERIES, **changed):
         for place, ratio in zip(pairs[::2], pairs[1::2]):
             logs[place:, int(route[1:])] += math.log(ratio)
     write(tmp_path / f"results-{name}", logs, series)
-    assert report.main(["--results", str(tmp_path / f"results-{name}"), "--output", str(tmp_path / name)]) == 0
-    (tmp_path / "history").mkdir(exist_ok=True)
-    (tmp_path / name / "history" / "box").rename(tmp_path / "history" / name)
-    return tmp_path / "history"
+    return replace(build.build(tmp_path / f"results-{name}", "box", tmp_path / name), machine=name)
+
+
+def over(tmp_path, *built):
+    """Where the page over these histories is."""
+    build.over_machines(built, tmp_path / "over")
+    return tmp_path / "over" / "history"
 
 
 def test_everywhere_or_only_here(tmp_path):
-    history(tmp_path, "one", 1, r2=(5, 1.25), r4=(8, 1.5))
-    output = history(tmp_path, "other", 2, r2=(5, 1.3))
-    assert kinds.write(output)
+    one = history(tmp_path, "one", 1, r2=(5, 1.25), r4=(8, 1.5))
+    other = history(tmp_path, "other", 2, r2=(5, 1.3))
+    output = over(tmp_path, one, other)
     text = (output / "README.md").read_text(encoding="utf-8")
     head = (
         "Of 2 changes of a route by a release 1 are, in a cell at least, on every machine that measured it, 1 on some"
@@ -51,7 +51,7 @@ def test_everywhere_or_only_here(tmp_path):
         (ROUTES[4], eight, "one", "False"),
     }
     before = (output / "index.html").read_bytes()
-    kinds.write(output)
+    over(tmp_path, one, other)
     assert (output / "index.html").read_bytes() == before
 
 
@@ -79,9 +79,9 @@ def test_dtypes_and_sizes_of_a_route_are_one_change():
 
 def test_a_release_that_one_machine_did_not_measure_parts_no_change(tmp_path):
     """It shows there at the next that was measured, and is the same change."""
-    history(tmp_path, "one", 1, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.3))
-    output = history(tmp_path, "other", 2, r2=(5, 1.3))
-    kinds.write(output)
+    one = history(tmp_path, "one", 1, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.3))
+    other = history(tmp_path, "other", 2, r2=(5, 1.3))
+    output = over(tmp_path, one, other)
     rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
     told = {(row["cell"].split(",")[0], row["release"], row["on"], row["everywhere"]) for row in rows}
     assert told == {(ROUTES[2], SERIES[5].version, name, "True") for name in ("one", "other")}
@@ -89,38 +89,31 @@ def test_a_release_that_one_machine_did_not_measure_parts_no_change(tmp_path):
 
 def test_a_small_change_takes_no_large_one_s_place(tmp_path):
     """One machine sees two changes apart, another both at once: that is the large one; of the small nothing is said."""
-    history(tmp_path, "one", 1, r2=(5, 1.2, 6, 1.5))
-    output = history(tmp_path, "other", 2, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.8))
-    kinds.write(output)
+    one = history(tmp_path, "one", 1, r2=(5, 1.2, 6, 1.5))
+    other = history(tmp_path, "other", 2, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.8))
+    output = over(tmp_path, one, other)
     rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
     told = {(row["release"], row["on"], row["everywhere"]) for row in rows}
     assert told == {(SERIES[6].version, name, "True") for name in ("one", "other")}
 
 
 def test_one_machine_has_nothing_beside_it(tmp_path):
-    output = history(tmp_path, "one", 1)
-    assert kinds.write(output) is None and not (output / "README.md").exists()
-
-
-def test_a_broken_csv_is_said(tmp_path):
-    output = history(tmp_path, "one", 1)
-    (output / "one" / "results.csv").write_text("what\nelse\n")
-    with pytest.raises(UserError, match="holds no history"):
-        kinds.write(output)
+    output = over(tmp_path, history(tmp_path, "one", 1))
+    assert not (output / "index.html").exists()
+    assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")
 
 
 QUESTION = "NumPy array to tensor, as a copy of its own"
 FIRST, SECOND = {"r0": (0, 0.7)}, {"r1": (0, 0.7)}  # the route that takes least, from the first release on
 
 
-def told_in(output):
-    return {path.parent.name: advice.read(path) for path in sorted(output.glob(f"*/{advice.ADVICE}"))}
+def advised(*built):
+    return {each.machine: each.advised for each in built}
 
 
 def test_what_to_take_is_that_of_the_newest_release(tmp_path):
     """A route that was the fastest until the last release is none to take."""
-    output = history(tmp_path, "one", 1, r0=(0, 0.7), r1=(11, 0.5))
-    (one,) = told_in(output).values()
+    one = history(tmp_path, "one", 1, r0=(0, 0.7), r1=(11, 0.5)).advised
     assert one.release == "torch " + SERIES[-1].version + " with numpy " + SERIES[-1].numpy and one.node == ""
     (preferred,) = one.preferred
     assert (preferred.question, preferred.dtype, preferred.nbytes) == (QUESTION, "float32", 4 * KIB)
@@ -130,12 +123,12 @@ def test_what_to_take_is_that_of_the_newest_release(tmp_path):
 
 
 def test_machines_that_prefer_different_routes(tmp_path):
-    history(tmp_path, "one", 1, **FIRST)
-    output = history(tmp_path, "other", 2, **SECOND)
-    (found,) = advice.differing(told_in(output))
+    one = history(tmp_path, "one", 1, **FIRST)
+    other = history(tmp_path, "other", 2, **SECOND)
+    output = over(tmp_path, one, other)
+    (found,) = advice.differing(advised(one, other))
     assert {name: one.route for name, one in found.by_machine.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
     assert found.loss == pytest.approx(1 / 0.7, rel=0.05)
-    kinds.write(output)
     page = (output / "README.md").read_text(encoding="utf-8")
     assert "Of 1 questions that several machines answer, 1 are decided differently" in page
     assert f"{QUESTION}, float32 4 KiB: `{ROUTES[0]}` on one and `{ROUTES[1]}` on other." in page
@@ -148,30 +141,21 @@ def test_machines_that_prefer_different_routes(tmp_path):
 
 def test_a_tie_is_no_difference(tmp_path):
     """On one machine two routes tie, and the catalogue's first is taken; on the other it is the slower one."""
-    history(tmp_path, "one", 1, r0=(0, 0.7), r1=(0, 0.7))
-    output = history(tmp_path, "other", 2, **SECOND)
-    told = told_in(output)
+    one = history(tmp_path, "one", 1, r0=(0, 0.7), r1=(0, 0.7))
+    other = history(tmp_path, "other", 2, **SECOND)
+    output = over(tmp_path, one, other)
+    told = advised(one, other)
     assert {name: one.preferred[0].route for name, one in told.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
     assert len(advice.asked(told)) == 1 and not advice.differing(told)
-    kinds.write(output)
     page = (output / "README.md").read_text(encoding="utf-8")
     assert "Of 1 questions that several machines answer, 0 are decided differently" in page
     assert "Where machines prefer different routes" not in page
 
 
 def test_other_releases_are_said(tmp_path):
-    history(tmp_path, "one", 1, series=SERIES[:8], **FIRST)
-    output = history(tmp_path, "other", 2, **SECOND)
-    kinds.write(output)
+    one = history(tmp_path, "one", 1, series=SERIES[:8], **FIRST)
+    other = history(tmp_path, "other", 2, **SECOND)
+    output = over(tmp_path, one, other)
     page = (output / "README.md").read_text(encoding="utf-8")
     assert f"torch {SERIES[7].version} with numpy {SERIES[7].numpy} on one and torch {SERIES[11].version}" in page
     assert "What differs there may be the releases'" in page
-
-
-@pytest.mark.parametrize("broken", ["", "[]", "{", json.dumps({"release": 1}), json.dumps({"release": "", "node": ""})])
-def test_broken_advice_is_said(tmp_path, broken):
-    history(tmp_path, "one", 1)
-    output = history(tmp_path, "other", 2)
-    (output / "one" / advice.ADVICE).write_text(broken)
-    with pytest.raises(UserError, match="holds no advice"):
-        kinds.write(output)

@@ -31,7 +31,7 @@ PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statem
 OF_FILE = ("machine", "file", "commit", "toolchain", "torch", "numpy", "python")
 OF_CELL = ("benchmark", "family", "group", "method", "cell")
 NAMES = (*OF_FILE, *OF_CELL)
-OF_PROCESS = ("process", "seconds", "samples", "number", "quiet", "run", "beside", "baseline")
+OF_PROCESS = ("process", "seconds", "median", "samples", "number", "quiet", "run", "beside", "baseline")
 OF_FIGURE = (
     *("direction", "contract", "status", "seconds", "low", "high", "cv", "processes", "quiet"),
     *("value", "unit", "instructions", "reason"),
@@ -57,7 +57,7 @@ class Results:
                instructions (of one call of the same route, dtype and size; NaN where they were not counted). Of a
                counted cell value and unit, and low and high over repeats
     processes  one row per process of a timed cell: the same names, then process (its round: 0, 1, ...), seconds (its
-               figure, a quantile of its quiet samples), samples (how many it was to take), number (calls per
+               figure, a quantile of its quiet samples), median, samples (how many it was to take), number (calls per
                sample), quiet, run (when its run began), beside (part -> seconds of what it timed in turns), baseline
                (ns of the speed probes that its figure is corrected to; NaN where it is as it was taken). Of a cell with
                quiet processes the others are left out, of one without all but the fastest sample
@@ -248,7 +248,7 @@ def _read(path: Path, timing: Collection[str]) -> _Part:
         by_hand, silent = _by_hand(rows, known)
         if by_hand:
             figures: list[tuple[Any, ...]] = [
-                (cell, 0, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
+                (cell, 0, value, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
             ]
             table = pd.DataFrame(figures, columns=["cell", *OF_PROCESS, "value"])
             timed = np.array([_benchmark(cell, versions) in timing for cell in table["cell"]])
@@ -304,6 +304,7 @@ def _timed(lines: Sequence[Line]) -> pd.DataFrame:
                 "cell": cells,
                 "process": [ends[cell] + line["round"] for cell, line in zip(cells, of_run)],
                 "seconds": run.figures(),
+                "median": run.figures(0.5),
                 "samples": [line["wanted"] for line in of_run],
                 "number": [line["number"] for line in of_run],
                 "quiet": run.quiet,
@@ -324,7 +325,7 @@ def _timed(lines: Sequence[Line]) -> pd.DataFrame:
     table = table.drop_duplicates(["cell", "process"])
     some = table.groupby("cell")["quiet"].transform("any")
     noisy = table[~some].drop_duplicates("cell")  # fastest first
-    noisy = noisy.assign(seconds=noisy["fastest"], baseline=math.nan)
+    noisy = noisy.assign(seconds=noisy["fastest"], median=noisy["fastest"], baseline=math.nan)
     return pd.concat([table[some & table["quiet"]], noisy])[["cell", *OF_PROCESS]].reset_index(drop=True)
 
 

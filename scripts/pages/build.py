@@ -1,9 +1,11 @@
 """The pages of a machine, built from its results and written, and what is said of them on a terminal."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 from analysis import sessions
 from analysis.results import Results, load
 from cli import line, put
@@ -11,11 +13,8 @@ from store.records import recent
 
 from pages.history import advice, kinds
 from pages.history import page as history_page
-from pages.history.advice import ADVICE
 
-from . import show
-from .feed import CHANGES, changes_of
-from .index import ANSWERS, summary_of
+from . import feed, index, show
 from .machine import page_of
 from .page import Page, write
 from .spreadsheet import csv_of
@@ -27,7 +26,23 @@ def _coloured(sentence: str, style: str) -> list[tuple[str, str]]:
     return [(text, "cyan" if is_code else style) for text, is_code in show.spans(sentence)]
 
 
-def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Path]]:
+@dataclass(frozen=True)
+class Built:
+    """The pages of a machine with where they were written, and what the pages over all machines are made of.
+
+    changes, told, advised  the table of its histories' changes, what its releases changed, and what to take at the
+                            newest; None of a machine without a history
+    """
+
+    machine: str
+    pages: Sequence[tuple[Page, Path]]
+    summary: index.Summary
+    changes: pd.DataFrame | None = None
+    told: Sequence[feed.Told] | None = None
+    advised: advice.Advice | None = None
+
+
+def build(results: Path, machine: str, output: Path) -> Built:
     """Build and write the page of one machine, and that of its histories where it has any."""
     everything = load(results, machine)
     histories = history_page.histories_of(everything)
@@ -35,24 +50,38 @@ def build(results: Path, machine: str, output: Path) -> Iterator[tuple[Page, Pat
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)
-    yield page, write(output / machine, page, {ANSWERS: summary_of(page)})
-    if histories:
-        csv = history_page.csv_of(histories)
-        releases_page = history_page.page_of(everything, histories, csv)
-        newest = everything.of_file(histories[0].releases[-1].file)
-        also = {CHANGES: changes_of(results, histories), ADVICE: advice.text_of(histories[0], newest)}
-        yield releases_page, write(output / HISTORY / machine, releases_page, also)
+    written = [(page, write(output / machine, page))]
+    if not histories:
+        return Built(machine, written, index.summary_of(page))
+    csv = history_page.csv_of(histories)
+    releases_page = history_page.page_of(everything, histories, csv)
+    written.append((releases_page, write(output / HISTORY / machine, releases_page)))
+    return Built(
+        machine,
+        written,
+        index.summary_of(page),
+        kinds.changes_in(csv),
+        feed.changes_of(results, histories),
+        advice.of_newest(histories[0], everything.of_file(histories[0].releases[-1].file)),
+    )
 
 
-def name_histories(output: Path) -> None:
-    """Name the machines that have a page of their histories, for whoever opens the directory; where there are several,
-    with what they have in common."""
-    if kinds.write(output / HISTORY):
-        return
-    names = sorted(path.parent.name for path in (output / HISTORY).glob("*/index.html"))
-    places = [(show.to_markdown(name), quote(name)) for name in names]
+def over_machines(built: Sequence[Built], output: Path) -> None:
+    """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
+    index.write(output, [each.summary for each in built])
+    with_history = [each for each in built if each.changes is not None]
+    feed.write(output, [each.told for each in with_history if each.told is not None])
+    tables = {each.machine: each.changes for each in with_history if each.changes is not None}
+    advised = {each.machine: each.advised for each in with_history if each.advised is not None}
+    if not kinds.write(output / HISTORY, tables, advised):
+        name_histories(output, list(tables))
+
+
+def name_histories(output: Path, machines: Sequence[str]) -> None:
+    """Name the machines that have a page of their histories, for whoever opens the directory."""
+    places = [(show.to_markdown(name), quote(name)) for name in machines]
     lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]
-    if names:
+    if machines:
         title = "# What releases of torch and numpy changed, by machine"
         put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))
 

@@ -1,14 +1,13 @@
 """reports/feed.xml: an Atom feed over all machines, an entry a release that changed something.
 
-The page of a machine's histories leaves what its releases changed in CHANGES beside it; the feed is made of those. Ids
-and anchors are made of a release's tag, so they stay whatever else comes.
+Ids and anchors are made of a release's tag, so they stay whatever else comes.
 """
 
-import json
+import itertools
 import uuid
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,15 +17,12 @@ from analysis.pairs import news_of
 from analysis.sessions import Release
 from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
-from store.records import made_of
 
 from . import release_notes as news
 from . import show
 from .history import evidence as counts
 from .history import words
-from .page import reading
 
-CHANGES = "changes.json"
 FEED = "feed.xml"
 TITLE = "What releases of torch and numpy changed in the cost of moving data between them"
 AUTHOR = "The authors of the NumPy-PyTorch conversion benchmarks"  # as in CITATION.cff
@@ -48,10 +44,9 @@ class Told:
     lines: tuple[str, ...]
 
 
-def changes_of(results: Path, histories: Sequence[History]) -> str:
-    """What the releases of a machine's histories changed, those that changed something, as JSON."""
-    changes = [asdict(change) for history in histories for change in _told(results, history)]
-    return json.dumps(changes, indent=1, ensure_ascii=False) + "\n"
+def changes_of(results: Path, histories: Sequence[History]) -> list[Told]:
+    """What the releases of a machine's histories changed, those that changed something."""
+    return [change for history in histories for change in _told(results, history)]
 
 
 def _told(results: Path, history: History) -> Iterator[Told]:
@@ -92,19 +87,12 @@ def _entry(history: History, release: Release, said: Sequence[str], lines: Seque
     return Told(tag, release.name, date, history.machine, release.started, tuple(said), tuple(lines))
 
 
-def read(path: Path) -> list[Told]:
-    """UserError where a file holds no changes."""
-    with reading(path, "changes"):
-        return [made_of(Told, change) for change in json.loads(path.read_text(encoding="utf-8"))]
-
-
-def write(output: Path) -> Path | None:
-    """Write the feed over all machines that have a history in ``output``; None where there is none."""
-    files = sorted((output / "history").glob(f"*/{CHANGES}"))
+def write(output: Path, machines: Sequence[Sequence[Told]]) -> Path | None:
+    """Write the feed over what releases changed on each machine that has a history; None where there is none."""
     by_tag: dict[str, list[Told]] = {}
-    for change in (change for path in files for change in read(path)):
+    for change in itertools.chain.from_iterable(machines):
         by_tag.setdefault(change.tag, []).append(change)
-    if not files:
+    if not machines:
         return None
     put(
         output / FEED,

@@ -2,22 +2,19 @@
 
 import csv
 import io
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from cli import put
-from store.records import made_of
 
 from . import show
 from .advice import Box, Take
-from .page import Page, Section, reading, rendered
+from .page import Page, Section, rendered
 from .tables import Entry, Table
 
 TITLE = "What it costs to move data between NumPy and PyTorch"
-ANSWERS = "answers.json"  # beside a machine's page: what its head says
 COLUMNS = {
     ("machine", "question"): "whose answer, and to what",
     ("when", "route"): "what to take, and in which case; empty where that is always",
@@ -40,24 +37,13 @@ class Summary:
         return {box.title: box.takes for box in self.boxes if box.takes}
 
 
-def summary_of(page: Page) -> str:
-    """The answers of a machine's page, as JSON."""
-    history = next((words for words, _ in page.links), "")
-    summary = Summary(page.machine, page.facts, page.boxes, history)
-    return json.dumps(asdict(summary), indent=1, ensure_ascii=False) + "\n"
+def summary_of(page: Page) -> Summary:
+    """What the head of a machine's page says."""
+    return Summary(page.machine, tuple(page.facts), tuple(page.boxes), next((words for words, _ in page.links), ""))
 
 
-def read(path: Path) -> Summary:
-    """UserError where a file holds none."""
-    with reading(path, "answers"):
-        return made_of(Summary, json.loads(path.read_text(encoding="utf-8")))
-
-
-def write(output: Path) -> Path | None:
-    """Write index.html, README.md and answers.csv over the machines that have a page; None where there is none."""
-    summaries = [read(path) for path in sorted(output.glob(f"*/{ANSWERS}"))]
-    if not summaries:
-        return None
+def write(output: Path, summaries: Sequence[Summary]) -> Path:
+    """Write index.html, README.md and answers.csv over these machines, one at least."""
     page = page_of(summaries)
     for name, content in rendered(page).items():
         put(output / name, content)

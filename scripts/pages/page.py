@@ -1,12 +1,11 @@
 """How a page is laid out and written."""
 
-import contextlib
 import functools
 import hashlib
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import jinja2
 import jinja2.ext
 from cli import UserError
 from markupsafe import Markup
-from store.files import BROKEN
 
 from . import show
 from .advice import Box
@@ -26,15 +24,6 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 OPTIONS: dict[str, Any] = {"loader": jinja2.FileSystemLoader(TEMPLATES), "trim_blocks": True, "lstrip_blocks": True}
 OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
-
-
-@contextlib.contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """UserError, which says ``what`` a file beside a page does not hold, where it cannot be read inside."""
-    try:
-        yield
-    except (OSError, *BROKEN) as error:
-        raise UserError(f"{path} holds no {what} ({type(error).__name__}): scripts/report.py writes it anew") from None
 
 
 @dataclass(frozen=True)
@@ -130,10 +119,9 @@ def rendered(page: Page) -> dict[str, str]:
     return files | {page.data: page.csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
 
 
-def write(directory: Path, page: Page, also: Mapping[str, str] | None = None) -> Path:
-    """Write a page's files and those ``also`` there, all or none; UserError where that is not possible. An older page's
-    figures are removed."""
-    files = {**rendered(page), **(also or {})}
+def write(directory: Path, page: Page) -> Path:
+    """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed."""
+    files = rendered(page)
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
     try:
         for left in (fresh, old):

@@ -189,9 +189,9 @@ class Run:
         with np.errstate(invalid="ignore"):
             return np.where(np.isnan(slowdown), self.taken, _rounded(self.taken / slowdown))
 
-    def figures(self) -> Floats:
-        """The figure of each process, a quantile of its used samples, in seconds per call."""
-        return quantile(self.seconds[self.used], self.of[self.used], len(self.lines), QUANTILE)
+    def figures(self, share: float = QUANTILE) -> Floats:
+        """A quantile of the used samples of each process, in seconds per call."""
+        return quantile(self.seconds[self.used], self.of[self.used], len(self.lines), share)
 
     @cached_property
     def fastest(self) -> Floats:

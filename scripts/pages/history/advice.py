@@ -1,13 +1,10 @@
 """What to take at the newest release of a history, and where machines decidedly prefer different routes.
 
-A history's page leaves what to take in ADVICE beside it, and the page over several machines is made of those. Which
-route is chosen, and which are decided to be slower, is analysis/answers.py's word, as on the page of one machine.
+Which route is chosen, and which are decided to be slower, is analysis/answers.py's word, as on the page of one machine.
 """
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from analysis.answers import Choice, Need, answers, choices_of
 from analysis.cells import cells_of
@@ -15,16 +12,14 @@ from analysis.history import History
 from analysis.results import Results
 from analysis.transfers import credible, recommendations, transfers_of
 from store.files import node_of
-from store.records import made_of
 
 from pages import show
 from pages.advice import Box, capital, title
-from pages.page import Section, reading
+from pages.page import Section
 from pages.show import code
 from pages.tables import Entry, Table
 from pages.transfer_advice import result_of, way_of
 
-ADVICE = "advice.json"
 IN_BOX = 3  # differences
 
 
@@ -65,11 +60,10 @@ class Differing:
     loss: float
 
 
-def text_of(history: History, newest: Results) -> str:
-    """What to take by ``newest``, the results of the newest release of a history, as JSON."""
+def of_newest(history: History, newest: Results) -> Advice:
+    """What to take by ``newest``, the results of the newest release of a history."""
     release = history.releases[-1]
-    advice = Advice(f"{release.name} with {history.held}", node_of(release.file), tuple(_preferred(newest)))
-    return json.dumps(asdict(advice), indent=1, ensure_ascii=False) + "\n"
+    return Advice(f"{release.name} with {history.held}", node_of(release.file), tuple(_preferred(newest)))
 
 
 def _preferred(results: Results) -> Iterator[Preferred]:
@@ -95,12 +89,6 @@ def _of(question: str, choice: Choice) -> Preferred:
 
 def _short(seconds: float) -> float:
     return float(f"{seconds:.4g}")
-
-
-def read(path: Path) -> Advice:
-    """UserError where a file holds no advice."""
-    with reading(path, "advice"):
-        return made_of(Advice, json.loads(path.read_text(encoding="utf-8")))
 
 
 def asked(advised: Mapping[str, Advice]) -> list[dict[str, Preferred]]:

@@ -1,6 +1,6 @@
 """Histories of several machines side by side: which changes are everywhere, which on some only, how advice differs.
 
-Made of their results.csv and advice.json, as the page over all machines is made of their answers.
+A machine's changes are those of its results.csv.
 """
 
 import math
@@ -18,7 +18,7 @@ from toolchains import ledger
 from pages import show
 from pages.advice import Box
 from pages.comparison_words import number
-from pages.page import Page, Section, reading, rendered
+from pages.page import Page, Section, rendered
 from pages.show import code
 from pages.tables import Entry, Table
 
@@ -26,7 +26,6 @@ from . import advice, words
 from .page import COLUMNS as HISTORY
 from .page import COUNTS, NODES
 
-CSV = "results.csv"
 NOT_A_CELL = {name for names in (*HISTORY, *COUNTS, *NODES) for name in names}  # all other columns are parameters
 CELL = ("cell", "route", "place")
 CHANGES = {*SAME_WAY, *SAME_WAY.values()}
@@ -66,31 +65,28 @@ class Shared:
         return max(abs(math.log(ratio)) for ratio in self.ratios.values())
 
 
-def write(output: Path) -> Path | None:
-    """Write index.html, README.md and changes.csv over the machines with histories below ``output``; None where no two
-    have a cell in common."""
-    tables = {path.parent.name: read(path) for path in sorted(output.glob(f"*/{CSV}"))}
+def write(output: Path, tables: dict[str, pd.DataFrame], advised: Mapping[str, advice.Advice]) -> Path | None:
+    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a cell in
+    common. tables, advised: of each machine ``changes_in`` its CSV, and what to take at its newest release."""
     cells = [cell for table in tables.values() for cell in {*zip(table["benchmark"], table["cell"])}]
     if len(cells) == len({*cells}):
         return None
-    advised = {path.parent.name: advice.read(path) for path in sorted(output.glob(f"*/{advice.ADVICE}"))}
     page = page_of(tables, advised)
     for name, content in rendered(page).items():
         put(output / name, content)
     return output / "index.html"
 
 
-def read(path: Path) -> pd.DataFrame:
-    """The CSV of a history, with one name a cell; UserError where the file holds something else."""
-    with reading(path, "history"):
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        names = [name for name in table if name not in NOT_A_CELL]
-        cells = list(zip(*(table[name] for name in names))) if names else [()] * len(table)
-        places = {cell: _place(dict(zip(names, cell))) for cell in {*cells}}
-        table["cell"] = [", ".join(filter(None, cell)) for cell in cells]
-        table["route"], table["place"] = ([places[cell][part] for cell in cells] for part in (0, 1))
-        table["ratio"] = pd.to_numeric(table["ratio"])
-        return table[["history", "release", "benchmark", *CELL, "verdict", "ratio", "earliest", "latest"]]
+def changes_in(csv: str) -> pd.DataFrame:
+    """The CSV of a history, with one name a cell."""
+    table = pd.read_csv(StringIO(csv), dtype=str, keep_default_na=False)
+    names = [name for name in table if name not in NOT_A_CELL]
+    cells = list(zip(*(table[name] for name in names))) if names else [()] * len(table)
+    places = {cell: _place(dict(zip(names, cell))) for cell in {*cells}}
+    table["cell"] = [", ".join(filter(None, cell)) for cell in cells]
+    table["route"], table["place"] = ([places[cell][part] for cell in cells] for part in (0, 1))
+    table["ratio"] = pd.to_numeric(table["ratio"])
+    return table[["history", "release", "benchmark", *CELL, "verdict", "ratio", "earliest", "latest"]]
 
 
 def _place(parameters: Mapping[str, str]) -> tuple[str, str]:
