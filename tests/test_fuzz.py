@@ -275,7 +275,9 @@ def place(tmp_path_factory):
         patched.setattr(compare, "RESULTS", root / "base")
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")
-        patched.setattr(build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [], None))
+        patched.setattr(
+            build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [], None)
+        )
         patched.setattr(build, "over_machines", lambda built, output: None)
         patched.setattr(run, "check_ready", begin)
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
