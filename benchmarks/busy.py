@@ -54,10 +54,10 @@ class _Work:
 
 
 class _Busy:
-    """One call a sample, work queued before each. No pulses beside it: meanwhile the queue would empty."""
+    """One call a sample, work queued before each. No probes beside it: meanwhile the queue would empty."""
 
     single_threaded = False
-    pulsed = False
+    probed = False
     number = 1
     warmup_time = 0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from . import nvml
-from .said import first_line, is_out_of_memory
+from .sampling_log import first_line, is_out_of_memory
 
 VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory

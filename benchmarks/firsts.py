@@ -8,7 +8,7 @@ import torch as _torch
 
 from . import devices as _devices
 from . import moving as _moving
-from . import said as _said
+from . import sampling_log as _sampling_log
 from . import sources as _sources
 
 needs_device = True
@@ -84,8 +84,8 @@ def _answer(connection, work):
     try:
         connection.send(work())
     except Exception as error:
-        skips = isinstance(error, NotImplementedError) and not _said.is_torchs(error)
-        connection.send(error if skips else RuntimeError(f"{type(error).__name__}: {_said.first_line(error)}"))
+        skips = isinstance(error, NotImplementedError) and not _sampling_log.is_torchs(error)
+        connection.send(error if skips else RuntimeError(f"{type(error).__name__}: {_sampling_log.first_line(error)}"))
 
 
 class PinnedMemory:

@@ -19,7 +19,7 @@ import torch as _torch
 
 from . import conversion as _conversion
 from . import routes as _routes
-from . import said as _said
+from . import sampling_log as _sampling_log
 from . import sources as _sources
 
 section = "Instructions per call"
@@ -83,7 +83,7 @@ def count_all(path):
             except NotImplementedError as reason:
                 count = str(reason)
             except Exception as error:  # one route's, which is no reason to count no other
-                count = {"failed": f"{type(error).__name__}: {_said.first_line(error)}"}
+                count = {"failed": f"{type(error).__name__}: {_sampling_log.first_line(error)}"}
             found[family.key(expression, dtype, nbytes)] = count
     (directory / COUNTS).write_text(_json.dumps(found), encoding="utf-8")
 

@@ -23,7 +23,7 @@ class Limit:
     param_names = ("direction", "nbytes")
     params = ([_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST, BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
     single_threaded = False
-    pulsed = False
+    probed = False
     timeout = 120
 
     def samples_for(self, direction, nbytes):

@@ -70,7 +70,7 @@ def ask(device, question):
         return None
 
 
-def pulse(pynvml, handle):
+def state(pynvml, handle):
     """How the device runs: generation of its link, clock in MHz, and what slows it down, as THROTTLED names it."""
     reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return {

@@ -46,7 +46,7 @@ class Hidden:
         _routes.DEVICE_TO_HOST: "h.copy_(t, non_blocking=True)",
     }
     single_threaded = False
-    pulsed = False  # what slows the host slows the three that are compared alike
+    probed = False  # what slows the host slows the three that are compared alike
     number = 1
     timeout = 120
     timed_by = None

@@ -29,27 +29,44 @@ and, where other processes take part,
 Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measure them on every toolchain.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
-NUMPY_TO_TORCH = "numpy→torch"
-TORCH_TO_NUMPY = "torch→numpy"
-HOST_TO_DEVICE = "host→device"
-DEVICE_TO_HOST = "device→host"
-FILE_TO_TENSOR = "file→tensor"
-PROCESS_TO_PROCESS = "process→process"
+from .contracts import (
+    ABORTS,
+    ACCUMULATES,
+    ALIAS,
+    BUS_ERROR,
+    CONVERSION,
+    COPY,
+    COUNTS,
+    DETACHES,
+    DEVICE_TO_HOST,
+    EXTENDS,
+    FEWER,
+    FILE_TO_TENSOR,
+    FOLLOWS,
+    HOST_TO_DEVICE,
+    INFINITE,
+    INTO,
+    NUMPY_TO_TORCH,
+    PAGEABLE,
+    PINNED,
+    PROCESS_TO_PROCESS,
+    REAL_PART,
+    REGISTERED,
+    SEGFAULT,
+    TORCH_TO_NUMPY,
+    UNCONVERTED,
+    UNMASKED,
+    WARNS,
+    WARNS_EACH_TIME,
+    WORKS,
+    WRONG,
+    Outcomes,
+    Route,
+)
 
-PAGEABLE = "pageable"  # ordinary host memory
-PINNED = "pinned"  # page-locked when it was allocated
-REGISTERED = "registered"  # ordinary memory, page-locked in place
-
-ALIAS = "alias"  # the result shares the source's memory
-COPY = "copy"  # the result is fresh memory
-INTO = "into"  # the result is written into a buffer that already exists
-
-CONVERSION = "conversion"
 CASTING = "casting"
 BFLOAT16 = "bfloat16"
 TO_FLOAT16 = "to float16"
@@ -71,37 +88,6 @@ SCALAR = "scalar"
 DEVICE_TREES = "device trees"
 MANY = "many small tensors"
 MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
-
-Names = tuple[str, ...]
-Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
-
-# What a route does with an awkward source, beside the name of an exception. What loses something that its user may miss
-# says what; what reads one thing for another is plain wrong.
-WORKS = "works"
-DETACHES = "detaches"
-WARNS = "works, warns once a process"
-WARNS_EACH_TIME = "works, warns each time"
-UNMASKED = "drops the mask, silently"
-REAL_PART = "warns, drops the imaginary part"
-COUNTS = "counts of its unit, rounded, silently"
-INFINITE = "warns, gives infinities"
-UNCONVERTED = "gives it back as it is, silently"
-WRONG = "wrong values, silently"
-ABORTS = "aborts the process"
-SEGFAULT = "kills the process (SIGSEGV)"
-BUS_ERROR = "kills the process (SIGBUS)"
-FEWER = "gives fewer numbers, silently"
-EXTENDS = "adds zeros to the file, silently"
-FOLLOWS = "works, and the result requires grad"
-ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
-# What kind of thing that is, for those who decide by it; an exception's name is of the kind "raises"
-KINDS = {
-    **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
-    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
-    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent", ACCUMULATES: "silent"},
-    **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
-}
-UNSAFE = ("wrong", "aborts")  # it goes wrong without an exception
 
 
 def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -154,74 +140,6 @@ TO_DLPACK = {
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran")
 # torch has bfloat16 and NumPy has not
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
-
-
-@dataclass(frozen=True)
-class Route:
-    """One way to convert, written as the Python expression a user would write, and what it promises.
-
-    expression    what is timed, tested, shown and pasted
-    direction     numpy→torch or torch→numpy
-    memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
-    casts_to      dtype of every result; "python": what the numbers become by way of Python's; "": the source's own
-    view          the result is a view of the source's bits as numbers of casts_to, so it shares memory all the same
-    inputs        awkward source -> what happens: works, warns, an exception's name, ...
-    refuses       dtype -> the exception it raises
-    copies        sources.LAYOUTS and awkward sources that it copies though its memory is alias
-    families      the benchmarks that time it
-    host_memory   transfers: states of the host memory at the far end that it can take
-    non_blocking  transfers: the call may return before the bytes have arrived
-    array         transfers: what is at the host's end is a NumPy array, else a tensor
-    needs         release it appeared in, such as "torch>=1.11"
-    per_element   makes a Python object of every element: seconds where others take milliseconds
-    memmove       it is C's memmove that moves the bytes of a contiguous source, as NumPy has it: see sources.placed
-    hazard        one sentence that tables and advice show; a route with one is recommended to nobody
-    hazard_memory transfers: host memory that the hazard is about; of other memory it is none. Empty: about any
-    caution       one sentence that they show, too: where a source that one would not pass changes what the route means
-    """
-
-    expression: str
-    direction: str
-    memory: str
-    casts_to: str = ""
-    view: bool = False
-    inputs: Outcomes = field(default_factory=dict)
-    refuses: Outcomes = field(default_factory=dict)
-    copies: Names = ()
-    families: Names = (CONVERSION,)
-    host_memory: Names = ()
-    non_blocking: bool = False
-    array: bool = False
-    needs: str = ""
-    per_element: bool = False
-    memmove: bool = False
-    hazard: str = ""
-    hazard_memory: Names = ()
-    caution: str = ""
-
-    def result_dtype(self, dtype: str) -> str:
-        """Name of the result's dtype for a source of ``dtype``."""
-        if self.casts_to == "python":
-            wide = self.direction == TORCH_TO_NUMPY  # torch makes its default dtypes, NumPy keeps Python's precision
-            kinds = {"bool": "bool", "complex": "complex128" if wide else "complex64"}
-            kinds.update(float="float64" if wide else "float32", int="int64")
-            kind = re.sub(r"[^a-z].*", "", dtype).replace("uint", "int").replace("bfloat", "float")
-            return kinds[kind]
-        return self.casts_to or dtype
-
-    def memory_for(self, dtype: str, kind: str = "") -> str:
-        """alias, copy or into for a source of ``dtype``; ``kind`` is its layout, or what is awkward about it."""
-        shares = self.view or (self.result_dtype(dtype) == dtype and kind not in self.copies)
-        return self.memory if shares or self.memory == INTO else COPY
-
-    @property
-    def safe(self) -> bool:
-        """Whether it may be recommended: no hazard, and no input that it silently gets wrong or dies of."""
-        return not self.hazard and not any(KINDS.get(does) in UNSAFE for does in self.inputs.values())
-
-    def contract(self) -> dict[str, Any]:
-        """The promises as plain data, for asv's benchmarks.json; kinds: of each thing that happens to an input."""
-        return {**asdict(self), "kinds": {does: KINDS.get(does, "raises") for does in self.inputs.values()}}
 
 
 def _to_torch(expression: str, memory: str, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:

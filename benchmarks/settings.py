@@ -1,8 +1,8 @@
 """What does the environment do to fresh memory and to copies: allocator, huge pages, threads, instructions?
 
 A setting has to be there when a process starts, so every cell has a process of its own that makes the source and runs
-the statement. When to, how often, and whether that was calm is decided by the benchmark's process, as for any other
-cell: there stand the pulses, for in the other one the setting would touch their memory, too (jemalloc slows those that
+the statement. When to, how often, and whether that was quiet is decided by the benchmark's process, as for any other
+cell: there stand the probes, for in the other one the setting would touch their memory, too (jemalloc slows those that
 move bytes by a fifth).
 """
 
@@ -106,7 +106,7 @@ class Elsewhere:
 
     def __init__(self, family, route, setting, nbytes):
         self.allowed = _os.sched_getaffinity(0)
-        if _environment.SETTINGS[setting].threads == 1:  # on one core, or the pulses would tell of another one
+        if _environment.SETTINGS[setting].threads == 1:  # on one core, or the probes would be of another one
             _os.sched_setaffinity(0, {_ctypes.CDLL(None).sched_getcpu()})
         environment = _environment.started_with(setting)
         environment["PYTHONPATH"] = _os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))

@@ -7,22 +7,56 @@ in a ``timeit`` loop over the source that ``setup`` made once.
 """
 
 import cProfile
+import inspect
 import itertools
+import json
+import math
 import re
 import time
 import timeit
+from dataclasses import asdict
 
 import torch
+from asv_runner.benchmarks import benchmark_types
 from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
+from asv_runner.benchmarks.track import TrackBenchmark
 
-from . import devices, families, nvml, said, timing, version
+from . import devices, families, nvml, sampling_log, timing, version
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 
 
-class StatementBenchmark(said.Aloud, TimeBenchmark):
+def declare(benchmark, attr_sources):
+    """Give a benchmark what its family declares; its question is the first paragraph of its file's docstring."""
+    for name, default in json.loads(json.dumps(asdict(families.Family()))).items():  # asv describes lists, no tuples
+        setattr(benchmark, name, _get_first_attr(attr_sources, name, default))
+    text = inspect.getdoc(inspect.getmodule(version.owner(benchmark.func))) or ""
+    benchmark.question = " ".join(text.split("\n\n")[0].split())
+
+
+class CountBenchmark(sampling_log.Logged, TrackBenchmark):
+    """asv's own for what is counted and not timed, with what its family declares and the version of what decides it."""
+
+    def __init__(self, name, func, attr_sources):
+        super().__init__(name, func, attr_sources)
+        declare(self, attr_sources)
+        self.version, self.version_alts = version.version_of(func, spoken=families.SPOKEN), ()
+
+    def run(self, *params):
+        """The count, or ``{"samples": [counts], "number": 1}`` of a repeated one; logged like the samples of a time."""
+        began = time.perf_counter()
+        result = super().run(*params)
+        values = result["samples"] if isinstance(result, dict) else [result]
+        if all(isinstance(value, (int, float)) and math.isfinite(value) for value in values):
+            took, text = round(time.perf_counter() - began, 4), self.params_text()
+            about = {"benchmark": self.name, "params": text, "version": self.version, "at": round(time.time(), 3)}
+            sampling_log.log(**about, values=values, took=took)
+        return result
+
+
+class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
     A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A function
@@ -32,8 +66,8 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
     samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
     single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
     drained = True           call the namespace's ``synchronize`` before every sample
-    pulsed = False           the device's own clock times it, and how fast the host is has no part in it; or what
-                             ``prepare`` queued would be done while pulses are taken
+    probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
+                             ``prepare`` queued would be done while probes are taken
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
                              its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
@@ -45,14 +79,14 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        families.declare(self, attr_sources)
+        declare(self, attr_sources)
         self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
         self.version = version.version_of(func, ("timing.py", "Timing"), spoken=families.SPOKEN)
         self.version_alts = ()
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
         self.once = _get_first_attr(attr_sources, "once", False)
         self.drained = _get_first_attr(attr_sources, "drained", False)
-        self.pulsed = _get_first_attr(attr_sources, "pulsed", True)
+        self.probed = _get_first_attr(attr_sources, "probed", True)
         samples_for = _get_first_attr(attr_sources, "samples_for", None)
         cells = list(itertools.product(*self._params))
         if self.once:
@@ -86,10 +120,10 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         except SkipNotImplemented:
             raise
         except Exception as error:
-            if isinstance(error, NotImplementedError) and not said.is_torchs(error):
+            if isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error):
                 why = str(error)  # asv knows this as a skip in setup alone
-            elif said.is_out_of_memory(error):
-                why = f"out of memory: {said.first_line(error)}"
+            elif sampling_log.is_out_of_memory(error):
+                why = f"out of memory: {sampling_log.first_line(error)}"
             else:
                 self.log_failure(error)
                 raise
@@ -106,7 +140,7 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
         cells = list(itertools.product(*self._params))
-        around = [self._device_pulse()]
+        around = [self._device_state()]
         samples, number, found = timing.Timing(
             timer,
             count=int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)],
@@ -115,7 +149,7 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
             number=self.number,
             once=self.once,
             single_threaded=self.single_threaded,
-            pulsed=self.pulsed,
+            probed=self.probed,
             prepare=prepare,
             sample_time=self.sample_time,
             warmup_time=self.warmup_time,
@@ -123,18 +157,18 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         parts = {part: seconds[-len(found["seconds"]) :] for part, seconds in getattr(timer, "parts", {}).items()}
         if parts:
             found["parts"] = parts
-        around.append(self._device_pulse())
+        around.append(self._device_state())
         if all(around):
             found["device"] = around
         if self.needs_device:
-            found["on_device"] = True  # its clock is not the processor's, see scripts/records/calm.py
+            found["on_device"] = True  # its clock is not the processor's, see scripts/records/quiet.py
         took = round(time.perf_counter() - self._began, 4)
-        said.log(benchmark=self.name, params=self.params_text(), version=self.version, **found, took=took)
+        sampling_log.log(benchmark=self.name, params=self.params_text(), version=self.version, **found, took=took)
         return {"samples": samples, "number": number}
 
-    def _device_pulse(self):
+    def _device_state(self):
         """How the device runs, by its driver, once this process has a context; None where it has none."""
-        return nvml.ask(devices.find(), nvml.pulse) if self.needs_device and torch.cuda.is_initialized() else None
+        return nvml.ask(devices.find(), nvml.state) if self.needs_device and torch.cuda.is_initialized() else None
 
     def do_profile(self, filename=None):
         """Profile the statement itself (asv's own would profile the method that merely returns it)."""
@@ -145,3 +179,8 @@ class StatementBenchmark(said.Aloud, TimeBenchmark):
         profile.runcall(lambda: [exec(code, names) for _ in range(100)])
         if filename is not None:
             profile.dump_stats(filename)
+
+
+# asv_runner finds benchmark types by walking its own package or any distribution named asv_bench*. A suite that is not
+# an installed distribution registers its types, and asv imports this before it looks at any benchmark (__init__.py).
+benchmark_types[:0] = [StatementBenchmark, CountBenchmark]

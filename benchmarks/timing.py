@@ -1,4 +1,4 @@
-"""How a cell is timed: warm up, choose the length of a sample, take samples between pulses, keep the calm ones.
+"""How a cell is timed: warm up, choose the length of a sample, take samples between probes, keep the quiet ones.
 
 All of this decides figures, so all of it is part of every measurement's version (version.py), and nothing else is here.
 """
@@ -7,23 +7,23 @@ import math
 import time
 from dataclasses import dataclass
 
-from . import pulses
+from . import probes
 
 SAMPLES = 20  # a process
 SAMPLES_LARGE = 8  # a process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
 LARGE = 16 * 2**20  # bytes
 # Least length of a sample: 10,000 times the clock's resolution, and short enough to fit between two bursts of a
-# neighbour, which may come every millisecond. Samples of 3 ms were calm half as often, and cost ten times as much each.
+# neighbour, which may come every millisecond. Samples of 3 ms were quiet half as often, and took ten times as long.
 SAMPLE_SECONDS = 0.0003
 WARMUP_SECONDS = 0.02
 WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
 WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
-QUIET = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
+UNDISTURBED = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
 CACHED = 256 * 2**10  # bytes: from here on a copy is not done in the core's own cache alone
 # Bytes a second that no core moves in its caches, and no machine in its memory: a call that takes less time than its
 # bytes would moves none.
-FASTEST = {pulses.CACHE: 2e11, pulses.MEMORY: 1e12}
-REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the pulses emptied
+FASTEST = {probes.CACHE: 2e11, probes.MEMORY: 1e12}
+REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the probes emptied
 DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
 
 
@@ -42,7 +42,7 @@ class Timing:
     number           times that the statement runs in a sample; 0: as often as sample_time takes
     once             what is timed happens once in a process: no warm-up, one sample of one call
     single_threaded  False: host work is spread over threads or waits for a device, and CPU time tells nothing
-    pulsed           False: the device's own clock times it, and how fast the host is has no part in it
+    probed           False: the device's own clock times it, and how fast the host is has no part in it
     prepare          called before every sample
     """
 
@@ -53,7 +53,7 @@ class Timing:
     number: int = 0
     once: bool = False
     single_threaded: bool = True
-    pulsed: bool = True
+    probed: bool = True
     prepare: object = None
     sample_time: float = SAMPLE_SECONDS
     warmup_time: float = WARMUP_SECONDS
@@ -62,30 +62,30 @@ class Timing:
         """The samples in seconds a call, the times the statement ran in each, and what is worth logging of both."""
         number = 1 if self.once else self.warm_up()
         kinds, refresh = self._kinds()
-        watch = pulses.Watch(kinds, self.prepare)
-        taken, calm, disturbed = [], [], []
-        while sum(calm) < self.count and (len(taken) < self.count or watch.left > 0):
-            if not watch.calm and watch.left > 0:
+        watch = probes.Watch(kinds, self.prepare)
+        taken, quiet, disturbed = [], [], []
+        while sum(quiet) < self.count and (len(taken) < self.count or watch.left > 0):
+            if not watch.quiet and watch.left > 0:
                 watch.wait()
             if refresh:
                 self.timer.timeit(1)
-            seconds, quiet, good = watch.judge(lambda: self.sample(number))
+            seconds, undisturbed, good = watch.judge(lambda: self.sample(number))
             taken.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))
-            calm.append(good)
-            if not quiet:
+            quiet.append(good)
+            if not undisturbed:
                 disturbed.append(len(taken) - 1)
             if self.once:
                 break
-        # the calm ones first, then those whose surroundings were the least disturbed, in the order they were taken
+        # the quiet ones first, then those whose surroundings were the least disturbed, in the order they were taken
         distances = watch.distances()
-        best = sorted(range(len(taken)), key=lambda index: (not calm[index], distances[index]))[: self.count]
+        best = sorted(range(len(taken)), key=lambda index: (not quiet[index], distances[index]))[: self.count]
         found = {
             "at": round(time.time(), 3),
             "wanted": self.count,
             "number": number,
             "seconds": taken,
             "disturbed": disturbed,
-            "probes": watch.pulses,
+            "probes": watch.probes,
             "waits": watch.waits,
             "waiting": watch.waiting,
             "waited": round(watch.close(), 4),
@@ -110,25 +110,25 @@ class Timing:
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
     def _kinds(self):
-        """The kinds of pulses that see what slows this cell; whether its memory has to be met again after them."""
-        if not self.pulsed:
+        """The kinds of probes that see what slows this cell; whether its memory has to be met again after them."""
+        if not self.probed:
             return (), False
         if self.nbytes < CACHED or self.once:
-            return (pulses.PROCESSOR,), False
-        moves = pulses.MEMORY if self.nbytes >= LARGE else pulses.CACHE
+            return (probes.PROCESSOR,), False
+        moves = probes.MEMORY if self.nbytes >= LARGE else probes.CACHE
         seconds = math.inf
         for _ in range(2):
             if self.prepare is not None:
                 self.prepare()
             seconds = min(seconds, self.timer.timeit(1))
         if seconds <= self.calls * self.nbytes / FASTEST[moves]:
-            return (pulses.PROCESSOR,), False
+            return (probes.PROCESSOR,), False
         # a call before the sample would leave work in the queue of a device that was just drained
-        return (pulses.PROCESSOR, moves), seconds < REFRESH and self.prepare is None
+        return (probes.PROCESSOR, moves), seconds < REFRESH and self.prepare is None
 
     def sample(self, number):
         """Seconds of ``number`` calls, and whether the process had a processor all the while."""
         cpu, wall = time.process_time(), time.perf_counter()
         seconds = self.timer.timeit(number)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        return seconds, not self.single_threaded or cpu >= QUIET * wall
+        return seconds, not self.single_threaded or cpu >= UNDISTURBED * wall

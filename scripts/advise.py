@@ -17,18 +17,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis import case as cases
 from analysis.advice_cache import KEPT, known_in
 from analysis.case import Case, Known
-from analysis.contracts import ALIAS, COPY, INTO
-from analysis.curves import CONTIGUOUS
 from cli import Parser, UserError, run
 from pages import case as page
 from pages.case import ask, case_of
 from store.records import Conditions
 from toolchains import selection
+
+from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"

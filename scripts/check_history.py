@@ -18,10 +18,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import numpy as np
-from analysis.comparison import MEMORY
 from analysis.statistics import rate_bounds
 from analysis.verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, SLOWER
 from checking.repeated import CALLS, COUNTS, HELD, Repeated, Verdicts, checked
@@ -29,6 +29,8 @@ from cli import Parser, UserError, run
 from measuring.engine import RESULTS
 from pages import show
 from store.files import machines
+
+from benchmarks.probes import MEMORY
 
 
 def width(history: Repeated) -> Iterator[tuple[str, bool]]:

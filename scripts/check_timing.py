@@ -35,11 +35,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from checking import timing
 from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
-from measuring.engine import PATIENCE_VARIABLE
+
+from benchmarks.probes import PATIENCE_VARIABLE
 
 PATIENCE = 120.0  # seconds that all processes wait for calm together: so much longer the check takes on a busy machine
 

@@ -1,6 +1,6 @@
 """Machines that are busy in known ways: a clock that runs, and how much slower than its best the processor is by then.
 
-They stand in for ``time`` and ``pulse`` in benchmarks/pulses.py, so that what takes samples runs on them as it does on
+They stand in for ``time`` and ``probe`` in benchmarks/probes.py, so that what takes samples runs on them as it does on
 real ones, thousands of times faster.
 """
 
@@ -9,7 +9,7 @@ from bisect import bisect
 
 import numpy as np
 
-PULSE, PAUSE = 25e-6, 30e-3  # seconds of a pulse at full speed; of a process's start
+PROBE, PAUSE = 25e-6, 30e-3  # seconds of a probe on the quiet machine; of a process's start
 OVERHEAD = 1e-7  # seconds that reading the clock takes
 
 
@@ -47,11 +47,11 @@ class Machine:
             left -= part
         return self.now - begun
 
-    def pulse(self):
-        return self.work(PULSE)
+    def probe(self):
+        return self.work(PROBE)
 
 
-def calm(t):
+def quiet_throughout(t):
     return 1.0
 
 

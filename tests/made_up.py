@@ -70,8 +70,7 @@ def layouts():
 def tensors():
     """Tensors to arrays; detached, they may require grad."""
     plain = contract("t.numpy()", "alias", "torch→numpy", inputs={"requires grad": "RuntimeError"})
-    kinds = {"kinds": {"detaches": "detaches"}, "inputs": {"requires grad": "detaches"}}
-    detached = contract("t.detach().numpy()", "alias", "torch→numpy", **kinds)
+    detached = contract("t.detach().numpy()", "alias", "torch→numpy", inputs={"requires grad": "detaches"})
     times = {("t.numpy()", n): around(5e-7) for n in SIZES} | {("t.detach().numpy()", n): around(7e-7) for n in SIZES}
     grads = {("t.detach().numpy()", n): around(7e-7) for n in (4 * KIB, MIB)}
     return [

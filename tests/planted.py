@@ -49,7 +49,7 @@ class NumpyToTorch:
     contracts = {contracts}
     direction = "numpy→torch"
     role = "conversion"
-    pulsed = False  # a clock decides: how fast the host is has no part in it
+    probed = False  # a clock decides: how fast the host is has no part in it
     single_threaded = False
     params = {routes}, ["float32"], [4096, 1048576]
     param_names = ["route", "dtype", "nbytes"]

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
 # What the suite's own benchmarks say of themselves, by name
 DECLARED = {
-    name: {key: made[key] for key in (*families.DECLARED, "question")}
+    name: {key: made[key] for key in (*families.NAMES, "question")}
     for name, made in DESCRIBED.items()
     if isinstance(made, dict)
 }

@@ -162,7 +162,7 @@ def test_grad_crosses_a_link(known, ends, route):
     case = Case(*ends, 64 * MIB, grad=True)
     with pytest.raises(UserError, match="takes a tensor that requires grad"):
         rank(case, known)
-    promise = {"inputs": {"requires grad": "follows"}, "kinds": {"follows": "works"}}
+    promise = {"inputs": {"requires grad": "works, and the result requires grad"}}
     contracts = tuple(replace(c, **promise) if c.expression == route else c for c in known.contracts)
     assert set(routes(rank(case, replace(known, contracts=contracts)))) == {route}
 

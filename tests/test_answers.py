@@ -13,7 +13,7 @@ from pages import show, spreadsheet, tables
 from pages.advice import advice, title
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, memcpy
 
-from benchmarks import timing
+from benchmarks import contracts, timing
 
 
 def answers_to(tmp_path, *benches):
@@ -80,8 +80,8 @@ def test_a_tie_does_not_make_a_crossover(tmp_path):
     "promise",
     [
         {"hazard": "bites"},
-        {"inputs": {"structured": "takes it for numbers"}, "kinds": {"takes it for numbers": "wrong"}},
-        {"inputs": {"x": "ends the process"}, "kinds": {"ends the process": "aborts"}},
+        {"inputs": {"structured": contracts.WRONG}},
+        {"inputs": {"x": contracts.ABORTS}},
     ],
 )
 def test_a_hazardous_route_is_named_and_not_recommended(tmp_path, promise):
@@ -164,7 +164,6 @@ def test_one_rule_says_what_shares_memory(tmp_path):
 
 
 def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
-    assert comparison.IN_MEMORY == timing.LARGE, "pulses of the memory are taken from there on"
     sizes = (MIB, timing.LARGE)
     kinds = {"torch.from_numpy(a)": "alias", "torch.tensor(a)": "copy", "b.copy_(a)": "into"}
     cells = {(route, nbytes): around(1e-6) for route in kinds for nbytes in sizes}
@@ -180,8 +179,8 @@ def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
 
 def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     route = "torch.from_numpy(a).contiguous()"
-    inputs = {"strided": "works", "masked": "loses it"}
-    promise = contract(route, "alias", copies=["strided"], inputs=inputs, kinds={"loses it": "silent"})
+    inputs = {"strided": "works", "masked": contracts.UNMASKED}
+    promise = contract(route, "alias", copies=["strided"], inputs=inputs)
     wanted = {"contiguous": "alias", "strided": "copy"}
     params = {"route": [route], "layout": list(wanted), "nbytes": [MIB]}
     cells = {(route, layout, MIB): around(1e-6) for layout in wanted}
@@ -193,7 +192,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     assert {row["layout"]: row["contract"] for row in rows if row["kind"] == "timed"} == wanted
     (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))
     assert table.rows[0][1] == "alias; copy of strided"
-    assert [show.to_plain(line) for line in table.rows[0][5]] == ["loses it: masked", "works: strided"]
+    assert [show.to_plain(line) for line in table.rows[0][5]] == ["drops the mask, silently: masked", "works: strided"]
 
 
 def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
@@ -207,10 +206,10 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
 
 
 def test_what_happens_in_silence_is_said_and_what_raises_is_counted(tmp_path):
-    inputs = {"masked": "drops the mask", "object": "TypeError", "sparse": "ValueError", "0-d": "works"}
-    promise = contract("torch.from_numpy(a)", "alias", inputs=inputs, kinds={"drops the mask": "silent"})
+    inputs = {"masked": contracts.UNMASKED, "object": "TypeError", "sparse": "ValueError", "0-d": "works"}
+    promise = contract("torch.from_numpy(a)", "alias", inputs=inputs)
     found = text(only(answers_to(tmp_path / "a", conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [promise]))))
-    told = "Awkward sources: drops the mask (masked); 2 other kinds raise an exception (see Contracts)."
+    told = "Awkward sources: drops the mask, silently (masked); 2 other kinds raise an exception (see Contracts)."
     assert told in found and "TypeError" not in found
     loud = contract("torch.from_numpy(a)", "alias", inputs={"object": "TypeError"})
     found = text(only(answers_to(tmp_path / "b", conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [loud]))))

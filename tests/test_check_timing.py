@@ -18,7 +18,7 @@ from conftest import ROOT, environment
 from machines import Machine
 from store import quiet
 
-from benchmarks import pulses, statement, timing
+from benchmarks import probes, statement, timing
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, MIB, 16 * MIB)
@@ -43,7 +43,7 @@ class Simulation:
     """A machine, the two timers on it, and how the suite's differs from the truth.
 
     scale, setup  its timer reads so many times the truth; it times a setup of so many seconds at every call, too
-    unseen        log sd of what a block takes more or less, which no pulse sees
+    unseen        log sd of what a block takes more or less, which no probe sees
     """
 
     def __init__(self, machine, scale=1.0, setup=0.0, unseen=0.0):
@@ -86,12 +86,12 @@ def check(monkeypatch, tmp_path):
         machine, toy = simulation.machine, Toy()
         made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
         cells = [checking.Cell(made, (r, "float32", nbytes)) for r in toy.params[0] for nbytes in SIZES]
-        monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
-        monkeypatch.setattr(pulses, "pulse", machine.pulse)
+        monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
+        monkeypatch.setattr(probes, "probe", machine.probe)
         monkeypatch.setattr(
-            pulses, "MovePulse", lambda kind: lambda: machine.work(5e-4 if kind == pulses.MEMORY else 4e-5)
+            probes, "MoveProbe", lambda kind: lambda: machine.work(5e-4 if kind == probes.MEMORY else 4e-5)
         )
-        for module in (pulses, statement, timing, checking):
+        for module in (probes, statement, timing, checking):
             monkeypatch.setattr(module, "time", machine)
         for module in (statement, checking):
             monkeypatch.setattr(module, "timeit", SimpleNamespace(Timer=simulation.suite_timer))
@@ -115,11 +115,11 @@ def verdicts(found, name):
 
 
 MACHINES = {
-    "calm": lambda: Machine(machines.calm),
+    "quiet": lambda: Machine(machines.quiet_throughout),
     "a neighbour half of the time": lambda: Machine(machines.bursts(0.5)),
     "a turbo that decays": lambda: Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)),
     "throttling": lambda: Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)),
-    "a hypervisor's steal": lambda: Machine(machines.calm, away=machines.steal()),
+    "a hypervisor's steal": lambda: Machine(machines.quiet_throughout, away=machines.steal()),
 }
 
 
@@ -137,7 +137,7 @@ def test_honest(check, name):
 # Bias -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["calm", "a neighbour half of the time"])
+@pytest.mark.parametrize("name", ["quiet", "a neighbour half of the time"])
 def test_timer_that_reads_a_tenth_too_much(check, name):
     found = check(Simulation(MACHINES[name](), scale=1.1))
     assert found.code == 1
@@ -148,7 +148,7 @@ def test_timer_that_reads_a_tenth_too_much(check, name):
 
 def test_timer_that_reads_three_percent_too_much(check):
     """No cell is beyond 5 %, and the median cell is beyond 2 %."""
-    found = check(Simulation(Machine(machines.calm), scale=1.03))
+    found = check(Simulation(Machine(machines.quiet_throughout), scale=1.03))
     assert found.code == 1
     assert not verdicts(found, bias.BIAS)
     assert "the median suite/torch is 1.03" in found.bias[0]
@@ -156,7 +156,7 @@ def test_timer_that_reads_three_percent_too_much(check):
 
 def test_setup_that_is_timed(check):
     """A fifth of a microsecond a call: bias of what takes a microsecond, and of nothing that takes a millisecond."""
-    found = check(Simulation(Machine(machines.calm), setup=2e-7))
+    found = check(Simulation(Machine(machines.quiet_throughout), setup=2e-7))
     assert found.code == 1
     quick = {(row["route"], row["nbytes"]) for row in found.rows if seconds(int(row["route"]), row["nbytes"]) < 3e-6}
     assert verdicts(found, bias.BIAS) == quick
@@ -170,7 +170,7 @@ def test_warm_up_left_out(check, monkeypatch):
         return self.number
 
     monkeypatch.setattr(timing.Timing, "warm_up", short)
-    found = check(Simulation(Machine(machines.calm)))
+    found = check(Simulation(Machine(machines.quiet_throughout)))
     bulk = {(str(route), 16 * MIB) for route in range(ROUTES // 2, ROUTES)}
     assert found.code == 1
     assert verdicts(found, bias.BIAS) == bulk
@@ -192,7 +192,7 @@ def restless(length, span=2.0, until=400.0):
 NOISY = {
     "another speed in every sample": {"machine": restless(5e-3)},
     "several speeds in a sample": {"machine": restless(3e-4)},
-    "what no pulse sees": {"machine": machines.calm, "unseen": 0.35},
+    "what no probe sees": {"machine": machines.quiet_throughout, "unseen": 0.35},
 }
 
 
@@ -201,7 +201,7 @@ def test_noise_is_not_called_bias(check, capsys, name):
     slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
     found = check(Simulation(Machine(slow), unseen=unseen))
     assert not verdicts(found, bias.BIAS)
-    if name == "another speed in every sample":  # pulses see it, and it is taken out: that there is no bias can be told
+    if name == "another speed in every sample":  # probes see it, and it is taken out: that there is no bias can be told
         assert found.code == 0, found.noise
         return
     assert found.code == 2, found.bias
@@ -234,7 +234,7 @@ def test_false_alarms_are_rare(sd):
     assert alarms <= 9  # as many as a rate of 5 % has by chance
 
 
-def test_one_biased_cell_is_found_where_it_is_calm():
+def test_one_biased_cell_is_found_where_it_is_quiet():
     sizes = np.repeat([str(size) for size in checking.SIZES], 37)
     rng = np.random.default_rng(0)
     own, torch, again = (noise(rng, 0.005) for _ in range(3))
@@ -332,7 +332,7 @@ def test_an_error_is_exit_code_2(tmp_path):
 
 @pytest.mark.slow
 def test_on_this_machine(tmp_path):
-    """One cell, really: no bias is found in an honest suite, be the machine calm or not."""
+    """One cell, really: no bias is found in an honest suite, be the machine quiet or not."""
     done = command(tmp_path, "--only", "'t.numpy()'", "--sizes", "8", "--processes", "2", "--json", "check.json")
     assert done.returncode in (0, 2), done.stdout + done.stderr
     assert "suite against torch.utils.benchmark, 1 cells:" in done.stdout

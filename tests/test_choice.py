@@ -10,13 +10,14 @@ import pytest
 import resultfiles
 from analysis import answers, choice, statistics
 from analysis.cells import Cell, cells_of
-from analysis.contracts import NONE
 from analysis.results import load
 from noise import processes
 from pages import families, show, spreadsheet, tables
 from pages.advice import advice
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
+
+from benchmarks.contracts import NONE
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, KIB, 64 * KIB, MIB, 16 * MIB)

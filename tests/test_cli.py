@@ -12,7 +12,7 @@ from conftest import ROOT, environment
 
 CODE = f"""
 import sys
-sys.path.insert(0, {str(ROOT / "scripts")!r})
+sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
 sys.argv[0] = "verb.py"
 import cli
 """

@@ -142,7 +142,7 @@ def test_bad_arguments_are_one_line_and_exit_code_2(pair, called, arguments):
 def test_it_needs_neither_torch_nor_the_benchmarks(pair, tmp_path):
     code = (
         "import sys; sys.modules['torch'] = sys.modules['benchmarks'] = None; "
-        f"sys.path.insert(0, {str(ROOT / 'scripts')!r}); import compare; sys.exit(compare.main({list(pair)!r}))"
+        f"sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; import compare; sys.exit(compare.main({list(pair)!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(tmp_path))
     assert done.returncode == 1, done.stderr

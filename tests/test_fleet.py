@@ -123,7 +123,7 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_host_has_one_name(tmp_path):
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(on_node.__file__).parents[1])!r})\n"
+        f"import sys; sys.path[:0] = {[str(folder) for folder in Path(on_node.__file__).parents[1:3]]!r}\n"
         f"from pathlib import Path; from nodes import on_node\n"
         f"print(on_node.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
     )

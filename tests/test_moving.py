@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, said, statement, transfer
+from benchmarks import devices, moving, routes, sampling_log, statement, transfer
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of every copy the device made
@@ -412,7 +412,7 @@ def test_registration_refused_for_want_of_memory_is_out_of_memory(monkeypatch):
     for expected in (True, False):
         with pytest.raises(NotImplementedError, match="cudaHostRegister refused 4 bytes") as raised:
             devices.Device("cuda:0").registered(torch.ones(1))
-        assert said.is_out_of_memory(raised.value) == expected
+        assert sampling_log.is_out_of_memory(raised.value) == expected
 
 
 def timed(call, monkeypatch, tmp_path):
@@ -431,7 +431,7 @@ def timed(call, monkeypatch, tmp_path):
             return "call()", {"call": call}
 
     log = tmp_path / "log"
-    monkeypatch.setenv(said.LOG_VARIABLE, str(log))
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(log))
     for kind in (Sets, Runs):
         made = kind()
         benchmark = statement.StatementBenchmark("made.timeit_all", made.timeit_all, [made.timeit_all, made])
@@ -465,7 +465,7 @@ def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):
         raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB\nand advice")
 
     log = tmp_path / "log"
-    monkeypatch.setenv(said.LOG_VARIABLE, str(log))
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(log))
     hungry = Hungry()
     benchmark = statement.StatementBenchmark("hungry", hungry.timeit_all, [hungry.timeit_all, hungry])
     with pytest.raises(SkipNotImplemented):

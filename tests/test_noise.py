@@ -23,7 +23,7 @@ from checking.promises import ALL, NEVER_CALM, WERE_CALM
 from conftest import ROOT, environment
 from store import files
 
-SCRIPTS = str(ROOT / "scripts")
+SCRIPTS = f"{ROOT}/scripts:{ROOT}"
 
 
 # Noise --------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from benchmarks import (
     moving,
     overlap,
     routes,
-    said,
+    sampling_log,
     sources,
     staging,
     statement,
@@ -612,7 +612,7 @@ def test_products_take_one_to_two_times_the_transfer_in_few_calls(device, monkey
 @pytest.mark.slow
 def test_products_transfer_and_both_are_timed_in_turns_by_one_process(device, monkeypatch, tmp_path):
     monkeypatch.setattr(overlap, "SIDES", [32])
-    monkeypatch.setenv(said.LOG_VARIABLE, str(tmp_path / "log"))
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(tmp_path / "log"))
     made, cell = overlap.Hidden(), (routes.HOST_TO_DEVICE, routes.PINNED, 16 * 2**20)
     method = made.timeit_completion
     timed = statement.StatementBenchmark("overlap.Hidden.timeit_completion", method, [method, made])
@@ -1019,9 +1019,9 @@ def test_out_of_memory_under_load_skips_the_cell(nvml, monkeypatch):
 
 
 @pytest.mark.parametrize("context", [True, False])
-def test_the_devices_pulse_stands_around_the_samples(nvml, monkeypatch, tmp_path, context):
+def test_the_devices_state_stands_around_the_samples(nvml, monkeypatch, tmp_path, context):
     """Of a process that has a context: asking makes none, and wakes nothing that is timed waking."""
-    monkeypatch.setenv(said.LOG_VARIABLE, str(tmp_path / "log"))
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(tmp_path / "log"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: context)
     clocks = iter((1200, 1980))
     monkeypatch.setattr(nvml, "nvmlDeviceGetClockInfo", lambda handle, which: next(clocks))
@@ -1039,7 +1039,7 @@ def test_the_devices_pulse_stands_around_the_samples(nvml, monkeypatch, tmp_path
 def test_a_host_benchmark_asks_no_device(nvml, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_initialized", raising(AssertionError("asked")))
     timed = statement.StatementBenchmark("toy.timeit_nothing", lambda: ("pass", {}), [])
-    assert timed._device_pulse() is None
+    assert timed._device_state() is None
 
 
 def test_cores_near_the_device_are_told_where_the_driver_tells_them(nvml, monkeypatch, device):

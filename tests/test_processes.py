@@ -25,7 +25,7 @@ time.sleep(60)
 """
 OURS = f"""
 import signal, subprocess, sys, time
-sys.path.insert(0, {str(ROOT / "scripts")!r})
+sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
 from measuring import processes
 import cli
 processes.GRACE = 0.5
@@ -105,7 +105,7 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
     torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
     (tmp_path / "torch.py").write_text(torch)
     code = (
-        f"import os, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); from measuring import machine;"
+        f"import os, sys; sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; from measuring import machine;"
         f"os.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
     )
     ours = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))

@@ -11,7 +11,7 @@ from machines import Machine
 from store import quiet
 from store.records import name_of
 
-from benchmarks import pulses, said, statement, timing
+from benchmarks import probes, sampling_log, statement, timing
 
 pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
 
@@ -44,12 +44,12 @@ def simulated(monkeypatch):
         toy = Toy()
         made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
         lines = []
-        monkeypatch.setattr(pulses, "time", machine)
+        monkeypatch.setattr(probes, "time", machine)
         monkeypatch.setattr(timing, "time", machine)
         monkeypatch.setattr(statement, "time", machine)
-        monkeypatch.setattr(pulses, "pulse", machine.pulse)
-        monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
-        monkeypatch.setattr(said, "log", lambda **line: lines.append(line))
+        monkeypatch.setattr(probes, "probe", machine.probe)
+        monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
+        monkeypatch.setattr(sampling_log, "log", lambda **line: lines.append(line))
         for number in range(rounds):
             machine.now += rest
             for cell in range(processes // rounds):
@@ -88,18 +88,12 @@ def alone(line, baselines):
 
 
 def holds_full_speed(lines):
-    """The floor is the machine's full speed, and nine cells in ten are calm and read right."""
+    """The floor is the machine's full speed, and nine cells in ten are quiet and read right."""
     floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
     kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
     assert len(kept) > 0.9 * len(found)
     assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
-
-
-def test_both_halves_of_the_rule_speak_of_the_same():
-    """Processes that take samples judge them by what is known so far, and all of a run is judged again."""
-    assert (pulses.CALM, pulses.HELD) == (quiet.NEAR, quiet.HELD) and math.exp(pulses.LEVEL) == quiet.WIDTH
-    assert (pulses.POLL, timing.DIGITS) == (quiet.POLL_SECONDS, quiet.DIGITS)
 
 
 def test_a_figure_is_the_lower_end_of_the_quiet_samples():
@@ -137,12 +131,12 @@ def test_a_noisy_cell_takes_at_most_its_fastest_sample():
 
 
 def paced(seconds, processor, **more):
-    """A process that took such samples, with so long a pulse before the first and behind each."""
+    """A process that took such samples, with so long a probe before the first and behind each."""
     line = {"seconds": seconds, "wanted": len(seconds), "probes": {"processor": processor}}
     return alone(line | more, {"processor": 25_000.0, "memory": 200_000.0})
 
 
-def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
+def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
     """It takes a few µs more, though the machine is at full speed; not the one before, nor the one after a wait."""
     memory = {"memory": [200_000] * 4}
 
@@ -168,8 +162,8 @@ def test_a_pulse_behind_bytes_in_memory_finds_its_code_driven_out():
     )
 
 
-def test_what_a_clock_does_within_calm_is_taken_out():
-    """Pulses and samples take 6 % longer alike; a pulse that something else lengthens does not shorten a figure."""
+def test_what_a_clock_does_within_quiet_is_taken_out():
+    """Probes and samples take 6 % longer alike; a probe that something else lengthens does not shorten a figure."""
     process = paced([1.06, 1.07, 1.08], [26_500] * 4)
     assert process.quiet and process.samples == pytest.approx([1.0, 1.07 / 1.06, 1.08 / 1.06], rel=1e-5)
     assert paced([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000]).seconds == pytest.approx(1.0)
@@ -184,7 +178,7 @@ def test_what_a_clock_does_within_calm_is_taken_out():
         {"probes": {"processor": [26_500] * 3, "memory": [200_000] * 3}},  # waits for memory, which has its own clock
         {"device": [{}, {}]},
         {"on_device": True},
-        {"probes": {"processor": [60_000] * 3}},  # never calm: as it was taken
+        {"probes": {"processor": [60_000] * 3}},  # never quiet: as it was taken
         {"probes": {}},
     ],
     ids=str,
@@ -195,7 +189,7 @@ def test_what_goes_by_another_clock_stays_as_it_was_taken(more):
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
-    """A busy machine: nine in ten pulses are slow, and those in the caches nowhere near a level by themselves."""
+    """A busy machine: nine in ten probes are slow, and those in the caches nowhere near a level by themselves."""
     rng = np.random.default_rng(2)
     lines = []
     for at in range(200):
@@ -220,11 +214,11 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 
-def test_calm_throughout(simulated):
+def test_quiet_throughout(simulated):
     """Nothing is taken again, and nothing is waited for."""
-    lines = simulated(Machine(machines.calm))
+    lines = simulated(Machine(machines.quiet_throughout))
     floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.01)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.01)
     assert all(is_quiet(own) and len(own) == 4 for own in found.values())
     assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
     assert sum(len(line["seconds"]) - line["wanted"] for line in lines) <= 0.01 * sum(line["wanted"] for line in lines)
@@ -234,19 +228,19 @@ def test_calm_throughout(simulated):
 
 @pytest.mark.parametrize("share", [0.5, 0.85])
 def test_neighbour_on_the_core(simulated, share):
-    """Slow 50 and 85 % of the time, in phases of milliseconds to seconds: what is kept is what a calm machine reads."""
+    """Slow 50 and 85 % of the time, in phases of milliseconds to seconds: kept is what a quiet machine reads."""
     lines = simulated(Machine(machines.bursts(share)))
     floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
     assert sum(is_quiet(own) for own in found.values()) > 0.97 * len(found)
     off = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if is_quiet(found[cell])]
     assert max(off) < 0.06 and sorted(off)[len(off) // 2] < 0.01
     assert quiet.Run(lines).quiet_share() == pytest.approx(1 - share, abs=0.2)
 
 
-def test_neighbour_without_pulses(simulated, monkeypatch):
+def test_neighbour_without_probes(simulated, monkeypatch):
     """The same machine, nothing waited for and nothing selected: what the test above would let through otherwise."""
-    monkeypatch.setattr(pulses, "PATIENCE", 0.0)
+    monkeypatch.setattr(probes, "PATIENCE", 0.0)
     lines = simulated(Machine(machines.bursts(0.5)))
     raw = [sorted(line["seconds"])[len(line["seconds"]) // 4] for line in lines]
     assert sum(value > 1.3 * CALL for value in raw) > 0.3 * len(raw)
@@ -256,7 +250,7 @@ def test_turbo_that_decays(simulated):
     """The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the floor."""
     lines = simulated(Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)))
     floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
     assert all(
         value == pytest.approx(CALL, rel=0.02) for cell, value in figures(found).items() if is_quiet(found[cell])
     )
@@ -277,13 +271,13 @@ def logs_of(lines):
 
 
 def test_clock_that_wanders(simulated):
-    """Within what is calm. What is left in the figures is a third of what the clock makes of them, and less."""
+    """Within what is quiet. What is left in the figures is a third of what the clock makes of them, and less."""
     cells = logs_of(simulated(Machine(machines.wandering())))
     as_taken, at_full_speed = np.median([cell.std(axis=0, ddof=1) for cell in cells], axis=0)
     assert as_taken > 0.01 and at_full_speed < as_taken / 3
     apart = np.concatenate([cell - cell.mean(axis=0) for cell in cells])
     paces = apart[:, 0] - apart[:, 1]
-    assert paces @ apart[:, 0] / (paces @ paces) == pytest.approx(1, abs=0.1), "samples follow the pulses"
+    assert paces @ apart[:, 0] / (paces @ paces) == pytest.approx(1, abs=0.1), "samples follow the probes"
 
 
 def test_throttling(simulated):
@@ -300,16 +294,16 @@ def test_throttled_for_good(simulated):
 
 def test_quota(simulated):
     """A container's quota takes the processor away for half of each tenth of a second; the clock is as it was."""
-    lines = simulated(Machine(machines.calm, away=machines.quota()))
+    lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()))
     floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
     assert all(is_quiet(own) for own in found.values())
     assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
 
 
 def test_quota_and_calls_longer_than_it(simulated):
-    """A call of 80 ms never has its processor throughout: no figure of it is called calm."""
-    lines = simulated(Machine(machines.calm, away=machines.quota()), call=0.08, processes=16)
+    """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
+    lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()), call=0.08, processes=16)
     _, found = judged(lines)
     assert not any(is_quiet(own) for own in found.values())
 
@@ -317,9 +311,9 @@ def test_quota_and_calls_longer_than_it(simulated):
 @pytest.mark.parametrize("hidden", [False, True])
 def test_steal(simulated, hidden):
     """A hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it."""
-    lines = simulated(Machine(machines.calm, away=machines.steal(), hidden=hidden))
+    lines = simulated(Machine(machines.quiet_throughout, away=machines.steal(), hidden=hidden))
     floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PULSE, rel=0.02)
+    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
     assert all(value == pytest.approx(CALL, rel=0.02) for value in figures(found).values())
 
 

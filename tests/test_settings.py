@@ -19,7 +19,7 @@ from resultfiles import KIB, MIB, Bench, around
 
 pytest.importorskip("torch")
 
-from benchmarks import environment, placement, routes, said, settings, statement, timing
+from benchmarks import environment, placement, routes, sampling_log, settings, statement, timing
 from benchmarks.environment import NONE, SETTINGS, Setting
 
 CLONE = settings.Copies.params[0][0]
@@ -32,7 +32,7 @@ SIZE = settings.USUAL
 def log(tmp_path, monkeypatch):
     """The lines of the sampling log."""
     path = tmp_path / "sampling.jsonl"
-    monkeypatch.setenv(said.LOG_VARIABLE, str(path))
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
     return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

@@ -16,7 +16,7 @@ from store import quiet
 
 pytest.importorskip("torch")
 
-from benchmarks import pulses, said, statement, timing
+from benchmarks import probes, sampling_log, statement, timing
 from benchmarks.statement import StatementBenchmark
 from benchmarks.timing import samples_per_process
 
@@ -53,7 +53,7 @@ def benchmark(suite=Counted, *cell, **attributes):
 def log(tmp_path, monkeypatch):
     """The lines of the sampling log."""
     path = tmp_path / "sampling.jsonl"
-    monkeypatch.setenv(said.LOG_VARIABLE, str(path))
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
     return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -64,19 +64,19 @@ def clocks(monkeypatch, cpu):
     monkeypatch.setattr(timing, "time", clocks)
 
 
-MEET = pulses.Recent.meet
+MEET = probes.Recent.meet
 
 
 @pytest.fixture(autouse=True)
-def pulse(monkeypatch):
-    """Pulses of a machine that is calm, whatever this one is; a function that has them follow another course."""
+def probe(monkeypatch):
+    """Probes of a machine that is quiet, whatever this one is; a function that has them follow another course."""
 
     def follow(course):
         course = itertools.chain(course, itertools.repeat(25e-6))
-        monkeypatch.setattr(pulses, "pulse", lambda: next(course))
+        monkeypatch.setattr(probes, "probe", lambda: next(course))
 
-    monkeypatch.setattr(pulses, "_RECENT", {kind: pulses.Recent() for kind in pulses.CALM})
-    monkeypatch.setattr(pulses.Recent, "meet", lambda self, take, fine: None)  # it would use up a course
+    monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
+    monkeypatch.setattr(probes.Recent, "meet", lambda self, take, fine: None)  # it would use up a course
     follow([])
     return follow
 
@@ -201,10 +201,10 @@ def test_sample_without_a_processor_is_taken_again(monkeypatch, log):
     assert result["samples"] == line["seconds"][3:]
 
 
-def test_sample_between_slow_pulses_is_taken_again(monkeypatch, log, pulse):
-    """The pulse after the 40th sample is slow, and three more of the wait that follows; then it is calm again."""
+def test_sample_between_slow_probes_is_taken_again(monkeypatch, log, probe):
+    """The probe after the 40th sample is slow, and three more of the wait that follows; then it is quiet again."""
     clocks(monkeypatch, FAST)
-    pulse([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first is thrown away, the second stands before the first sample
+    probe([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first is thrown away, the second stands before the first sample
     made = benchmark(repeat=50)
     made.do_setup()
     made.run()
@@ -214,10 +214,10 @@ def test_sample_between_slow_pulses_is_taken_again(monkeypatch, log, pulse):
     assert quiet.Run([line], {"processor": 25_000}).used.sum() == 50
 
 
-def test_machine_that_got_faster_is_not_calm_either(monkeypatch, log, pulse):
+def test_machine_that_got_faster_is_not_quiet_either(monkeypatch, log, probe):
     """A clock that it does not hold: its samples would be beside the others' in the estimate."""
     clocks(monkeypatch, FAST)
-    pulse([25e-6] * 42 + [20e-6])
+    probe([25e-6] * 42 + [20e-6])
     made = benchmark(repeat=50)
     made.do_setup()
     made.run()
@@ -225,25 +225,25 @@ def test_machine_that_got_faster_is_not_calm_either(monkeypatch, log, pulse):
     assert len(line["seconds"]) > 50
 
 
-def test_patience_is_bounded(monkeypatch, log, pulse):
-    """What is still disturbed then is kept, the least disturbed of it, and its pulses say so."""
+def test_patience_is_bounded(monkeypatch, log, probe):
+    """What is still disturbed then is kept, the least disturbed of it, and its probes say so."""
     clocks(monkeypatch, FAST)
-    monkeypatch.setattr(pulses, "PATIENCE", 0.02)
-    pulse(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
+    monkeypatch.setattr(probes, "PATIENCE", 0.02)
+    probe(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
     made = benchmark(repeat=60)
     made.do_setup()
     result = made.run()
     (line,) = log()
     assert len(result["samples"]) == 60 and 0.016 < line["waited"] < 0.2, "a sleep may last longer on a busy machine"
     assert line["probes"]["processor"][-1] == 50_000
-    assert pulses._RECENT["processor"].waited == pytest.approx(line["waited"], abs=1e-4)
+    assert probes._RECENT["processor"].waited == pytest.approx(line["waited"], abs=1e-4)
 
 
-def test_patience_of_all_processes_is_bounded(monkeypatch, log, pulse):
+def test_patience_of_all_processes_is_bounded(monkeypatch, log, probe):
     clocks(monkeypatch, FAST)
-    monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "5.0")
-    pulses._RECENT["processor"].waited = 5.0
-    pulse(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
+    monkeypatch.setenv(probes.PATIENCE_VARIABLE, "5.0")
+    probes._RECENT["processor"].waited = 5.0
+    probe(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
     made = benchmark(repeat=60)
     made.do_setup()
     made.run()
@@ -251,49 +251,49 @@ def test_patience_of_all_processes_is_bounded(monkeypatch, log, pulse):
     assert line["waited"] == 0 and len(line["seconds"]) == 60
 
 
-def test_the_first_process_waits_for_calm_too(monkeypatch, log, pulse):
-    """It takes some pulses before its first sample, and knows from them which are slow; later processes need not."""
+def test_the_first_process_waits_for_quiet_too(monkeypatch, log, probe):
+    """It takes some probes before its first sample, and knows from them which are slow; later processes need not."""
     clocks(monkeypatch, FAST)
-    monkeypatch.setattr(pulses, "FIRST", 0.01)
-    monkeypatch.setattr(pulses.Recent, "meet", MEET)
+    monkeypatch.setattr(probes, "FIRST", 0.01)
+    monkeypatch.setattr(probes.Recent, "meet", MEET)
     draw = random.Random(1)
-    pulse(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
+    probe(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
     made = benchmark()
     made.do_setup()
     made.run()
     (line,) = log()
-    assert pulses._RECENT["processor"].floor() == pytest.approx(math.log(25e-6))
-    assert line["waits"][0] < 16, "without knowing, the first 32 looks would pass for calm"
-    taken = pulses._RECENT["processor"].shared[0]
-    pulses.Watch()
-    assert pulses._RECENT["processor"].shared[0] == taken + 1, "one look, and no second meeting"
+    assert probes._RECENT["processor"].baseline() == pytest.approx(math.log(25e-6))
+    assert line["waits"][0] < 16, "without knowing, the first 32 looks would pass for quiet"
+    taken = probes._RECENT["processor"].shared[0]
+    probes.Watch()
+    assert probes._RECENT["processor"].shared[0] == taken + 1, "one look, and no second meeting"
 
 
 def test_patience_is_shared_fairly(monkeypatch):
     """What comes last in a round may wait as well as what comes first."""
-    monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "10/100")
-    recent, had = pulses.Recent(), []
+    monkeypatch.setenv(probes.PATIENCE_VARIABLE, "10/100")
+    recent, had = probes.Recent(), []
     for _ in range(100):
         had.append(recent.patience())
         recent.waited += had[-1]
     assert had[0] == pytest.approx(0.2) and sum(had) <= 10.0
     assert had[50] > 0.08 and had[80] > 0.03, "each might wait 0.1 s on average"
-    monkeypatch.setenv(pulses.PATIENCE_VARIABLE, "100/100")
-    assert pulses.Recent().patience() == pulses.PATIENCE
+    monkeypatch.setenv(probes.PATIENCE_VARIABLE, "100/100")
+    assert probes.Recent().patience() == probes.PATIENCE
 
 
-def test_calls_that_calm_is_too_short_for_are_not_waited_for(monkeypatch, log):
-    """Every sample begins in calm and none ends in it: after HOPELESS of them the rest are taken as they come."""
+def test_calls_that_quiet_is_too_short_for_are_not_waited_for(monkeypatch, log):
+    """Every sample begins in quiet and none ends in it: after HOPELESS of them the rest are taken as they come."""
     clocks(monkeypatch, lambda: 0.0)
     made = benchmark()
     made.do_setup()
     made.run()
     (line,) = log()
     assert len(line["seconds"]) == timing.SAMPLES and len(line["disturbed"]) == timing.SAMPLES
-    assert line["waited"] < pulses.PATIENCE / 2
+    assert line["waited"] < probes.PATIENCE / 2
 
 
-def test_large_samples_stand_between_pulses_of_what_they_need(log):
+def test_large_samples_stand_between_probes_of_what_they_need(log):
     """Where the bytes are moved: an alias of 16 MiB takes less time than any memory would."""
 
     class Large:
@@ -315,9 +315,9 @@ def test_large_samples_stand_between_pulses_of_what_they_need(log):
             assert all(len(taken) == looks for taken in line["probes"].values())
 
 
-def test_device_s_own_clock_needs_no_pulses(monkeypatch, log):
+def test_device_s_own_clock_needs_no_probes(monkeypatch, log):
     clocks(monkeypatch, FAST)
-    made = benchmark(pulsed=False)
+    made = benchmark(probed=False)
     made.do_setup()
     made.run()
     (line,) = log()
@@ -325,15 +325,15 @@ def test_device_s_own_clock_needs_no_pulses(monkeypatch, log):
 
 
 def test_processes_of_a_fork_server_share_what_they_saw():
-    recent = pulses.Recent()
+    recent = probes.Recent()
     child = os.fork()
     if not child:
-        for _ in range(pulses.ANEW):
+        for _ in range(probes.ANEW):
             recent.add(30e-6)
         recent.waited = 1.5
         os._exit(0)
     os.waitpid(child, 0)
-    assert recent.waited == 1.5 and recent.floor() == pytest.approx(math.log(30e-6))
+    assert recent.waited == 1.5 and recent.baseline() == pytest.approx(math.log(30e-6))
 
 
 def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
@@ -346,7 +346,7 @@ def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
 
 
 def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
-    monkeypatch.delenv(said.LOG_VARIABLE, raising=False)
+    monkeypatch.delenv(sampling_log.LOG_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     made = benchmark()
     made.do_setup()

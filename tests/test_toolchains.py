@@ -82,7 +82,7 @@ def test_hash_is_the_same_for_everybody(tmp_path):
         *(sys.executable, "-c", MAKE, tmp_path / "there", *pairs),
         home=home,
         cwd=home,
-        PYTHONPATH=str(ROOT / "scripts"),
+        PYTHONPATH=f"{ROOT}/scripts:{ROOT}",
         TZ="Asia/Kathmandu",
         LC_ALL="C",
         GIT_AUTHOR_NAME="Somebody Else",
@@ -321,13 +321,13 @@ def test_build_variant(build, version, tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemError('imported')", encoding="utf-8")
     (package / "version.py").write_text(build, encoding="utf-8")
-    done = run(sys.executable, "-c", ASK, home=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT / 'scripts'}")
+    done = run(sys.executable, "-c", ASK, home=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}/scripts:{ROOT}")
     assert (done.stdout.strip(), done.returncode) == (version, 0), done.stderr
 
 
 def test_installed_toolchain_is_found_without_importing_torch(tmp_path):
     torch = pytest.importorskip("torch")
-    done = run(sys.executable, "-c", ASK, home=tmp_path, PYTHONPATH=str(ROOT / "scripts"))
+    done = run(sys.executable, "-c", ASK, home=tmp_path, PYTHONPATH=f"{ROOT}/scripts:{ROOT}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().split("+")[0] == torch.__version__.split("+")[0]
     assert "+" in done.stdout
@@ -507,8 +507,8 @@ def test_pip_s_reason_is_one_line(output, reason):
 def test_a_broken_file_of_machines_is_one_line(tmp_path, text):
     """asv's own, in the home directory: a full disk leaves it empty."""
     (tmp_path / ".asv-machine.json").write_text(text, encoding="utf-8")
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from measuring import engine; engine.register('box')"
-    done = run(sys.executable, "-c", code, ROOT / "scripts", home=tmp_path)
+    code = "import sys; sys.path[:0] = sys.argv[1:]; from measuring import engine; engine.register('box')"
+    done = run(sys.executable, "-c", code, ROOT / "scripts", ROOT, home=tmp_path)
     told = done.stderr.splitlines()[-1] if done.returncode else "UserError: is broken: remove it"
     assert "UserError: " in told and "is broken: remove it" in told
     assert done.returncode or '"box"' in (tmp_path / ".asv-machine.json").read_text(encoding="utf-8")

@@ -164,7 +164,7 @@ def test_what_is_installed_ahead_leaves_the_cores_to_the_counts():
     group = Path("/proc/self/autogroup")
     code = "import os; from pathlib import Path; from measuring import beside; beside.stand_back(); print(os.nice(0))\n"
     code += f"if Path({str(group)!r}).is_file(): print(Path({str(group)!r}).read_text())"
-    scripts = os.pathsep.join([str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")])
+    scripts = os.pathsep.join([str(ROOT / "scripts"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": scripts}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True

@@ -73,10 +73,10 @@ def timed(name):
 
 # file, what stands there, what is to stand there, which benchmarks get a new version
 CHANGES = {
-    "what writes the log": ("said.py", "def log(", "def noted(", None),
-    "how skips are told": ("said.py", "asv: skipped", "left out", None),
+    "what writes the log": ("sampling_log.py", "def log(", "def noted(", None),
+    "how skips are told": ("sampling_log.py", "asv: skipped", "left out", None),
     "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", timed),
-    "what a pulse is": ("pulses.py", "def pulse():", "def pulse():\n    sum(range(9))", timed),
+    "what a probe is": ("probes.py", "def probe():", "def probe():\n    sum(range(9))", timed),
     "a layout": ("sources.py", "[::2]", "[1::2]", lambda name: name.startswith("layout.")),
     "what fills arrays": ("sources.py", "TILE = 2**16", "TILE = 2**15", lambda name: not name.startswith(DEVICE)),
     "a size": ("sources.py", "SIZES = [8, ", "SIZES = [8, 64, ", None),
@@ -179,7 +179,7 @@ def test_version_is_the_same_on(version, tmp_path):
     toy.write_text(TOY, encoding="utf-8")
     package = tmp_path / "benchmarks"  # without its __init__, which wants torch and asv
     package.mkdir()
-    for name in ("version.py", "timing.py", "pulses.py"):
+    for name in ("version.py", "timing.py", "probes.py"):
         shutil.copy(ROOT / "benchmarks" / name, package / name)
     theirs, ours = (
         run(one, toy, home=tmp_path, cwd=tmp_path, PYTHONPATH=str(tmp_path)) for one in (python, sys.executable)

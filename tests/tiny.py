@@ -31,6 +31,8 @@ RELEASES = {
     },
     "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
 }
+# Files of benchmarks/ that every benchmark needs
+CORE = ("__init__", "contracts", "families", "nvml", "probes", "sampling_log", "statement", "timing", "version")
 WITHOUT_WHEEL = "2.2.0"
 SLOWER_FROM = "2.1.0"  # the release that the tests look for
 
@@ -149,7 +151,7 @@ class Project:
             shutil.copy(ROOT / file, self.root)
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(releases))
-        for file in ("__init__", "families", "nvml", "pulses", "said", "statement", "timing", "version"):
+        for file in CORE:
             shutil.copy(ROOT / "benchmarks" / f"{file}.py", self.root / "benchmarks")
         (self.root / "benchmarks" / "sources.py").write_text("")
         none = {"device": None, "device_name": None, "no_device": "none"}

@@ -11,10 +11,11 @@ what counts is not to be beaten by any, rather than to be tied with the one that
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.contracts import INTO, MEMORIES, Route
+from benchmarks.families import BETWEEN, CASTING
+
 from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
-from .contracts import INTO, MEMORIES, Contract
-from .roles import BETWEEN, CASTING
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
@@ -61,7 +62,7 @@ class Segment:
         return self.choices[0].cell.route
 
     @property
-    def contract(self) -> Contract:
+    def contract(self) -> Route:
         return self.choices[0].cell.contract
 
     @property

@@ -16,28 +16,29 @@ from typing import NamedTuple
 from cli import UserError
 from store.records import MACHINE, Conditions
 
-from .contracts import (
+from benchmarks.contracts import (
     ALIAS,
+    CONTIGUOUS,
     COPY,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
     INTO,
     NONE,
     NUMPY_TO_TORCH,
+    PAGEABLE,
+    PINNED,
     TORCH_TO_NUMPY,
-    Contract,
+    Route,
 )
+
 from .curves import (
     ALLOCATE,
     BY_BYTES,
     COMPLETION,
-    CONTIGUOUS,
     ENQUEUE,
     LIMIT,
     MEASURED,
-    PAGEABLE,
     PIN,
-    PINNED,
     Curve,
     Figure,
     Point,
@@ -153,7 +154,7 @@ class Known:
     device_name: str = ""
     conditions: Conditions = Conditions()
     points: tuple[Point, ...] = ()
-    contracts: tuple[Contract, ...] = ()
+    contracts: tuple[Route, ...] = ()
     gains: tuple[Gain, ...] = ()
     slowed: tuple[Slowed, ...] = ()
     dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -164,7 +165,7 @@ class Known:
         """Whether transfers to or from a device were measured."""
         return any(point.direction in (HOST_TO_DEVICE, DEVICE_TO_HOST) for point in self.points)
 
-    def contract(self, route: str, direction: str) -> Contract:
+    def contract(self, route: str, direction: str) -> Route:
         """The contract of a route; NONE where there is none."""
         return next((c for c in self.contracts if (c.expression, c.direction) == (route, direction)), NONE)
 
@@ -203,7 +204,7 @@ class Candidate:
     """
 
     route: str
-    contract: Contract
+    contract: Route
     memory: str
     host: str
     figure: Figure
@@ -335,7 +336,7 @@ def _curves(case: Case, known: Known) -> Curves:
     return curves
 
 
-def _fits(case: Case, contract: Contract) -> bool:
+def _fits(case: Case, contract: Route) -> bool:
     return (
         contract.keeps_dtype(case.dtype)
         and contract.memory_for(case.dtype, case.layout) in ((case.memory,) if case.memory else (ALIAS, COPY))

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from benchmarks.contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Route
+from benchmarks.families import CONVERSION, GRAD, LISTS, MEMCPY
+
 from .choice import Evidence, evidence_of
-from .contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Contract
 from .curves import BY_BYTES
 from .declared import Declared, contract_of
 from .results import Results, parameters_of
-from .roles import CONVERSION, GRAD, LISTS, MEMCPY
 
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
@@ -36,7 +37,7 @@ class Cell:
     cv: float
     processes: int
     order: int
-    contract: Contract = field(hash=False, compare=False)
+    contract: Route = field(hash=False, compare=False)
     evidence: Evidence = field(hash=False, compare=False)
     calm: bool = True
 

@@ -17,11 +17,14 @@ import pandas as pd
 from cli import UserError, matcher
 from store.records import MACHINE
 
+from benchmarks.contracts import COPY, INTO
+from benchmarks.families import MEMCPY
+from benchmarks.probes import MEMORY
+from benchmarks.timing import LARGE
+
 from . import statistics, verdicts
-from .contracts import COPY, INTO
 from .declared import Benchmarks, memory_of_cells
 from .results import Results, parameters_of
-from .roles import MEMCPY
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 from .verdicts import (
     ACROSS,
@@ -53,7 +56,6 @@ MOST_SPLITS = 8  # of the baseline's processes in the A/A
 OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
 PACE = math.log(1.005)  # from which on it is said that full speed was another
 PLAUSIBLE = math.log(1.25)  # of pulses on one machine: six visits in two hours were within 1.06
-MEMORY, IN_MEMORY = "memory", 16 * 2**20  # bytes from which on pulses of the memory are taken (benchmarks/timing.py)
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 
 
@@ -261,7 +263,7 @@ def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     memories = memory_of_cells(cells, benchmarks)
     for name, memory, nbytes, family in zip(cells["benchmark"], memories, cells["nbytes"], cells["family"]):
         moves = memory in (COPY, INTO) or benchmarks[name].role == MEMCPY
-        through_memory = moves and nbytes >= IN_MEMORY  # of no size: false
+        through_memory = moves and nbytes >= LARGE  # of no size: false
         names.append(benchmarks[name].noise or (MEMORY if through_memory else memory) or family)
     return np.array(names, dtype=str)
 

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.contracts import CONTIGUOUS
+
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 MEASURED, BETWEEN, BEYOND = "measured", "between", "beyond"  # how a figure came about
 COMPLETION, ENQUEUE, LIMIT, PIN, ALLOCATE = "completion", "enqueue", "limit", "pin_copy", "allocate"  # clocks
-PAGEABLE, PINNED = "pageable", "pinned"
-CONTIGUOUS = "contiguous"
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from cli import UserError
 from store.records import made_of
 
-from .contracts import NONE, Contract
+from benchmarks.contracts import NONE, Route
+from benchmarks.families import Family
 
 if TYPE_CHECKING:  # advise.py answers in less time than pandas takes to import
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Declared:
+@dataclass(frozen=True, kw_only=True)
+class Declared(Family):
     """A benchmark. name, type, unit, param_names, params, version, sample_time [s]: asv's, values in its spelling.
 
     samples_per_process  how many a process takes of each cell; none where nobody says
     contracts            route -> what it promises
     question             the first paragraph of its file's docstring
-    The others are those of families.DECLARED, and explained there.
     """
 
     name: str
@@ -34,27 +34,8 @@ class Declared:
     version: str = ""
     sample_time: float = 0.0
     samples_per_process: tuple[int, ...] = ()
-    contracts: Mapping[str, Contract] = field(default_factory=dict)
+    contracts: Mapping[str, Route] = field(default_factory=dict)
     question: str = ""
-    needs_device: bool = False
-    control: bool = False
-    noise: str = ""
-    direction: str = ""
-    role: str = ""
-    section: str = ""
-    place: int = 99
-    about: str = ""
-    title: str = ""
-    across: str = "nbytes"
-    down: str = ""
-    drawn: bool = True
-    beside: Mapping[str, Any] = field(default_factory=dict)
-    stands_for: tuple[str, ...] = ()
-    repeated: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-    speaks_for: str = ""
-    multiple_of: str = ""
-    arrays: int = 0
 
     @property
     def family(self) -> str:
@@ -98,7 +79,7 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
     return declared
 
 
-def contract_of(benchmarks: Benchmarks, benchmark: str, route: Any) -> Contract:
+def contract_of(benchmarks: Benchmarks, benchmark: str, route: Any) -> Route:
     """The contract of a benchmark's route; NONE of one without routes, or of a route that it does not know."""
     return benchmarks[benchmark].contracts.get(route, NONE)
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Route
+from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
+
 from .cells import Cell, usual_size
 from .choice import slower, unbeaten
-from .contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Contract
 from .declared import Declared, contract_of
 from .results import Results, parameters_of
-from .roles import PLACEMENT, SEMANTICS, SETTINGS
 from .sessions import Release, of_files
 
 # --- what routes do ---------------------------------------------------------------------------------------------------
@@ -85,21 +86,21 @@ class Semantics:
             else:
                 self.dtype.setdefault(key, {})[row["dtype"]] = str(value)
 
-    def memory(self, contract: Contract) -> dict[str, str]:
+    def memory(self, contract: Route) -> dict[str, str]:
         """alias, copy or into as measured, by dtype."""
         seen = self.alias.get((contract.direction, contract.expression), {})
         fresh = INTO if contract.memory == INTO and not any(seen.values()) else COPY
         return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
 
-    def result(self, contract: Contract) -> dict[str, str]:
+    def result(self, contract: Route) -> dict[str, str]:
         """The result's dtype as measured, by the source's."""
         return self.dtype.get((contract.direction, contract.expression), {})
 
-    def taken(self, contract: Contract) -> bool | None:
+    def taken(self, contract: Route) -> bool | None:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
         return self.grad.get(contract.expression) if contract.direction == TORCH_TO_NUMPY else None
 
-    def broken(self, contracts: Iterable[Contract]) -> list[Broken]:
+    def broken(self, contracts: Iterable[Route]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
         contradicted: list[Broken] = []
         for contract in contracts:

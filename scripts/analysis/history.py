@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.probes import MEMORY
+
 from . import findings, levels, sessions, statistics, steps
-from .comparison import MEMORY, controls_of, families
+from .comparison import controls_of, families
 from .findings import Appearance, Semantic
 from .levels import CHANGED, Break, Series
 from .results import Results

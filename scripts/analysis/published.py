@@ -8,13 +8,15 @@ from pathlib import Path
 from store.files import machines, read_records, result_files
 from store.records import recent
 
+from benchmarks.contracts import CONTIGUOUS
+from benchmarks.families import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
+
 from .case import Gain, Known, Slowed, uses
 from .cells import Cell, cells_of, method
 from .choice import slower
-from .curves import ALLOCATE, COMPLETION, CONTIGUOUS, ENQUEUE, LIMIT, PIN, Point
+from .curves import ALLOCATE, COMPLETION, ENQUEUE, LIMIT, PIN, Point
 from .findings import advised, between_neighbours
 from .results import Results, load, load_files
-from .roles import BETWEEN, CONVERSION, GRAD, LINK, LISTS, MEMCPY, PINNING, TRANSFER
 from .transfers import credible
 
 UNSAID = "float32"  # the dtype of families that have no parameter of that name

@@ -21,7 +21,9 @@ from store.files import BROKEN, BrokenFile
 from store.records import UNKNOWN, Line, Record, Toolchain, name_of, with_samples
 from toolchains import ledger
 
-from .contracts import Contract
+from benchmarks.contracts import Route
+from benchmarks.probes import PROCESSOR
+
 from .declared import Benchmarks, Declared, contract_of, declared_in
 
 ASV_RESULT_VERSION = 2
@@ -90,7 +92,7 @@ class Results:
         return self.cells[self.cells["status"] != MEASURED]
 
     @cached_property
-    def contracts(self) -> Mapping[tuple[str, str], Contract]:
+    def contracts(self) -> Mapping[tuple[str, str], Route]:
         """(direction, route) -> what the route promises."""
         each = (contract for benchmark in self.benchmarks.values() for contract in benchmark.contracts.items())
         return {(contract.direction, route): contract for route, contract in each}
@@ -310,7 +312,7 @@ def _timed(lines: Sequence[Line]) -> pd.DataFrame:
                 "quiet": run.quiet,
                 "run": started,
                 "beside": [_beside(line) for line in of_run],
-                "baseline": np.where(np.isnan(run.slowdown), math.nan, run.baselines.get(quiet.PROCESSOR, math.nan)),
+                "baseline": np.where(np.isnan(run.slowdown), math.nan, run.baselines.get(PROCESSOR, math.nan)),
                 "fastest": run.fastest,
             }
         )

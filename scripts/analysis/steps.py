@@ -13,10 +13,11 @@ import pandas as pd
 from store.records import UNKNOWN, Record, sessions_of
 from toolchains import ledger
 
+from benchmarks.families import CONVERSION
+
 from . import verdicts
 from .declared import Benchmarks
 from .results import Results
-from .roles import CONVERSION
 from .statistics import Floats
 from .verdicts import AS_MANY, INCONCLUSIVE, SAME_WAY, Settings
 

@@ -17,10 +17,11 @@ from store import files
 from store.files import BROKEN, BrokenFile, places_of, read_json, read_records, result_files
 from store.records import Conditions, Record, Settings, Toolchain
 
+from benchmarks.contracts import COPY, INTO
+from benchmarks.families import CONVERSION
+
 from .cells import Cell, cells_of, limit_of
-from .contracts import COPY, INTO
 from .results import Results, load_files
-from .roles import CONVERSION
 from .statistics import MIN_PROCESSES
 from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
 

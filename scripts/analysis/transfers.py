@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 from store.records import UNKNOWN, Record
 
+from benchmarks.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE, PINNED, REGISTERED
+from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
+
 from .answers import MOVE, Choice, Need, choose
 from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
-from .contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
-from .curves import COMPLETION, ENQUEUE, PAGEABLE, PINNED
+from .curves import COMPLETION, ENQUEUE
 from .results import Results
-from .roles import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
 
 BOTH = "both at once"
-REGISTERED, SUSTAINED = "registered", "sustained"
+SUSTAINED = "sustained"
 PARTS = ("products", "transfer", "both")  # of overlap.Hidden
 HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express

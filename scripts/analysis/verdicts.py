@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 from cli import matcher
 
+from benchmarks.families import CONVERSION
+
 from .declared import Benchmarks
 from .results import Results, parameters_of
-from .roles import CONVERSION
 
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
 NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"

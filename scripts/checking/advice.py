@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 from analysis.case import NUMPY, TORCH, Answer, Case, Known, rank
-from analysis.contracts import ALIAS, COPY, INTO
 from cli import UserError
-from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
+from measuring.checkup import benchmark_of, figure, in_child
 from store import quiet
 from store.records import Line
+
+from benchmarks.contracts import ALIAS, COPY, INTO
+from benchmarks.timing import samples_per_process
 
 from .bias import logs_of
 from .timing import BENCHMARKS, progress
@@ -131,7 +133,7 @@ def _figure(benchmark: Any, cell: Cell) -> Line | None:
     """As the suite measures it, at a size that is none of its parameters: so it is to know of no other cell."""
     params = cell.route, cell.dtype, cell.nbytes
     benchmark._params = [[value] for value in params]
-    benchmark.samples_per_process = [part_of_suite("timing").samples_per_process(cell.nbytes)]
+    benchmark.samples_per_process = [samples_per_process(cell.nbytes)]
     return figure(benchmark, params)
 
 

@@ -12,10 +12,13 @@ from functools import partial
 from typing import Any
 
 from cli import UserError, matcher
-from measuring.checkup import benchmark_of, figure, in_child, part_of_suite
+from measuring.checkup import benchmark_of, figure, in_child
 from measuring.processes import duration
 from measuring.profiles import KIB, MIB
 from store.records import Line, name_of
+
+from benchmarks.probes import Watch
+from benchmarks.timing import UNDISTURBED, Timing
 
 BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer
 SLOW, SLOW_PROCESSES = 0.3, 2  # seconds a call from which so many processes do: routes that go by Python's numbers
@@ -109,18 +112,17 @@ def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     One of each in every order, one order after the other, so that neither drift nor what the block before left in the
     caches favours any. Calls a block: as many as the suite made for a sample of ``whole``.
     """
-    pulses, timing = map(part_of_suite, ("pulses", "timing"))
     began, number = time.perf_counter(), whole["number"]
     expression, namespace = benchmark.func(*cell)
     timer = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
-    suite_timing = timing.Timing(timer, whole["wanted"], single_threaded=benchmark.single_threaded)
+    suite_timing = Timing(timer, whole["wanted"], single_threaded=benchmark.single_threaded)
     take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, suite_timing, number)}
     for name in (TORCH, AGAIN):
-        take[name] = partial(torch_block, torch_timer(expression, namespace), number, timing.QUIET)
+        take[name] = partial(torch_block, torch_timer(expression, namespace), number, UNDISTURBED)
     calls = len(take) * (number + warm_calls(number))  # in a block of each
     affordable = BLOCK_SECONDS / (calls * statistics.median(whole["seconds"]))
     wanted = max(1, min(whole["wanted"], int(affordable)))
-    watch = pulses.Watch(tuple(whole["probes"]))
+    watch = Watch(tuple(whole["probes"]))
     by: list[str] = []
     seconds: list[float] = []
     disturbed: list[int] = []
@@ -128,13 +130,13 @@ def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     orders = list(itertools.permutations(take))
     for order in itertools.islice(itertools.cycle(orders), turn, None):
         for name in order:
-            if not watch.calm and watch.left > 0:
+            if not watch.quiet and watch.left > 0:
                 watch.wait()
-            took, quiet, is_calm = watch.judge(take[name])
+            took, undisturbed, quiet = watch.judge(take[name])
             by.append(name)
             seconds.append(took / number)
-            good[name] += is_calm
-            if not quiet:
+            good[name] += quiet
+            if not undisturbed:
                 disturbed.append(len(by) - 1)
         if min(good.values()) >= wanted or (len(by) >= wanted * len(take) and watch.left <= 0):
             break
@@ -142,7 +144,7 @@ def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     return {
         **{name: whole[name] for name in ("benchmark", "params", "number")},
         **{"at": time.time(), "wanted": wanted, "by": by, "seconds": seconds, "disturbed": disturbed},
-        **{"probes": watch.pulses, "waits": watch.waits, "waiting": watch.waiting},
+        **{"probes": watch.probes, "waits": watch.waits, "waiting": watch.waiting},
         "took": time.perf_counter() - began,
     }
 

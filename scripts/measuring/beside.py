@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it is alone
 
 from toolchains import environments, ledger

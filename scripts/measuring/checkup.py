@@ -6,7 +6,6 @@ the same state; checks of timing and advice measure their cells so, too.
 """
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -24,7 +23,10 @@ from cli import UserError
 from store import quiet
 from store.records import Line, Settings
 
-from .engine import LOG_VARIABLE, PATIENCE_VARIABLE, ROOT
+from benchmarks.probes import PATIENCE_VARIABLE
+from benchmarks.sampling_log import LOG_VARIABLE
+
+from .engine import ROOT
 from .machine import conditions, read, settings
 
 # --- cells measured without asv, each in a forked process -------------------------------------------------------------
@@ -60,12 +62,9 @@ def benchmark_of(name: str) -> Any:
     """A benchmark of the suite, as asv finds it by its name."""
     from asv_runner.discovery import get_benchmark_from_name
 
+    from benchmarks import statement  # noqa: F401  it registers the suite's types
+
     return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
-
-
-def part_of_suite(name: str) -> Any:
-    """A module of benchmarks/, which asv's discovery has put on the path."""
-    return importlib.import_module(f"benchmarks.{name}")
 
 
 def figure(benchmark: Any, cell: tuple) -> Line | None:

@@ -17,6 +17,9 @@ import cli
 from cli import UserError
 from toolchains import environments
 
+from benchmarks.probes import PATIENCE_VARIABLE
+from benchmarks.sampling_log import LOG_VARIABLE
+
 from .processes import apart, session
 from .state import State
 
@@ -24,8 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # benchmarks/sampling_log.py appends a line for each process there
-PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 
 
 def new_id() -> str:

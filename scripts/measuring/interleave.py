@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # has benchmarks/
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it is alone
 
 import cli
 from cli import UserError, matcher

@@ -14,9 +14,10 @@ from typing import Any
 from cli import UserError, matcher
 from toolchains import selection
 
+from benchmarks.contracts import ALIAS, PAGEABLE, PINNED
+
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
-ALIAS = "alias"  # of a contract: the route shares memory
 NOTHING = "(?!)"  # a regular expression that matches nothing
 
 
@@ -139,7 +140,7 @@ ARRAYS = [
     *("torch.from_numpy(a).to(device)", "d.copy_(torch.from_numpy(a))"),
     *("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", "t.cpu().numpy()", "h.copy_(t).numpy()"),
 ]
-NOT_REGISTERED = ["pageable", "pinned"]
+NOT_REGISTERED = [PAGEABLE, PINNED]
 
 # a few of those without a device, for what people ask about both; half a minute
 WITHOUT_A_DEVICE = (

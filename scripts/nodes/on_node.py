@@ -23,7 +23,8 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # python -P leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # has benchmarks/
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it is alone
 
 import cli
 from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, check_asv, register

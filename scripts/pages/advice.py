@@ -20,7 +20,9 @@ from analysis.answers import (
     ties,
 )
 from analysis.cells import Cell
-from analysis.contracts import (
+from analysis.findings import Advised, Gain, Slowed
+
+from benchmarks.contracts import (
     ALIAS,
     COPY,
     DEVICE_TO_HOST,
@@ -28,9 +30,8 @@ from analysis.contracts import (
     INTO,
     NUMPY_TO_TORCH,
     TORCH_TO_NUMPY,
-    Contract,
+    Route,
 )
-from analysis.findings import Advised, Gain, Slowed
 
 from . import show
 from .show import code
@@ -215,7 +216,7 @@ def _promises(segments: Sequence[Segment]) -> Iterator[str]:
             yield f"Awkward sources{which}: {'; '.join(words)}."
 
 
-def needs_words(contract: Contract) -> str:
+def needs_words(contract: Route) -> str:
     """What a route needs in words; "" where it needs nothing."""
     return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
 

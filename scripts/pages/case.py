@@ -12,9 +12,10 @@ from typing import Any
 
 from analysis import case as cases
 from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, slowed_of, uses
-from analysis.contracts import ALIAS, COPY, INTO, Contract
-from analysis.curves import BETWEEN, BEYOND, CONTIGUOUS, MEASURED, PINNED
+from analysis.curves import BETWEEN, BEYOND, MEASURED
 from cli import UserError
+
+from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PINNED, Route
 
 from . import show
 from .show import code
@@ -119,7 +120,7 @@ def notes(answer: Answer) -> Iterator[str]:
         yield f"Not measured for {case.layout} sources: {show.codes(answer.unknown)}."
 
 
-def silent(contract: Contract) -> str:
+def silent(contract: Route) -> str:
     """What a route does with sources that it neither simply takes nor refuses; "" where there are none."""
     return "; ".join(f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items())
 

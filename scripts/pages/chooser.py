@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from analysis.case import AROUND, CHUNKS, CUDA, LARGEST, MAPPED, WAYS, Known
-from analysis.contracts import Contract
 from analysis.curves import BY_BYTES, Point
+
+from benchmarks.contracts import Route
 
 from . import case
 
@@ -52,7 +53,7 @@ def embedded(known: Known) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _contract(contract: Contract) -> dict[str, Any]:
+def _contract(contract: Route) -> dict[str, Any]:
     names = ("expression", "direction", "memory", "casts_to", "view", "copies", "non_blocking", "array")
     return {
         **{name: getattr(contract, name) for name in (*names, "needs", "hazard", "caution", "safe", "takes_grad")},

@@ -6,7 +6,9 @@ from typing import Any
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.declared import Declared
 from analysis.results import Results, parameters_of
-from analysis.roles import (
+from analysis.verdicts import Count
+
+from benchmarks.families import (
     BEHIND,
     BETWEEN,
     BUSY,
@@ -20,7 +22,6 @@ from analysis.roles import (
     SCALAR,
     SETTINGS,
 )
-from analysis.verdicts import Count
 
 from . import show, tables
 from .advice import capital

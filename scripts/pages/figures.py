@@ -15,11 +15,12 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
 import numpy as np
 from analysis.cells import Cell, Limit, conversions, method
-from analysis.contracts import COPY, INTO, MEMORIES
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 from scipy.optimize import isotonic_regression
+
+from benchmarks.contracts import COPY, INTO, MEMORIES
 
 from . import advice, show
 

@@ -9,13 +9,25 @@ from operator import attrgetter
 from analysis.answers import Segment, choose, decisions
 from analysis.cells import Cell, conversions, from_lists, method, requires_grad, usual_size
 from analysis.choice import decided
-from analysis.contracts import ALIAS, DEVICE_TO_HOST, GRAD, INTO, NONE, TORCH_TO_NUMPY, Contract
-from analysis.curves import COMPLETION, ENQUEUE, PAGEABLE, PINNED
+from analysis.curves import COMPLETION, ENQUEUE
 from analysis.findings import Semantics, slowed
 from analysis.results import Results
-from analysis.roles import CASTING, CONTEXT, CONVERSION, PINNING, PLACEMENT
-from analysis.roles import GRAD as REQUIRES_GRAD
-from analysis.transfers import REGISTERED, Transfers, asynchronous
+from analysis.transfers import Transfers, asynchronous
+
+from benchmarks.contracts import (
+    ALIAS,
+    DEVICE_TO_HOST,
+    GRAD,
+    INTO,
+    NONE,
+    PAGEABLE,
+    PINNED,
+    REGISTERED,
+    TORCH_TO_NUMPY,
+    Route,
+)
+from benchmarks.families import CASTING, CONTEXT, CONVERSION, PINNING, PLACEMENT
+from benchmarks.families import GRAD as REQUIRES_GRAD
 
 from . import show
 from .advice import between_neighbours, takes
@@ -51,7 +63,7 @@ NOT_EARLY = (
 )
 CONSTRUCTED = "np.array(t)"  # what the warnings about copies are about
 
-Wanted = Callable[[Contract], bool]  # what a contract is to promise
+Wanted = Callable[[Route], bool]  # what a contract is to promise
 array, takes_grad = attrgetter("array"), attrgetter("takes_grad")
 
 
@@ -308,7 +320,7 @@ class Questions:
         return ""
 
 
-def shares(contract: Contract) -> bool:
+def shares(contract: Route) -> bool:
     """Whether a route promises to share memory and to keep every dtype."""
     return contract.keeps_dtype("") and contract.memory_for("") == ALIAS
 

@@ -9,12 +9,13 @@ from typing import Any
 from analysis.answers import Answer, Choice
 from analysis.cells import DIRECTIONS, Cell, Limit
 from analysis.choice import MARGIN, decided
-from analysis.contracts import ALIAS, COPY, Contract
 from analysis.findings import DTYPE, MEMORY, Broken, Semantics
 from analysis.results import Results, parameters_of
-from analysis.roles import HARNESS
 from analysis.verdicts import Count
 from store.records import Record, Settings
+
+from benchmarks.contracts import ALIAS, COPY, Route
+from benchmarks.families import HARNESS
 
 from . import advice, show
 from .show import code
@@ -233,12 +234,12 @@ def count_range(counted: Count) -> list[str]:
     return [f"{counted.low:,.0f} to {counted.high:,.0f}"] if counted.high > counted.low * (1 + WORTH) else []
 
 
-def measured_memory(semantics: Semantics, contract: Contract) -> str:
+def measured_memory(semantics: Semantics, contract: Route) -> str:
     """alias, copy or into, by dtype where they differ; "" where it was not measured."""
     return _by_dtype(semantics.memory(contract))
 
 
-def _measured_dtype(semantics: Semantics, contract: Contract) -> str:
+def _measured_dtype(semantics: Semantics, contract: Route) -> str:
     """Kept, one for all, or by source dtype."""
     seen = semantics.result(contract)
     if seen and all(source == result for source, result in seen.items()):
@@ -246,7 +247,7 @@ def _measured_dtype(semantics: Semantics, contract: Contract) -> str:
     return _by_dtype(seen)
 
 
-def broken(semantics: Semantics, contracts: Iterable[Contract]) -> list[str]:
+def broken(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
     return [_broken(promise) for promise in semantics.broken(contracts)]
 
@@ -292,7 +293,7 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
     return tables
 
 
-def _memory(contract: Contract) -> str:
+def _memory(contract: Route) -> str:
     """alias, copy or into; of a route that shares memory of some sources only, of which."""
     if contract.copies:
         return f"{contract.memory}; {COPY} of {', '.join(contract.copies)}"

@@ -4,9 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from analysis.answers import Choice, Need, choices_of, choose
 from analysis.cells import Cell
-from analysis.contracts import HOST_TO_DEVICE
-from analysis.curves import PAGEABLE
-from analysis.roles import CAST_ON_THE_WAY, MANY, SCALAR
 from analysis.transfers import (
     Beside,
     TooFast,
@@ -19,6 +16,8 @@ from analysis.transfers import (
     while_busy,
 )
 
+from benchmarks.contracts import HOST_TO_DEVICE, PAGEABLE
+from benchmarks.families import CAST_ON_THE_WAY, MANY, SCALAR
 from pages import show
 from pages.advice import Box, Take, busy, needs_words, why_unsafe
 from pages.show import code

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from analysis import roles
 from analysis.answers import choose
 from analysis.cells import Cell, method, usual_size
-from analysis.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
 from analysis.curves import COMPLETION, ENQUEUE
 from analysis.transfers import (
     BOTH,
@@ -24,6 +22,8 @@ from analysis.transfers import (
 )
 from store.records import Record
 
+from benchmarks import families as roles
+from benchmarks.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
 from pages import figures, show
 from pages.advice import capital
 from pages.figures import Figure, slug

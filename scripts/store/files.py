@@ -26,6 +26,8 @@ from typing import Any
 
 from cli import LONGEST, UserError, harmless, put
 
+from benchmarks.probes import NEAR
+
 from .records import Line, Record, name_of, plain, record_of
 
 try:  # reads twice as fast; whoever measures with a Python of their own may lack it
@@ -44,7 +46,6 @@ BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, S
 NOT_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 # What a line with samples holds that is not checked otherwise, with its kind
 KINDS: Mapping[str, Any] = {"run": str, "at": float, "round": int, "wanted": int, "number": int, "waiting": list}
-PROBES = {"processor", "cache", "memory"}  # kinds of speed probes
 LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
 
 
@@ -212,7 +213,7 @@ def _check(line: Line) -> None:
             raise ValueError(f"{name_of(line)} has {len(probes)} probes around {count} samples")
     if not all(0 <= index < count for index in line["disturbed"]):
         raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
-    if not set(line["probes"]) <= PROBES:
+    if not set(line["probes"]) <= NEAR.keys():
         raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
     if [type(line[name]) for name in KINDS] != list(KINDS.values()):
         raise TypeError(f"it holds {', '.join(f'{name} {line[name]!r}' for name in KINDS)}")

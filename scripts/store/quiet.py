@@ -16,6 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
+from benchmarks.timing import DIGITS
+
 from .records import Line, name_of
 
 try:
@@ -31,23 +34,16 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.intp]
 
-PROCESSOR, MEMORY = "processor", "memory"
-# log units from the baseline up to which a probe of a kind is quiet, see benchmarks/probes.py
-NEAR = {PROCESSOR: math.log(1.1), "cache": math.log(1.2), MEMORY: math.log(1.2)}
 # ns that the processor's probe may take longer right behind a sample that moves bytes in memory: what it counts, and
 # the interpreter, were driven out of the caches. The next probe takes its usual time. On undisturbed Zen 4 1 to 6 of
 # 22.3 µs, on Zen 5 2 to 5 of 14.1 (docs/accuracy.md): a tenth that is the sample's, not the machine's
 COLD = 7000
-WIDTH = 1.03  # of a level: its slowest probe over its fastest
-HELD = 0.05  # share of a part's probes that a level needs to be seen in that part
 RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
 PARTS = 24  # of a run at most
 PART = 20  # probes in a part at least
 LEAST = 0.4  # share of the samples wanted that must be quiet for a process to count as quiet
 # Of a process's quiet samples: two probes do not see all that comes between them, and what comes there only slows
 QUANTILE = 0.1
-DIGITS = 6  # of a sample that are kept, as in benchmarks/timing.py
-POLL_SECONDS = 0.004  # the time between two probes of a wait
 START_SECONDS = 0.03  # that a process takes before its setup
 
 
@@ -230,9 +226,9 @@ class Run:
         low, high = known * math.exp(-NEAR[PROCESSOR]), known * math.exp(NEAR[PROCESSOR])
         for line, has, first, took in zip(self.lines, probes.has, probes.first, sums):
             if has:
-                waited = POLL_SECONDS * len(line["waiting"])
+                waited = POLL * len(line["waiting"])
                 start = max(0.0, line["took"] - took - waited) + START_SECONDS
-                quiet += POLL_SECONDS * sum(low <= probe <= high for probe in line["waiting"]) + start * near[first]
+                quiet += POLL * sum(low <= probe <= high for probe in line["waiting"]) + start * near[first]
                 total += waited + start
         return quiet / total if total else math.nan
 

@@ -16,13 +16,13 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
-from analysis.contracts import ALIAS
 from analysis.history import History
 from analysis.levels import CHANGED, Series
 from analysis.statistics import HALF, Floats
 from analysis.steps import Counted
 from matplotlib.axes import Axes
 
+from benchmarks.contracts import ALIAS
 from pages import show
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, ratio_axis

@@ -7,8 +7,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
-from analysis.comparison import IN_MEMORY
-from analysis.contracts import NONE
 from analysis.history import History, history_of
 from analysis.levels import Series
 from analysis.results import Results
@@ -18,6 +16,8 @@ from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
 from store.records import Record, sessions_of
 
+from benchmarks.contracts import NONE
+from benchmarks.timing import LARGE
 from pages import show
 from pages.advice import Box
 from pages.figures import MEMCPY_LABEL, Figure, slug
@@ -337,7 +337,7 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
             sessions=show.join(sessions, "or"),
             least=show.percent((LEARNT_SD if twice else SESSION_SD) / math.sqrt(2), 1),
             half=HALF,
-            many=show.size(IN_MEMORY),
+            many=show.size(LARGE),
             example=_example(histories),
             limits="one kind of machine" if several else "one machine",
             visits="a visit or two" if several else "one visit",

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-from analysis.contracts import ALIAS, COPY
 from analysis.findings import DTYPE, MEMORY, TAKEN, Semantic
 from analysis.history import History
 from analysis.levels import LEAST_RELEASES, Break, Series
-from analysis.roles import CONVERSION
 from analysis.sessions import Release, Repeat
 from analysis.steps import Counted
 from analysis.verdicts import FASTER, SLOWER
 
+from benchmarks.contracts import ALIAS, COPY
+from benchmarks.families import CONVERSION
 from pages import show
 from pages.comparison_words import change, factor, number
 from pages.figures import MEMCPY_LABEL, PANEL, slug

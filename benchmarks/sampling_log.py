@@ -1,13 +1,11 @@
-"""What asv's results have no place for: a process's samples with their pulses, and why a cell has no figure."""
+"""What asv's results have no place for: a process's samples with their probes, and why a cell has no figure."""
 
 import dis
 import json
 import os
+import sys
 from pathlib import Path
 
-import torch
-
-TORCH = Path(torch.__file__).resolve().parent
 LONGEST_REASON = 300  # letters of why a cell failed
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
 
@@ -45,10 +43,11 @@ def is_torchs(error):
         trace = trace.tb_next
     code = trace.tb_frame.f_code
     raised = dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-    return not raised or TORCH in Path(code.co_filename).parents
+    torch = Path(sys.modules["torch"].__file__).resolve().parent
+    return not raised or torch in Path(code.co_filename).parents
 
 
-class Aloud:
+class Logged:
     """Of an asv benchmark: why a cell is skipped or fails is logged."""
 
     def do_setup(self):

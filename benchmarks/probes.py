@@ -1,11 +1,12 @@
-"""Pulses: a constant piece of work timed beside every sample. They say how fast the machine was meanwhile.
+"""Speed probes: fixed work timed next to every sample. They say how fast the machine was meanwhile.
 
 CPU time over wall time sees a processor that was taken away. It does not see one that was slowed down: by a neighbour
-on the same physical core, by heat, by a lower clock. A pulse uses neither torch nor numpy, so what changes between two
-pulses of one interpreter is the machine (fixed work quantum: Sottile and Minnich 2004).
+on the same physical core, by heat, by a lower clock. A probe uses neither torch nor numpy, so what changes between two
+probes of one interpreter is the machine (fixed work quantum: Sottile and Minnich 2004).
 
-Here samples are taken, and taken again, by what is known so far. Which samples are calm is judged once more when all of
-a run is known (scripts/records/calm.py); all pulses and all samples travel there by the sampling log.
+Here samples are taken, and taken again, by what is known so far. Which samples are quiet is judged once more when all
+of a run is known (scripts/store/quiet.py, which shares the constants below); all probes and all samples travel there by
+the sampling log. Standard library alone.
 """
 
 import ctypes
@@ -17,40 +18,42 @@ import time
 import timeit
 from bisect import bisect_right
 
-# Kinds of pulses. Each sees what slows its kind of work: a neighbour on the core, in the caches, on the memory's bus.
+# Kinds of probes. Each sees what slows its kind of work: a neighbour on the core, in the caches, on the memory's bus.
 PROCESSOR, CACHE, MEMORY = "processor", "cache", "memory"
-# A pulse this close to the floor (log units) is calm: DESIGN's "within a tenth". Those that move bytes vary more by
+# A probe this close to the baseline (log units) is quiet: within a tenth. Those that move bytes vary more by
 # themselves, and copies between two that are within a fifth are as steady as between two within a tenth.
-CALM = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
-LEVEL = math.log(1.03)  # width of a level
-HELD = 0.05  # share of the recent pulses that a level has if the machine holds it
-RECENT = 512  # pulses that the floor so far is found in: those of 5 to 25 processes
+NEAR = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
+WIDTH = 1.03  # of a level: its slowest probe over its fastest
+HELD = 0.05  # share of the recent probes that a level has if the machine holds it
+RECENT = 512  # probes that the baseline so far is found in: those of 5 to 25 processes
 RING = 3  # where they begin in the memory that processes share
-ANEW = 32  # pulses after which the floor so far is found anew
-FIRST = 0.2  # seconds that the first process to need a kind of pulse takes some, or it would take its samples blindly
-PATIENCE = 0.3  # seconds that a process waits for calm at most
+ANEW = 32  # probes after which the baseline so far is found anew
+FIRST = 0.2  # seconds that the first process to need a kind of probe takes some, or it would take its samples blindly
+PATIENCE = 0.3  # seconds at most that a process waits for the machine to be quiet
 FAIR = 2  # times its share of what all processes may still wait, that one of them may: what comes last waits, too
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
-HOPELESS = 5  # samples that begin calm and end disturbed, none being calm: calm lasts shorter than they take
-POLL = 0.004  # seconds between the pulses of a wait that are kept for the record
+HOPELESS = (
+    5  # samples that begin quiet and end disturbed, none being quiet: the machine is quiet for less than they take
+)
+POLL = 0.004  # seconds between the probes of a wait that are kept for the record
 
-# str.count by one needle keeps the ordinary units of a processor busy: steady when calm, slowed by a neighbour as much
+# str.count by one needle keeps the ordinary units of a processor busy: steady when quiet, slowed by a neighbour as much
 # as the routes are. Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
 # 4,000 letters stay in the first-level cache, with room for what is measured.
 _count = timeit.Timer("count('ba')", globals={"count": ("ab" * 2000).count})
 _COUNTS = 8
-# Bytes that such pulses walk through, and bytes that one of them moves: a core's own cache does not hold the first,
+# Bytes that such probes walk through, and bytes that one of them moves: a core's own cache does not hold the first,
 # no cache holds the second.
 WALKS = {CACHE: (2 * 2**20, 2**20), MEMORY: (64 * 2**20, 4 * 2**20)}
-UNITS = 1e-9  # seconds: pulses are logged as whole nanoseconds
+UNITS = 1e-9  # seconds: probes are logged as whole nanoseconds
 
 
-def pulse():
+def probe():
     """Seconds of a fixed piece of work in the processor, 15 to 60 µs."""
     return _count.timeit(_COUNTS)
 
 
-class MovePulse:
+class MoveProbe:
     """Seconds of moving bytes within memory, when called: 20 to 100 µs in the caches, 0.2 to 1 ms beyond them."""
 
     def __init__(self, kind):
@@ -77,13 +80,13 @@ class MovePulse:
 
 
 class Recent:
-    """The latest pulses of one kind and the seconds waited, of all processes that one fork server has forked.
+    """The latest probes of one kind and the seconds waited, of all processes that one fork server has forked.
 
     Kept in memory that forked processes share; where processes are spawned each knows its own. asv runs one at a time.
     """
 
     def __init__(self):
-        # count of pulses, seconds waited, count of processes, then the ring of logarithms of pulses
+        # count of probes, seconds waited, count of processes, then the ring of logarithms of probes
         self.shared = memoryview(mmap.mmap(-1, 8 * (RING + RECENT))).cast("d")
         self.found_at, self.found = 0, None
 
@@ -110,14 +113,14 @@ class Recent:
         return max(0.0, min(PATIENCE, left, share))
 
     def meet(self, take, fine):
-        """Take pulses for FIRST seconds, and keep as many as fill the ring, of those before which ``fine`` says so."""
+        """Take probes for FIRST seconds, and keep as many as fill the ring, of those before which ``fine`` says so."""
         start = now = time.perf_counter()
         while now - start < FIRST:
             good, seconds, now = fine(), take(), time.perf_counter()
             if good and now - start >= self.shared[0] * FIRST / RECENT:
                 self.add(seconds)
 
-    def floor(self):
+    def baseline(self):
         """Logarithm of the fastest level that the machine held lately; None as long as too little is known."""
         if self.shared[0] >= self.found_at + ANEW:
             self.found_at, self.found = int(self.shared[0]), self._find()
@@ -126,63 +129,63 @@ class Recent:
     def _find(self):
         known = sorted(self.shared[RING : RING + min(int(self.shared[0]), RECENT)])
         for first, fastest in enumerate(known):
-            last = bisect_right(known, fastest + LEVEL)
+            last = bisect_right(known, fastest + math.log(WIDTH))
             if last - first >= HELD * len(known):
                 return statistics.median(known[first:last])
 
 
-_RECENT = {kind: Recent() for kind in CALM}
+_RECENT = {kind: Recent() for kind in NEAR}
 
 
 class Watch:
-    """Watches over the samples of one process: pulses before the first and after each, and what it waited for calm.
+    """Watches over the samples of one process: probes before the first and after each, and how long it waited.
 
-    kinds    of pulses that stand between samples; none where a device's own clock times them: the host's speed has no
+    kinds    of probes that stand between samples; none where a device's own clock times them: the host's speed has no
              part in that
     prepare  is called before every look, so that a look says how the machine is when the next sample begins
     """
 
     def __init__(self, kinds=(PROCESSOR,), prepare=None):
-        self.kinds = {kind: pulse if kind == PROCESSOR else MovePulse(kind) for kind in kinds}
+        self.kinds = {kind: probe if kind == PROCESSOR else MoveProbe(kind) for kind in kinds}
         self.prepare = prepare
-        self.pulses = {kind: [] for kind in self.kinds}
+        self.probes = {kind: [] for kind in self.kinds}
         self.waits = []  # how many samples had been taken when it waited: two looks lie between the last and the next
-        self.waiting = []  # some of the pulses of waits
+        self.waiting = []  # some of the probes of waits
         self.samples = 0
         self.patience = _RECENT[PROCESSOR].patience()
         self.waited = 0.0
-        self.began = self.stayed = 0  # samples that began in calm, and those of them that ended in it
+        self.began = self.stayed = 0  # samples that began quiet, and those of them that ended so
         for kind, take in self.kinds.items():
             take()  # meets its own code and memory for the first time in this process
             if not _RECENT[kind].shared[0]:
-                _RECENT[kind].meet(take, lambda kind=kind: kind == PROCESSOR or excess(pulse()) <= CALM[PROCESSOR])
-        self.calm = self.look()
+                _RECENT[kind].meet(take, lambda kind=kind: kind == PROCESSOR or excess(probe()) <= NEAR[PROCESSOR])
+        self.quiet = self.look()
 
     def look(self):
-        """Take a pulse of each kind, to stand between two samples; whether all are calm by what is known so far."""
+        """Take a probe of each kind, to stand between two samples; whether all are quiet by what is known so far."""
         if self.prepare is not None:
             self.prepare()
-        self.calm = True
+        self.quiet = True
         for kind, take in self.kinds.items():
             seconds = take()
-            self.pulses[kind].append(round(seconds / UNITS))
-            if self.calm:  # the processor's comes first, and the others' floor is that of a processor at full speed
+            self.probes[kind].append(round(seconds / UNITS))
+            if self.quiet:  # the processor's comes first, and the others' baseline is that of a quiet processor
                 _RECENT[kind].add(seconds)
-            self.calm &= excess(seconds, kind) <= CALM[kind]
-        return self.calm
+            self.quiet &= excess(seconds, kind) <= NEAR[kind]
+        return self.quiet
 
     def wait(self):
-        """Take pulses of the processor until one is calm, or patience ends; then look again."""
+        """Take probes of the processor until one is quiet, or patience ends; then look again."""
         start, left = time.perf_counter(), self.left
         kept = start
         while True:
-            seconds = pulse()
+            seconds = probe()
             now = time.perf_counter()
             if now - kept >= POLL:
                 kept = now
                 self.waiting.append(round(seconds / UNITS))
                 _RECENT[PROCESSOR].add(seconds)
-            if excess(seconds) <= CALM[PROCESSOR] or now - start >= left:
+            if excess(seconds) <= NEAR[PROCESSOR] or now - start >= left:
                 break
         self.waited += now - start
         self.waits.append(self.samples)
@@ -195,23 +198,23 @@ class Watch:
         return 0.0 if hopeless else max(0.0, self.patience - self.waited)
 
     def judge(self, sample):
-        """Take a sample by calling ``sample``: seconds, whether it had the processor throughout, whether it is calm.
+        """Take a sample by calling ``sample``: seconds, whether it had the processor throughout, whether it is quiet.
 
         A disturbed one is worth another try as long as ``left`` is above zero.
         """
-        began, start = self.calm, time.perf_counter()
-        seconds, quiet = sample()
+        began, start = self.quiet, time.perf_counter()
+        seconds, undisturbed = sample()
         self.samples += 1
-        calm = self.look() and began and quiet
-        if not calm and self.left > 0:  # after that it is one of the samples that are taken as they come
+        quiet = self.look() and began and undisturbed
+        if not quiet and self.left > 0:  # after that it is one of the samples that are taken as they come
             self.waited += time.perf_counter() - start
         self.began += began
-        self.stayed += calm
-        return seconds, quiet, calm
+        self.stayed += quiet
+        return seconds, undisturbed, quiet
 
     def distances(self):
-        """How far from the floor the pulses around each sample are, log units, the kinds added up: one a sample."""
-        far = [[excess(taken * UNITS, kind) for taken in pulses] for kind, pulses in self.pulses.items()]
+        """How far from the baseline the probes around each sample are, log units, the kinds added up: one a sample."""
+        far = [[excess(taken * UNITS, kind) for taken in probes] for kind, probes in self.probes.items()]
         places = [sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)]
         return [sum(max(kind[place], kind[place + 1]) for kind in far) for place in places]
 
@@ -222,6 +225,6 @@ class Watch:
 
 
 def excess(seconds, kind=PROCESSOR):
-    """How far a pulse is from the floor so far, either way, in log units; 0 as long as too little is known."""
-    floor = _RECENT[kind].floor()
-    return 0.0 if floor is None else abs(math.log(seconds) - floor)
+    """How far a probe is from the baseline so far, either way, in log units; 0 as long as too little is known."""
+    baseline = _RECENT[kind].baseline()
+    return 0.0 if baseline is None else abs(math.log(seconds) - baseline)
