@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks import files, routes, semantics, sharing
+from benchmarks import contracts, files, routes, semantics, sharing
 
 SECONDS = 20  # after which a case is stopped
 NBYTES = 4096
@@ -189,7 +189,7 @@ def outcome(expression, direction, kind):
     if source is None:
         return [warned]
     lost = _lost(route, source, result)
-    if lost and (warned == routes.WORKS) == (routes.KINDS[lost] == "warns"):
+    if lost and (warned == routes.WORKS) == (contracts.KINDS[lost] == "warns"):
         return [f"{lost}, but {warned}"]  # what is said to be silent warns, or what is said to warn is silent
     does = lost or warned
     if isinstance(source, torch.Tensor) and source.requires_grad and not lost:

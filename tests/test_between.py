@@ -328,15 +328,15 @@ def test_a_small_run(checkout):
     """Through asv, every interval taken for a break and every sample for calm: it is the machinery that is tried."""
 
     def changed(file, old, new):
-        path = checkout.root / "scripts" / file
+        path = checkout.root / file
         text = path.read_text(encoding="utf-8")
         assert old in text
         path.write_text(text.replace(old, new), encoding="utf-8")
 
-    changed("measuring/between.py", "BREAK = 1.2", "BREAK = 0.0")
-    changed("measuring/profiles.py", "refine_minutes=3.0", "refine_minutes=0.1")
-    changed("store/quiet.py", "PROCESSOR: math.log(1.1)", "PROCESSOR: math.log(1e9)")
-    changed("store/quiet.py", "LEAST = 0.4", "LEAST = 0.0")
+    changed("scripts/measuring/between.py", "BREAK = 1.2", "BREAK = 0.0")
+    changed("scripts/measuring/profiles.py", "refine_minutes=3.0", "refine_minutes=0.1")
+    changed("benchmarks/probes.py", "PROCESSOR: math.log(1.1)", "PROCESSOR: math.log(1e9)")
+    changed("scripts/store/quiet.py", "LEAST = 0.4", "LEAST = 0.0")
     chosen = r"\.NumpyToTorch\.timeit_convert\('torch.from_numpy\(a.copy\(\)\)', 'float32', \d{1,5}\)"
     arguments = ("--profile", "standard", "--rounds", "1", "--only", chosen, "--no-report")
     done = checkout.run("scripts/run.py", *arguments, "--machine", checkout.machine)

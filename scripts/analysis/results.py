@@ -180,7 +180,7 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
     unknown = Counter(
         (part.file, _benchmark(cell, benchmarks))
         for _, part in chosen
-        for cell in part.with_figures
+        for cell in part.cells[: part.figures]
         if cell not in places
     )
     if not len(named):
@@ -205,14 +205,16 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
 
 @dataclass(frozen=True)
 class _Part:
-    """What one result holds, read in a process of its own. labels: what all its rows share; with_figures: the
-    cells that have a figure; the frames have a column `cell` and `version`, and those of the process's, the count's or
-    the reason's own."""
+    """What one result holds, read in a process of its own. labels: what all its rows share; cells: asv's names of its
+    cells, with the version of each; figures: how many of the first have a figure. The frames have a column ``cell``, the
+    place in ``cells``, and those of the process's, the count's or the reason's own."""
 
     file: str
     labels: Mapping[str, str]
     records: Sequence[Record]
-    with_figures: Sequence[str]
+    cells: Sequence[str]
+    versions: Sequence[str]
+    figures: int
     processes: pd.DataFrame
     counts: pd.DataFrame
     missing: pd.DataFrame
@@ -245,24 +247,30 @@ def _read(path: Path, timing: Collection[str]) -> _Part:
         versions = {name: row["version"] for name, row in rows.items()} | {
             one["benchmark"]: one["version"] for one in lines
         }
-        processes, counts = _timed(lines), _counted(lines)
-        known = dict.fromkeys([*processes["cell"].tolist(), *counts["cell"].tolist()])
-        by_hand, silent = _by_hand(rows, known)
+        cells = _Places()
+        processes, counts = _timed(lines, cells), _counted(lines, cells)
+        by_hand, silent = _by_hand(rows, cells)
         if by_hand:
             figures: list[tuple[Any, ...]] = [
-                (cell, 0, value, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
+                (cells[cell], 0, value, value, 1, 1, True, "", {}, math.nan, value) for cell, value in by_hand.items()
             ]
             table = pd.DataFrame(figures, columns=["cell", *OF_PROCESS, "value"])
-            timed = np.array([_benchmark(cell, versions) in timing for cell in table["cell"]])
+            timed = np.array([_benchmark(cell, versions) in timing for cell in by_hand])
             processes = _with(processes, table.loc[timed, ["cell", *OF_PROCESS]])
             counts = _with(counts, table.loc[~timed, ["cell", "value"]])
-        known |= dict.fromkeys(by_hand)
-        missing = _without(records, rows, known, silent)
-        for frame in (processes, counts, missing):
-            frame["version"] = [versions.get(_benchmark(cell, versions), "") for cell in frame["cell"].tolist()]
+        with_figures = len(cells)
+        missing = _without(records, rows, cells, silent)
+        of_cell = [versions.get(_benchmark(cell, versions), "") for cell in cells]
     except BROKEN as error:
         raise BrokenFile(path, f"is not a result of this suite ({type(error).__name__}: {error})") from None
-    return _Part(files.file_of(path), labels, records, list(known), processes, counts, missing)
+    return _Part(files.file_of(path), labels, records, list(cells), of_cell, with_figures, processes, counts, missing)
+
+
+class _Places(dict[str, int]):
+    """Name -> its place in the order in which names were asked for: frames of numbers are quick to sort and to send."""
+
+    def __missing__(self, name: str) -> int:
+        return self.setdefault(name, len(self))
 
 
 def check(fields: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
@@ -286,7 +294,7 @@ def _benchmark(cell: str, names: Collection[str]) -> str:
     return name if name in names else next((one for one in names if cell == one or cell.startswith(f"{one}(")), name)
 
 
-def _timed(lines: Sequence[Line]) -> pd.DataFrame:
+def _timed(lines: Sequence[Line], places: _Places) -> pd.DataFrame:
     """The processes that figures rest on, a row each.
 
     A run is judged by its own baselines. Of the processes of a round the first quiet one counts. The rounds of a second
@@ -294,13 +302,13 @@ def _timed(lines: Sequence[Line]) -> pd.DataFrame:
     sample is left, and that sample alone: what disturbs a sample makes it longer, so on the undisturbed machine the
     cell takes at most this. Two runs differ less in it than in any quantile.
     """
-    frames, ends = [], Counter[str]()
+    frames, ends = [], Counter[int]()
     by_run: dict[str, list[Line]] = {}
     for line in with_samples(lines):
         by_run.setdefault(line["run"], []).append(line)
     for started, of_run in by_run.items():
         run = quiet.Run(of_run)
-        cells = [name_of(line) for line in of_run]
+        cells = [places[name_of(line)] for line in of_run]
         frame = pd.DataFrame(
             {
                 "cell": cells,
@@ -335,13 +343,13 @@ def _beside(line: Line) -> dict[str, float]:
     return {name: float(np.quantile(samples, quiet.QUANTILE)) for name, samples in line.get("parts", {}).items()}
 
 
-def _counted(lines: Sequence[Line]) -> pd.DataFrame:
+def _counted(lines: Sequence[Line], places: _Places) -> pd.DataFrame:
     """A row per counted cell: the median of its counts, and their range where there are several."""
     last = {name_of(line): line["values"] for line in lines if "values" in line}
     several = {cell: values for cell, values in last.items() if len(values) > 1}
     return pd.DataFrame(
         {
-            "cell": list(last),
+            "cell": [places[cell] for cell in last],
             "value": [statistics.median(values) for values in last.values()],
             "low": [min(several.get(cell, [math.nan])) for cell in last],
             "high": [max(several.get(cell, [math.nan])) for cell in last],
@@ -374,15 +382,15 @@ def _with(table: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without(
-    records: Sequence[Record], rows: Mapping[str, Any], known: Collection[str], silent: Collection[str]
+    records: Sequence[Record], rows: Mapping[str, Any], places: _Places, silent: Collection[str]
 ) -> pd.DataFrame:
     """The cells that have no figure, by the last record that names them, and those that asv alone saw fail."""
     outcomes = {cell: (FAILED, "") for cell in silent}
     for record in records:
         for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
             outcomes |= {cell: (status, reason) for reason, cells in reasons.items() for cell in cells}
-    absent = [(c, *outcome) for c, outcome in outcomes.items() if c not in known and _benchmark(c, rows) in rows]
-    return pd.DataFrame(absent, columns=["cell", "status", "reason"])
+    absent = {c: outcome for c, outcome in outcomes.items() if c not in places and _benchmark(c, rows) in rows}
+    return pd.DataFrame([(places[c], *o) for c, o in absent.items()], columns=["cell", "status", "reason"])
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------
@@ -394,7 +402,7 @@ def _named(parts: Sequence[tuple[Path, _Part]], benchmarks: Benchmarks) -> tuple
     of: dict[str, Declared] = {}
     for path, part in parts:
         try:
-            for cell in itertools.chain(part.with_figures, part.missing["cell"].tolist()):
+            for cell in part.cells:
                 name = _benchmark(cell, benchmarks) if cell not in values else ""
                 if name in benchmarks:
                     of[cell] = benchmarks[name]
@@ -455,15 +463,19 @@ def _joined(
     """The rows of all results, with what is known of their result and their cell, in the order of both."""
     sizes = [len(frame) for frame in frames]
     table = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
-    table["result"] = np.repeat(np.arange(len(frames)), sizes)
-    table["place"] = [places.get(cell, -1) for cell in table["cell"].tolist()]
-    table = table[table["place"] >= 0].drop(columns="cell")
+    result = np.repeat(np.arange(len(frames)), sizes)
+    # place of each cell of each part, one part after the other
+    begins = np.cumsum([0, *(len(part.cells) for part in parts)])
+    of_parts = np.array([places.get(cell, -1) for part in parts for cell in part.cells], dtype=np.intp)
+    versions = pd.Series(itertools.chain.from_iterable(part.versions for part in parts), dtype="category")
+    cell = begins[result] + table.pop("cell").to_numpy(dtype=np.intp)
+    table["result"], table["place"] = result, of_parts[cell]
+    table["version"] = versions.take(cell).array
+    table = table[table["place"] >= 0]
     table = table.sort_values(["result", "place", *(["process"] if "process" in table else [])], ignore_index=True)
-    of_file = (
-        pd.DataFrame([part.labels for part in parts]).astype("category").take(table["result"]).reset_index(drop=True)
-    )
+    labels = pd.DataFrame([part.labels for part in parts]).astype("category")
+    of_file = labels.take(table["result"]).reset_index(drop=True)
     of_cell = named.take(table["place"]).reset_index(drop=True)
-    table["version"] = table["version"].astype("category")
     return pd.concat([of_file, of_cell, table], axis=1)
 
 
