@@ -262,7 +262,8 @@ def test_turbo_that_decays(simulated):
 def logs_of(lines):
     """Log seconds of each cell's quiet processes, as taken and after speed correction: (processes, 2) arrays."""
     run, by_cell = quiet.Run(lines), {}
-    as_taken = quiet.quantile(run.taken[run.used], run.of[run.used], len(lines), quiet.QUANTILE)
+    used = quiet._grouped(run.taken[run.used], run.of[run.used], len(lines))
+    as_taken = quiet._quantile(*used, quiet.QUANTILE)
     logs = np.log(np.stack([as_taken, run.figures()], axis=1))
     for line, pair, is_quiet_now in zip(lines, logs, run.quiet):
         if is_quiet_now:

@@ -18,7 +18,7 @@ import pandas as pd
 from cli import UserError, harmless
 from store import files, quiet
 from store.files import BROKEN, BrokenFile
-from store.records import UNKNOWN, Line, Record, Toolchain, name_of, with_samples
+from store.records import UNKNOWN, Line, Record, Toolchain, name_of, recent, with_samples
 from toolchains import ledger
 
 from benchmarks.contracts import Route
@@ -153,11 +153,30 @@ def load(results: Path, machine: str | None = None, toolchain: str | None = None
 
     UserError where the directory, the machine or the toolchain is not there, is empty, or a file is broken.
     """
+    return load_files(results, _paths(results, machine), toolchain)
+
+
+def _paths(results: Path, machine: str | None) -> list[Path]:
     known = files.machines(results)
     if machine is not None and machine not in known:
         raise UserError(f"{results} holds no results of {machine}; it knows {', '.join(known)}")
     chosen = known if machine is None else [machine]
-    return load_files(results, [path for name in chosen for path in files.result_files(results, name)], toolchain)
+    return [path for name in chosen for path in files.result_files(results, name)]
+
+
+def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
+    """The results that a machine's pages are about, and the toolchains of the others: pages show the releases along a
+    history, the run that was made for its own sake most recently, the one before it, and what has no run record."""
+    runs = {path: files.read_records(path) for path in _paths(results, machine)}
+    dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
+    newest = recent(dated)[:2]
+    along = {toolchain.tag for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+    others = {
+        path: records[-1].toolchain.tag
+        for path, records in runs.items()
+        if records and files.file_of(path) not in newest and records[-1].toolchain.tag not in along
+    }
+    return [path for path in runs if path not in others], list(others.values())
 
 
 def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = None) -> Results:
@@ -206,8 +225,8 @@ def load_files(results: Path, paths: Sequence[Path], toolchain: str | None = Non
 @dataclass(frozen=True)
 class _Part:
     """What one result holds, read in a process of its own. labels: what all its rows share; cells: asv's names of its
-    cells, with the version of each; figures: how many of the first have a figure. The frames have a column ``cell``, the
-    place in ``cells``, and those of the process's, the count's or the reason's own."""
+    cells; versions: of each; figures: how many of the first have a figure. The frames have a column ``cell``, the place
+    in ``cells``, and those of the process's, the count's or the reason's own."""
 
     file: str
     labels: Mapping[str, str]
@@ -226,7 +245,11 @@ class _Part:
 def _read(path: Path, timing: Collection[str]) -> _Part:
     """UserError where a file of the result is broken. timing: the benchmarks that time."""
     records, lines = files.read_records(path), files.read_measurements(path)
-    asv = files.read_json(path)
+    asv, cells = files.read_json(path), _Places()
+    try:
+        processes, counts = _timed(lines, cells), _counted(lines, cells)
+    except BROKEN as error:
+        raise BrokenFile(files.beside(path, files.MEASUREMENTS), f"is broken ({error})") from None
     try:
         if asv["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update")
@@ -247,8 +270,6 @@ def _read(path: Path, timing: Collection[str]) -> _Part:
         versions = {name: row["version"] for name, row in rows.items()} | {
             one["benchmark"]: one["version"] for one in lines
         }
-        cells = _Places()
-        processes, counts = _timed(lines, cells), _counted(lines, cells)
         by_hand, silent = _by_hand(rows, cells)
         if by_hand:
             figures: list[tuple[Any, ...]] = [
@@ -328,12 +349,13 @@ def _timed(lines: Sequence[Line], places: _Places) -> pd.DataFrame:
         ends.update(dict.fromkeys(cells, 1 + max(line["round"] for line in of_run)))
     if not frames:
         return pd.DataFrame(columns=["cell", *OF_PROCESS])
-    table = pd.concat(frames, ignore_index=True)
+    table = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     # the first quiet process of a round, or else the one with its fastest sample
     table["rank"] = np.where(table["quiet"], table.index.astype(float), table["fastest"])
     table = table.sort_values(["quiet", "rank"], ascending=[False, True], kind="stable")
     table = table.drop_duplicates(["cell", "process"])
-    some = table.groupby("cell")["quiet"].transform("any")
+    cell = table["cell"].to_numpy()
+    some = np.bincount(cell, weights=table["quiet"])[cell] > 0
     noisy = table[~some].drop_duplicates("cell")  # fastest first
     noisy = noisy.assign(seconds=noisy["fastest"], median=noisy["fastest"], baseline=math.nan)
     return pd.concat([table[some & table["quiet"]], noisy])[["cell", *OF_PROCESS]].reset_index(drop=True)
@@ -363,7 +385,8 @@ def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str,
     by_hand: dict[str, float] = {}
     silent: list[str] = []
     for name, row in rows.items():
-        cells = [name_of({"benchmark": name, "params": words}) for words in itertools.product(*(row["params"] or []))]
+        every = itertools.product(*(row["params"] or []))
+        cells = [f"{name}({', '.join(words)})" for words in every] if row["params"] else [name]
         results = row["result"] or [None] * len(cells)
         if len(results) != len(cells):
             raise ValueError(f"{name} has {len(results)} results, and {len(cells)} cells")
@@ -488,7 +511,7 @@ def _cells(processes: pd.DataFrame, counts: pd.DataFrame, missing: pd.DataFrame)
     first = processes.drop_duplicates(["result", "place"]).drop(columns=list(OF_PROCESS))
     timed = first.join(figures, on=["result", "place"])
     table = pd.concat([timed.assign(status=MEASURED), counts.assign(status=MEASURED), missing], ignore_index=True)
-    table = table.sort_values(["result", "place"], ignore_index=True)
+    table = table.sort_values(["result", "place"], ignore_index=True).astype({"version": str})
     same = ["result", "direction", "route", "dtype", "nbytes"]
     instructions = table[table["family"] == "instructions"].drop_duplicates(same).set_index(same)["value"]
     plain = table["family"] == "conversion"

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import sessions
-from analysis.results import Results, load
+from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
 
@@ -44,9 +44,11 @@ class Built:
 
 def build(results: Path, machine: str, output: Path) -> Built:
     """Build and write the page of one machine, and that of its histories where it has any."""
-    everything = load(results, machine)
+    paths, unread = shown(results, machine)
+    everything = load_files(results, paths)
     histories = history_page.histories_of(everything)
     loaded, before, others = latest(everything, sessions.files(everything) if histories else ())
+    others = [*unread, *others]
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)

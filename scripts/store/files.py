@@ -196,7 +196,8 @@ def _loaded(text: bytes) -> Any:
 
 
 def _check(line: Line) -> None:
-    """ValueError, TypeError or KeyError where a line of measurements holds something else."""
+    """ValueError, TypeError or KeyError where a line of measurements holds something else; what samples and probes are
+    is checked where they are arrays, by quiet.Run."""
     if not line["run"].isprintable():
         raise ValueError(f"run is {line['run']!a}")
     if "values" in line:
@@ -204,12 +205,14 @@ def _check(line: Line) -> None:
             raise ValueError(f"{name_of(line)} counted {line['values']}")
         return
     count = len(line["seconds"])
-    for taken in (line["seconds"], *line.get("parts", {}).values()):
+    if not count:
+        raise ValueError(f"{name_of(line)} took no sample")
+    for taken in line.get("parts", {}).values():
         # by their sum, for min and max may miss a NaN
         if len(taken) != count or not min(taken) > 0 or not math.isfinite(sum(taken)):
             raise ValueError(f"{name_of(line)} took {taken}")
     for probes in line["probes"].values():
-        if len(probes) != count + 1 + len(line["waits"]) or min(probes) <= 0:
+        if len(probes) != count + 1 + len(line["waits"]):
             raise ValueError(f"{name_of(line)} has {len(probes)} probes around {count} samples")
     if not all(0 <= index < count for index in line["disturbed"]):
         raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")

@@ -61,12 +61,10 @@ def baseline(probes: Floats) -> float:
     parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
     holding = [_at_level(part, part) >= max(HELD * len(part), 1) for part in parts]
     begins = sorted(part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding))
-    known = np.sort(probes)
     for begin in begins:
         if sum(_at_level(part, begin) >= max(HELD * len(part), 1) for part in parts) >= RECURS * count:
-            first, last = np.searchsorted(known, begin), np.searchsorted(known, begin * WIDTH, "right")
-            return float(np.median(known[first:last]))
-    return float(np.median(known))
+            return float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
+    return float(np.median(probes))
 
 
 def _at_level(part: Floats, begin: Any) -> Any:
@@ -76,6 +74,8 @@ def _at_level(part: Floats, begin: Any) -> Any:
 
 class Run:
     """The processes of one run that took samples, with their samples judged. Arrays are in the order of ``lines``.
+
+    ValueError or TypeError where samples or probes are no positive numbers.
 
     lines      of the file of measurements, those with samples
     baselines  kind of probe -> its baseline in ns; None: found in these lines
@@ -88,7 +88,7 @@ class Run:
         self.lines = lines
         sizes = np.array([len(line["seconds"]) for line in lines], dtype=np.intp)
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
-        self.taken = _flat(line["seconds"] for line in lines)
+        self.taken = _flat((line["seconds"] for line in lines), int(sizes.sum()))
         self._first = np.cumsum(sizes) - sizes
         # One probe lies between two samples, and two where the process waited in between
         behind = [
@@ -176,7 +176,7 @@ class Run:
         probes, chosen = self._probes[PROCESSOR], corrected[self.of] & self.quiet_samples
         place = probes.first[self.of[chosen]] + self.place[chosen]
         beside = (probes.taken[place] + probes.taken[place + 1]) / 2
-        return quantile(beside, self.of[chosen], len(self.lines), QUANTILE) / self.baselines[PROCESSOR]
+        return _quantile(*_grouped(beside, self.of[chosen], len(self.lines)), QUANTILE) / self.baselines[PROCESSOR]
 
     @cached_property
     def seconds(self) -> Floats:
@@ -187,7 +187,11 @@ class Run:
 
     def figures(self, share: float = QUANTILE) -> Floats:
         """A quantile of the used samples of each process, in seconds per call."""
-        return quantile(self.seconds[self.used], self.of[self.used], len(self.lines), share)
+        return _quantile(*self._ordered, share)
+
+    @cached_property
+    def _ordered(self) -> tuple[Floats, Ints]:
+        return _grouped(self.seconds[self.used], self.of[self.used], len(self.lines))
 
     @cached_property
     def fastest(self) -> Floats:
@@ -240,7 +244,7 @@ class _Probes:
         sizes = np.array([len(line["probes"].get(kind, ())) for line in lines], dtype=np.intp)
         self.has: Bools = sizes > 0
         self.first: Ints = np.cumsum(sizes) - sizes
-        self.taken = _flat(line["probes"].get(kind, ()) for line in lines)
+        self.taken = _flat((line["probes"].get(kind, ()) for line in lines), int(sizes.sum()))
         self._sizes = sizes
 
     def in_order(self, processes: Sequence[int], values: Any = None) -> Any:
@@ -256,8 +260,11 @@ def _by_processor(line: Line) -> bool:
     return PROCESSOR in line["probes"] and not (MEMORY in line["probes"] or "device" in line or "on_device" in line)
 
 
-def _flat(lists: Iterable[Sequence[float]]) -> Floats:
-    return np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64)
+def _flat(lists: Iterable[Sequence[float]], count: int) -> Floats:
+    values = np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64, count=count)
+    if not np.all((values > 0) & (values < math.inf)):
+        raise ValueError("a sample or a probe is no positive number")
+    return values
 
 
 def _rounded(values: Floats) -> Floats:
@@ -266,12 +273,16 @@ def _rounded(values: Floats) -> Floats:
     return np.round(values * scale) / scale
 
 
-def quantile(values: Floats, group: Ints, groups: int, share: float) -> Floats:
-    """A quantile of the values of each group, by linear interpolation; NaN of a group without values."""
+def _grouped(values: Floats, group: Ints, groups: int) -> tuple[Floats, Ints]:
+    """The values in order within each group, one group after the other; how many each has."""
     # numpy sorts small whole numbers by radix: by value, then stably by group, takes a third of a lexsort
     by_value, small = np.argsort(values), np.uint16 if groups < 1 << 16 else np.intp
     ordered = values[by_value[np.argsort(group[by_value].astype(small), kind="stable")]]
-    sizes = np.bincount(group, minlength=groups)
+    return ordered, np.bincount(group, minlength=groups)
+
+
+def _quantile(ordered: Floats, sizes: Ints, share: float) -> Floats:
+    """A quantile of each group, by linear interpolation; NaN of a group without values."""
     first = np.cumsum(sizes) - sizes
     place = share * (sizes - 1)
     low = np.clip(place.astype(np.intp), 0, np.maximum(sizes - 1, 0))
