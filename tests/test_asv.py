@@ -1,12 +1,22 @@
 """asv stays asv: its own commands work in the checkout as its users know them."""
 
+import itertools
 import json
 import math
 import re
+import shutil
+import statistics
 import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
-from conftest import Checkout, environment, pinned
+from asv.results import Results
+from asv.runner import BenchmarkResult
+from conftest import ROOT, Checkout, environment, pinned
+from store import files
+from store.records import name_of
+from toolchains.ledger import find
 
 pytest.importorskip("torch")
 
@@ -153,3 +163,58 @@ def test_a_benchmark_that_failed_is_named_by_its_name(capsys):
     printed = capsys.readouterr().out
     assert "pinned" in printed and printed.count("failed") == 3
     assert failed_in(printed) == [name]
+
+
+def with_samples(path):
+    """asv's file of a committed result with the samples in it that its figures rest on, as asv itself would file it."""
+    results = Results.load(path)
+    used = files.used_samples(files.read_measurements(Path(path)))
+    for name in results.get_all_result_keys():
+        params = results.get_result_params(name)
+        cells = [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
+        samples, number = zip(*(used.get(cell, (None, None)) for cell in cells))
+        timed = {place for place, calls in enumerate(number) if calls is not None}
+        value = [statistics.median(samples[place]) if place in timed else None for place in range(len(cells))]
+        results.add_result(
+            {"name": name, "version": results.benchmark_version[name], "params": params},
+            BenchmarkResult(value, list(samples), list(number), 0, "", None),
+            started_at=datetime.fromtimestamp(results.started_at[name] / 1000, timezone.utc),
+            duration=results.duration.get(name),
+            record_samples=True,
+            selected_idx=timed,
+        )
+    return results
+
+
+@pytest.mark.slow
+def test_files_without_samples_give_what_those_with_samples_do(checkout):
+    """asv show, compare and publish read the committed files as if asv had filed their samples, too."""
+    machine, tags = "amd-epyc-genoa-2-core-vm", ("torch-2.9.1", "torch-2.10.0")
+    committed = ROOT / "reports" / "results"
+    shutil.copytree(committed / machine, checkout.results / machine, ignore=shutil.ignore_patterns("*-toolchain-*"))
+    shutil.copy(committed / "benchmarks.json", checkout.results)
+    places = {
+        find(json.loads(path.read_text())["commit_hash"]): path for path in files.result_files(committed, machine)
+    }
+    chosen = [path for toolchain, path in places.items() if toolchain and toolchain.tag in tags]
+    assert len(chosen) == len(tags)
+    commands = [("show", tags[0], "--machine", machine), ("compare", *tags, "--machine", machine), ("publish",)]
+    outputs = []
+    for made in (Results.load, with_samples):
+        for path in chosen:
+            made(str(path)).save(str(checkout.results))
+        said = [succeeded(checkout.asv(*command)) for command in commands[:2]]
+        succeeded(checkout.asv(*commands[2]))
+        html = checkout.root / ".asv" / "html"
+        graphs = {path.relative_to(html): path.read_text() for path in sorted(html.rglob("graphs/**/*.json"))}
+        assert graphs and "timeit_convert" in said[1]
+        outputs.append((said, graphs))
+    (written, *_) = checkout.results.glob(f"{machine}/*-toolchain-*.json")
+    assert "samples" in json.loads(written.read_text())["result_columns"]
+    (shown, compared), graphs = outputs[0]
+    assert (shown, graphs) == (outputs[1][0][0], outputs[1][1])
+    # asv compares by samples where it has them, by intervals elsewhere: of 1,000 lines one may be marked differently
+    lines, others = (text.splitlines() for text in (compared, outputs[1][0][1]))
+    figures, others_figures = ([re.sub("[-~+x]", "", line).split() for line in each] for each in (lines, others))
+    assert figures == others_figures
+    assert sum(line != other for line, other in zip(lines, others)) <= len(lines) / 1000 + 1
