@@ -23,6 +23,9 @@ COPY = "copy"  # the result is fresh memory
 INTO = "into"  # the result is written into a buffer that already exists
 MEMORIES = (ALIAS, COPY, INTO)
 
+# What is timed of a transfer, and of pinned memory: the methods of benchmarks
+COMPLETION, ENQUEUE, PIN, ALLOCATE = "completion", "enqueue", "pin_copy", "allocate"
+
 CONVERSION = "conversion"  # the family that times a route, if its entry names no other
 
 Names = tuple[str, ...]

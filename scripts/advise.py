@@ -12,27 +12,31 @@ Exit code: 0 an answer, 2 there cannot be one.
 """
 
 import argparse
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 from analysis import case as cases
-from analysis.advice_cache import KEPT, known_in
 from analysis.case import Case, Known
-from cli import Parser, UserError, run
+from cli import Parser, UserError, put, run
 from pages import case as page
 from pages.case import ask, case_of
-from store.records import Conditions
+from store.records import Conditions, made_of
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
+KEPT = ROOT / ".asv" / "advise.json"
+ROOMS = ("scripts/analysis", "scripts/store", "scripts/toolchains", "benchmarks")  # whose code decides what is known
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -40,7 +44,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--from", dest="source", metavar="FROM", required=True, help="numpy, torch or cuda")
     parser.add_argument("--to", dest="target", metavar="TO", required=True, help="numpy, torch or cuda")
     parser.add_argument("--nbytes", required=True, help="size, such as 4096, 3MiB or 3MB; of each array of a batch")
-    parser.add_argument("--dtype", default="float32", help="of source and result (default: float32)")
+    parser.add_argument("--dtype", default="float32", help="of the source (default: float32)")
+    parser.add_argument("--to-dtype", dest="goal", default="", help="of the result (default: that of the source)")
     parser.add_argument("--layout", default=CONTIGUOUS, help="of the source, such as fortran (default: contiguous)")
     memory = parser.add_mutually_exclusive_group()
     memory.add_argument("--own", dest="memory", action="store_const", const=COPY, help="the result owns its memory")
@@ -59,13 +64,34 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def known_in(results: Path) -> list[Known]:
+    """Of every machine in a results directory, as choices.every has it; UserError as there.
+
+    To make it takes pandas and seconds, so KEPT holds it as long as neither results nor code change.
+    """
+    paths = [path for room in ROOMS for path in (ROOT / room).glob("*.py")]
+    paths += [results / "benchmarks.json", *results.rglob("*.json*")]
+    there = [(path, path.stat()) for path in sorted(set(paths)) if path.is_file()]
+    stamp = [[str(path.resolve()), stat.st_size, stat.st_mtime_ns] for path, stat in there]
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError, RecursionError):
+        stored = json.loads(KEPT.read_text(encoding="utf-8"))
+        if stored["stamp"] == stamp:
+            return [made_of(Known, machine) for machine in stored["machines"]]
+    from analysis.choices import every
+
+    machines = every(results)
+    with contextlib.suppress(OSError):  # a checkout that may not be written to
+        put(KEPT, json.dumps({"stamp": stamp, "machines": [asdict(machine) for machine in machines]}))
+    return machines
+
+
 def known_for(chosen: argparse.Namespace, case: Case) -> tuple[Known, tuple[str, ...]]:
     """The results to answer from, and in what their machine differs from this one."""
     from measuring import machine
     from toolchains import environments
 
     selection.check_machine(chosen.machine)
-    known = known_in(chosen.results, KEPT)
+    known = known_in(chosen.results)
     named = [results for results in known if chosen.machine in (None, results.machine)]
     if not named:
         there = ", ".join(results.machine for results in known)
@@ -79,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(given)
     case = case_of(chosen)
     known, differs = known_for(chosen, case)
-    answer = cases.rank(case, known)
+    answer = cases.answer(case, known)
     if chosen.json:
         sys.stdout.write(page.as_json(answer, differs))
     else:

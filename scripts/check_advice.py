@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-    from analysis.published import every
+    from analysis.choices import every
 
     known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
     if len(known) != 1:

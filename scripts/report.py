@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+from advise import known_in
 from cli import Parser, UserError, line, put, run
 from toolchains import selection
 
@@ -78,7 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
-        from analysis.advice_cache import KEPT, known_in
         from pages.build import build, over_machines, tell
         from store.files import machines
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.machine is None:  # not after a run: it changes no committed file
         over_machines(built, chosen.output)
     if chosen.results == RESULTS:  # so that advise.py finds it done
-        known_in(RESULTS, KEPT)
+        known_in(RESULTS)
     return 0
 
 

@@ -9,8 +9,9 @@ import measuring.rounds
 import pytest
 import resultfiles
 from analysis import answers
+from analysis.case import MEASURED, POINT, Case, answer
 from analysis.cells import cells_of
-from analysis.published import known_of
+from analysis.choices import known_of
 from analysis.results import load
 from conftest import build
 from measuring.between import BREAK, NARROW, choose, middle_of, refine
@@ -405,10 +406,12 @@ def test_a_size_between_at_which_they_tie_is_undecided(tmp_path):
 def test_cases_are_answered_by_them(tmp_path):
     loaded = load(resultfiles.write(tmp_path, crossing(True)))
     known = known_of(loaded, "box", cells_of(loaded))
-    found = {(point.route, point.nbytes): point for point in known.points}
+    found = {(row.route, row.nbytes): row for row in known.rows}
     assert {20 * MIB, 25 * MIB, 32 * MIB} <= {n for route, n in found if route == FIRST}
-    assert found[SECOND, 25 * MIB].behind == (found[FIRST, 25 * MIB].place,)
-    assert found[SECOND, 25 * MIB].source == found[SECOND, 16 * MIB].source
+    assert {row.kind for (_, n), row in found.items() if n == 25 * MIB} == {POINT}
+    assert found[SECOND, 25 * MIB].need == found[SECOND, 16 * MIB].need
+    figure = answer(Case("numpy", "torch", 25 * MIB, memory="copy"), known).ranked[0].figure
+    assert (figure.how, figure.seconds) == (MEASURED, found[FIRST, 25 * MIB].seconds)
 
 
 def test_a_page_has_a_section_of_them_and_says_the_rest_as_before(tmp_path):

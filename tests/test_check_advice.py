@@ -6,8 +6,8 @@ import sys
 import check_advice
 import made_up
 import pytest
-from analysis.case import INTO, Case, rank
-from analysis.published import every
+from analysis.case import INTO, Case, answer
+from analysis.choices import every
 from checking import advice
 from checking.advice import Cell, Question
 from conftest import ROOT, run
@@ -23,7 +23,7 @@ def question(known, *readings):
     cells = [Cell(("numpy", "torch"), f"route{n}(a)", "float32", 3072, 1e-6) for n in range(len(readings))]
     for cell, seconds in zip(cells, readings):
         cell.readings = [math.log(each) for each in seconds]
-    return Question(Case("numpy", "torch", 3072), rank(Case("numpy", "torch", 3072), known), tuple(cells))
+    return Question(Case("numpy", "torch", 3072), answer(Case("numpy", "torch", 3072), known), tuple(cells))
 
 
 def test_regret_is_what_the_best_takes_less(known):

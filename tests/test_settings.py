@@ -9,8 +9,8 @@ import pytest
 import resultfiles
 from analysis import findings as known
 from analysis.cells import cells_of
+from analysis.choices import known_of
 from analysis.findings import slowed
-from analysis.published import known_of
 from analysis.results import load
 from pages import families, show, tables
 from pages.advice import neighbours

@@ -31,6 +31,7 @@ class Choice:
     cell: Cell
     ties: tuple[Cell, ...]  # safe and not decided to be slower or faster than the chosen one
     others: tuple[Cell, ...]  # safe and decided to be slower
+    undecided: tuple[Cell, ...]  # safe, and never measured while the machine was quiet, as the chosen one may be
     hazardous: tuple[Cell, ...]  # decided to be faster, and not safe
     busy: bool  # the machine was never calm while a safe candidate was measured: nothing is decided about that one
 
@@ -195,6 +196,7 @@ def _choice(cells: Sequence[Cell], route: str) -> Choice:
         cell=chosen,
         ties=tuple(c for c, good, lost, won in each if good and not lost and not won and c.calm and chosen.calm),
         others=tuple(cell for cell, good, lost, _ in each if good and lost),
+        undecided=tuple(c for c, good, lost, _ in each if good and not lost and not (c.calm and chosen.calm)),
         hazardous=tuple(cell for cell, good, _, won in each if not good and won),
         busy=not all(cell.calm for cell in candidates),
     )

@@ -1,17 +1,14 @@
-"""A case, an array of some size that somebody has here and wants there, and its routes ranked by what was measured.
+"""A case, an array of some size that somebody has here and wants there, and its routes, looked up in what is ranked.
 
-Plain data in, plain data out, by the standard library alone: ``Known`` is what published.py makes of results and JSON
-holds, so that a page or a check can rank by the same.
-
-What was measured at few sizes (another dtype, another layout, a tensor that requires grad) follows the route's curve of
-its usual source. Where both were measured it shows whether that is the same, or else by how much it is not.
+Plain data in, plain data out, by the standard library alone: ``Known`` is what choices.py makes of results, and what a
+page and a cache hold as JSON. Between measured sizes a time is interpolated; beyond them it is extrapolated to FARTHEST
+times the size; nothing is carried across a size at which times leap, nor from one layout to another.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from cli import UserError
 from store.records import MACHINE, Conditions
@@ -31,23 +28,6 @@ from benchmarks.contracts import (
     Route,
 )
 
-from .curves import (
-    ALLOCATE,
-    BY_BYTES,
-    COMPLETION,
-    ENQUEUE,
-    LIMIT,
-    MEASURED,
-    PIN,
-    Curve,
-    Figure,
-    Point,
-    figure_at,
-    latency,
-    neighbours,
-    parted,
-)
-
 NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
 HOSTS = (PAGEABLE, PINNED)
 ZERO_D = "0-d"
@@ -61,10 +41,14 @@ WAYS = {
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
 FLOATS = ("float", "bfloat", "complex")
-MAPPED = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
+FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 LARGEST = 2**50  # of bytes and of transfers
-AROUND = 4.0  # times a size, or that part of it: up to there what is decided elsewhere orders routes that tie
-CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
+FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
+BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
+MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
+# What a route is among those of its need at a size: to be taken, as good, slower; faster for whoever heeds its
+# condition; faster and not safe; a point between the sizes at which routes are ranked
+BEST, TIE, SLOWER, CONDITION, UNSAFE, POINT = "best", "tie", "slower", "condition", "unsafe", "point"
 
 
 def itemsize(dtype: str) -> int:
@@ -73,47 +57,68 @@ def itemsize(dtype: str) -> int:
     return int(digits[0]) // 8 if digits else 1  # bool
 
 
-@dataclass(frozen=True)
-class Case:
-    """What somebody has and wants; ``check`` says what is wrong with it.
+def uses(route: str, name: str) -> bool:
+    """Whether a route's expression uses a name of the catalogue."""
+    return re.search(rf"\b{name}\b", route) is not None
 
-    nbytes   of the source; of each array where there are several
-    memory   alias, copy or into; "": alias or copy, whatever is fastest
-    host     memory at the host's end of a link; "": pageable, or pinned once by whoever asks
-    batch    how many arrays become one; 0: it is one already
-    enqueue  rank by how long the caller is held
-    count    how many transfers share what is paid once
+
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Need:
+    """What somebody has and wants: routes of one need are ranked against each other.
+
+    memory   alias, copy or into
+    goal     dtype of the result; "": that of the source
+    batch    several arrays become one
+    host     memory at the host's end of a link; array: there it is a NumPy array, else a tensor
+    enqueue  ranked by how long the call holds its caller, else by completion
     """
 
-    source: str
-    target: str
-    nbytes: int
-    dtype: str = "float32"
+    direction: str
+    memory: str
+    dtype: str
+    goal: str = ""
     layout: str = CONTIGUOUS
-    memory: str = ""
-    host: str = ""
     grad: bool = False
-    batch: int = 0
+    batch: bool = False
+    host: str = ""
+    array: bool = False
     enqueue: bool = False
-    count: int = 1
 
     @property
-    def direction(self) -> str:
-        return WAYS[self.source, self.target][0]
+    def crosses(self) -> bool:
+        """Whether it crosses the link to a device."""
+        return self.direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)
 
-    @property
-    def array(self) -> bool:
-        """Whether it is an array that is at the host's end of a link."""
-        return WAYS[self.source, self.target][1]
 
-    @property
-    def device(self) -> bool:
-        return CUDA in (self.source, self.target)
+@dataclass(frozen=True)
+class Row:
+    """A route at a measured size. Rows of a need and size are in the order to take them.
 
-    @property
-    def total(self) -> int:
-        """Bytes that are moved."""
-        return self.nbytes * max(1, self.batch)
+    need    place in Known.needs
+    kind    BEST, TIE, SLOWER, CONDITION, UNSAFE or POINT
+    seconds per call, median over processes; low, high: their range
+    quiet   False: no process was, and seconds is an upper bound
+    rate    bytes per second where the bytes take the time; share: of what memcpy or the link allows
+    arrays  the source is so many arrays, ``nbytes`` together
+    paid    what is pinned once for it, by its name in the route; once: seconds of that, None where not measured
+    """
+
+    need: int
+    nbytes: int
+    route: str
+    kind: str
+    seconds: float
+    low: float
+    high: float
+    quiet: bool = True
+    rate: float | None = None
+    share: float | None = None
+    arrays: int = 0
+    paid: str = ""
+    once: float | None = None
 
 
 @dataclass(frozen=True)
@@ -140,9 +145,9 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one machine and one toolchain. dtypes: direction -> those that the suite times there.
+    """What is known of one machine and one toolchain. breaks: sizes from which fresh memory takes longer.
 
-    lacking: "direction dtype" -> why it has no figure. day: of the run.
+    dtypes: direction -> those that the suite times; lacking: "direction dtype" -> why it has no figure; day: of the run
     """
 
     machine: str
@@ -153,7 +158,9 @@ class Known:
     device: str = ""
     device_name: str = ""
     conditions: Conditions = Conditions()
-    points: tuple[Point, ...] = ()
+    breaks: tuple[int, ...] = ()
+    needs: tuple[Need, ...] = ()
+    rows: tuple[Row, ...] = ()
     contracts: tuple[Route, ...] = ()
     gains: tuple[Gain, ...] = ()
     slowed: tuple[Slowed, ...] = ()
@@ -163,44 +170,137 @@ class Known:
     @property
     def transfers(self) -> bool:
         """Whether transfers to or from a device were measured."""
-        return any(point.direction in (HOST_TO_DEVICE, DEVICE_TO_HOST) for point in self.points)
+        return any(need.crosses for need in self.needs)
 
     def contract(self, route: str, direction: str) -> Route:
         """The contract of a route; NONE where there is none."""
         return next((c for c in self.contracts if (c.expression, c.direction) == (route, direction)), NONE)
 
+    def breaks_of(self, need: Need) -> tuple[int, ...]:
+        """The sizes at which the times of a need leap: where its routes take fresh memory of the host."""
+        return self.breaks if need.memory == COPY and need.direction != HOST_TO_DEVICE else ()
 
-# --- candidates -------------------------------------------------------------------------------------------------------
+
+# --- cases ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Carried:
-    """The figure is that of another source: ``instead`` of ``what``, both of which were measured at the size ``at``.
+class Case:
+    """What somebody has and wants; ``check`` says what is wrong with it.
 
-    factor  what that costs there; 1 where no difference is decided
-    at      0: nowhere, so that nobody knows
-    calm    False: nothing can be decided, for the machine was never calm there; it costs that at most
+    nbytes   of the source; of each array where there are several
+    memory   alias, copy or into; "": alias where that can be, else copy
+    host     memory at the host's end of a link; "": pageable, or pinned once by whoever asks
+    batch    how many arrays become one; 0: it is one already
+    enqueue  rank by how long the caller is held
+    count    how many transfers share what is paid once
+    goal     dtype of the result; "": that of the source
     """
 
-    what: str
-    instead: str
-    at: int = 0
-    factor: float = 1.0
-    calm: bool = True
+    source: str
+    target: str
+    nbytes: int
+    dtype: str = "float32"
+    layout: str = CONTIGUOUS
+    memory: str = ""
+    host: str = ""
+    grad: bool = False
+    batch: int = 0
+    enqueue: bool = False
+    count: int = 1
+    goal: str = ""
+
+    @property
+    def direction(self) -> str:
+        return WAYS[self.source, self.target][0]
+
+    @property
+    def array(self) -> bool:
+        """Whether it is an array that is at the host's end of a link."""
+        return WAYS[self.source, self.target][1]
+
+    @property
+    def device(self) -> bool:
+        return CUDA in (self.source, self.target)
+
+    @property
+    def total(self) -> int:
+        """Bytes that are moved."""
+        return self.nbytes * max(1, self.batch)
+
+    def needs(self, known: Known, memory: str, dtype: str, grad: bool) -> list[int]:
+        """The places of the needs that it is, with this memory, dtype and grad."""
+        wanted = Need(
+            *(self.direction, memory, dtype, self.goal, self.layout, grad),
+            batch=bool(self.batch),
+            array=self.array,
+            enqueue=self.enqueue,
+        )
+        hosts = (self.host,) if self.host else ("", *HOSTS)
+        every = enumerate(known.needs)
+        return [place for place, need in every if need.host in hosts and replace(need, host="") == wanted]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Seconds per call and their range. how: measured, interpolated or extrapolated; sizes: those it rests on."""
+
+    seconds: float
+    low: float
+    high: float
+    how: str
+    sizes: tuple[int, ...]
+
+
+def estimate(curve: Mapping[int, Row], nbytes: int, breaks: Sequence[int] = ()) -> Figure | None:
+    """What a route's rows, by size, say of a size; None where no measured size may speak for it.
+
+    breaks: sizes from which on other times hold; no row on the other side says anything.
+    """
+    if nbytes in curve:
+        row = curve[nbytes]
+        return Figure(row.seconds, row.low, row.high, MEASURED, (nbytes,))
+    side = [size for size in sorted(curve) if not any(min(size, nbytes) < at <= max(size, nbytes) for at in breaks)]
+    below, above = [size for size in side if size < nbytes], [size for size in side if size > nbytes]
+    call = min(row.seconds for row in curve.values())
+    if below and above:
+        left, right = curve[below[-1]], curve[above[0]]
+        middles, lows, highs = (_lines(left, right, name, nbytes, call) for name in ("seconds", "low", "high"))
+        return Figure(middles[-1], min(lows), max(highs), INTERPOLATED, (left.nbytes, right.nbytes))
+    if not side:
+        return None
+    row = curve[below[-1] if below else above[0]]
+    ratio = nbytes / row.nbytes
+    if not 1 / FARTHEST <= ratio <= FARTHEST:
+        return None
+    call = call if len(curve) > 1 else 0.0  # of one size alone nobody knows which part is the call
+    low, seconds, high = (call + max(0.0, value - call) * ratio for value in (row.low, row.seconds, row.high))
+    if len(curve) == 1:
+        low, high = min(low, row.low), max(high, row.high)
+    return Figure(seconds, low, high, EXTRAPOLATED, (row.nbytes,))
+
+
+def _lines(left: Row, right: Row, name: str, nbytes: int, call: float) -> tuple[float, ...]:
+    """Seconds on the lines between two rows: straight in time against size and, where the bytes take most of it, in log
+    time on top of the call against log size. So latency and bandwidth give their own line back in both."""
+    first, last = getattr(left, name), getattr(right, name)
+    straight = first + (nbytes - left.nbytes) / (right.nbytes - left.nbytes) * (last - first)
+    if left.seconds < BY_BYTES * call or min(first, last) <= call:
+        return (straight,)
+    power = math.log(nbytes / left.nbytes) / math.log(right.nbytes / left.nbytes)
+    return straight, call + (first - call) * ((last - call) / (first - call)) ** power
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A route for a case.
 
-    figure   of one transfer
-    total    seconds, with what falls on each of the case's transfers of what is paid once: ranked by it
-    once     what is paid once, None where that was not measured; paid: what for, "" for nothing
-    rate     bytes a second; None where they take no time, or it is not they that do
-    share    of the limit; None where that was not measured, or the figure was not at this size
-    tie      as good as the best, as far as is decided at the measured sizes beside the case's
-    speaks   the points of its curve that are beside the case's size; around: these and those within AROUND of it;
-             anchors: those that show what its source costs
+    total     seconds, with what falls on each of the case's transfers of what is paid once: ranked by it
+    rate      bytes per second; share: of the limit; None where the figure was not measured at this size
+    unpriced  something is paid once and nobody knows how much
     """
 
     route: str
@@ -208,200 +308,137 @@ class Candidate:
     memory: str
     host: str
     figure: Figure
+    kind: str
     total: float
-    carried: tuple[Carried, ...] = ()
-    once: Figure | None = None
-    paid: str = ""
+    quiet: bool = True
     rate: float | None = None
     share: float | None = None
-    tie: bool = False
-    gains: tuple[Gain, ...] = ()
-    speaks: tuple[Point, ...] = ()
-    around: tuple[Point, ...] = ()
-    anchors: tuple[Point, ...] = ()
+    paid: str = ""
+    once: float | None = None
 
     @property
-    def good(self) -> bool:
-        """Whether it may be recommended: safe, or safe for whoever waits, as the code to paste does."""
-        return self.contract.safe or self.contract.non_blocking
-
-    @property
-    def calm(self) -> bool:
-        """Whether the machine was calm while what it rests on was measured."""
-        return all(point.calm for point in (*self.speaks, *self.anchors))
+    def tie(self) -> bool:
+        return self.kind == TIE
 
     @property
     def unpriced(self) -> bool:
-        """Whether something is paid once and nobody knows how much."""
         return bool(self.paid) and self.once is None
-
-    @property
-    def as_usual(self) -> bool:
-        """Whether nothing about its source is decided to cost anything."""
-        return all(each.factor == 1 for each in self.carried)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Ranked: the routes to take, those that tie first, by what is decided beside the case's size and in catalogue
-    order, then by time; one at least.
+    """Ranked: the routes to take, the first first; one at least.
 
-    unsafe   those that would be faster but for a hazard
-    unknown  routes that would do, of which nothing like the case was measured
-    arrays   how many arrays the figures of a batch are of; 0: it is none
+    conditional  those that are faster for whoever heeds a condition; unsafe: those that would be but for a hazard
+    unmeasured   routes that would do, of which no measured size speaks for the case's
+    arrays       how many arrays the figures of a batch are of; 0: it is none
+    instead      the dtype and "no grad" whose times are used, "" where they are the case's own
     """
 
     case: Case
     known: Known
     ranked: tuple[Candidate, ...]
+    conditional: tuple[Candidate, ...] = ()
     unsafe: tuple[Candidate, ...] = ()
-    unknown: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()
     arrays: int = 0
+    instead: str = ""
 
 
-def rank(case: Case, known: Known) -> Answer:
-    """The routes for a case. UserError where there cannot be such a case, or nothing was measured of it."""
+def answer(case: Case, known: Known) -> Answer:
+    """The routes for a case. UserError where there cannot be such a case, or nothing measured speaks for it."""
     check(case)
     _check_known(case, known)
-    curves = _curves(case, known)
-    every = {key: _candidate(case, known, *key, by_source) for key, by_source in curves.items()}
-    measured = [candidate for candidate in every.values() if candidate]
-    good = sorted((each for each in measured if each.good), key=lambda each: (each.unpriced, each.total))
-    if not good:
-        raise UserError(_nothing(case, known, bool(measured)))
-    # decisions are not transitive, so it may be that each is slower than some other
-    level = [candidate for candidate in good if not any(_slower(candidate, other) for other in good)] or good[:1]
-    # of those that tie first what is decided to be slower nowhere around the case's size, then the catalogue's order,
-    # so that the same run measured twice gives the same advice
-    ties = sorted(level, key=lambda each: (any(_lost(each, other) for other in level), each.speaks[0].order))
-    ranked = [replace(each, tie=len(level) > 1) for each in ties] + [each for each in good if each not in level]
-    unsafe = [each for each in measured if not each.good and _slower(ranked[0], each)]
-    unknown = dict.fromkeys(route for (route, _), candidate in every.items() if candidate is None)
-    arrays = max(
-        point.arrays for by_source in curves.values() for curve in by_source.values() for point in curve.values()
-    )
-    return Answer(case, known, tuple(ranked), tuple(unsafe), tuple(unknown), arrays)
+    found = [_answer(case, known, *source) for source in _sources(case, known)]
+    there = [each for each in found if each is not None]
+    if not there:
+        raise UserError(_nothing(case, known))
+    return min(there, key=lambda each: each.ranked[0].figure.how == EXTRAPOLATED)  # its own first, if that will do
 
 
-def _slower(candidate: Candidate, other: Candidate) -> bool:
-    """Whether a candidate is decided to be slower at the measured sizes that speak for the case: at all, or at some
-    where the ranges lie apart at its own. Where no size speaks for both, or something is paid once, the ranges tell
-    alone. What nobody knows the price of is slower than what has none, and what takes so long at most, for the machine
-    was never calm there, than what is known to take less."""
-    if candidate.unpriced != other.unpriced:
-        return candidate.unpriced
-    if candidate.calm != other.calm:
-        return other.calm and candidate.total > other.total - other.figure.seconds + other.figure.high
-    decided = _compared(candidate, other)
-    apart = (
-        candidate.total - candidate.figure.seconds + candidate.figure.low
-        > other.total - other.figure.seconds + other.figure.high
-    )
-    if candidate.paid or other.paid or not decided:
-        return apart
-    return all(decided) or (apart and any(decided))
+def _sources(case: Case, known: Known) -> Iterator[tuple[str, str, bool]]:
+    """Memory, dtype and grad whose times may speak for a case: its own first. Bits are bits, and to detach takes no
+    time; another layout may be another thing to do."""
+    for memory in (case.memory,) if case.memory else (ALIAS, COPY):
+        others = {need.dtype: 0 for need in known.needs if need.direction == case.direction}
+        for row in known.rows:
+            need = known.needs[row.need]
+            if need.dtype in others and (need.layout, need.goal) == (case.layout, case.goal):
+                others[need.dtype] += 1
+        usual = max(others, key=lambda dtype: others[dtype], default=case.dtype)
+        dtypes = dict.fromkeys((case.dtype,) if case.goal else (case.dtype, usual))
+        for dtype in dtypes:
+            for grad in dict.fromkeys((case.grad, False)):
+                if case.needs(known, memory, dtype, grad):
+                    yield memory, dtype, grad
+        if any(case.needs(known, memory, dtype, case.grad) for dtype in dtypes):
+            return
 
 
-def _compared(candidate: Candidate, other: Candidate, wide: bool = False) -> list[bool]:
-    """Of each measured size that speaks for both, or lies around the case's, whether the candidate is decided to be
-    slower there."""
-    as_usual = candidate.as_usual and other.as_usual
-    mine, others = ((each.around if wide else each.speaks) if as_usual else each.anchors for each in (candidate, other))
-    return [b.place in a.behind for a in mine for b in others if (a.nbytes, a.source) == (b.nbytes, b.source)]
-
-
-def _lost(candidate: Candidate, other: Candidate) -> bool:
-    """Whether a candidate is decided to be slower at some measured size around the case's, and the other at none."""
-    return any(_compared(candidate, other, wide=True)) and not any(_compared(other, candidate, wide=True))
-
-
-# A source: dtype, layout, whether it requires grad. Of each route by host memory: source -> its curve
-Source = tuple[str, str, bool]
-Curves = dict[tuple[str, str], dict[Source, dict[int, Point]]]
-
-
-def _curves(case: Case, known: Known) -> Curves:
-    """The routes that do what the case wants, safely or not, by host memory, with what was measured of them."""
-    fits = {c.expression: c for c in known.contracts if c.direction == case.direction and _fits(case, c)}
-    curves: Curves = {}
-    for point in known.points:
-        if point.direction != case.direction or point.route not in fits or bool(point.arrays) != bool(case.batch):
+def _answer(case: Case, known: Known, memory: str, dtype: str, grad: bool) -> Answer | None:
+    """By the times of a source; None where none of its routes may be taken."""
+    places = case.needs(known, memory, dtype, grad)
+    here = [row for row in known.rows if row.need in places]
+    if case.host == PINNED:  # it is there already
+        here = [replace(row, paid="", once=None) for row in here]
+    curves: dict[tuple[int, str], dict[int, Row]] = {}
+    # those of the case's own size first, as they are ranked there
+    for row in sorted(here, key=lambda row: row.nbytes != case.total):
+        curves.setdefault((row.need, row.route), {})[row.nbytes] = row
+    candidates, unmeasured = [], []
+    for (place, route), curve in curves.items():
+        need = known.needs[place]
+        contract = known.contract(route, case.direction).on(need.host)
+        if case.dtype in contract.refuses or (case.grad and not contract.takes_grad):
             continue
-        if case.device and point.host not in ((case.host,) if case.host else HOSTS):
+        if contract.memory_for(case.dtype, case.layout) != memory:
             continue
-        # a blocking call holds its caller until the bytes have arrived
-        clock = ENQUEUE if case.enqueue and fits[point.route].non_blocking else COMPLETION
-        if point.clock == clock:
-            curves.setdefault((point.route, point.host), {}).setdefault(point.source, {})[point.nbytes] = point
-    return curves
-
-
-def _fits(case: Case, contract: Route) -> bool:
-    return (
-        contract.keeps_dtype(case.dtype)
-        and contract.memory_for(case.dtype, case.layout) in ((case.memory,) if case.memory else (ALIAS, COPY))
-        and (not case.device or contract.array == case.array)
-        and case.dtype not in contract.refuses
-        and (not case.grad or contract.takes_grad)
-    )
-
-
-def _candidate(
-    case: Case, known: Known, route: str, host: str, curves: Mapping[Source, Mapping[int, Point]]
-) -> Candidate | None:
-    """None where nothing like the case was measured of the route."""
-    contract = known.contract(route, case.direction).on(host)
-    memory = contract.memory_for(case.dtype, case.layout)
-    breaks = breaks_of(known, case.direction, memory)
-    wanted = case.dtype, case.layout, case.grad
-    # a curve of what the route does with this source: it may share the memory of one and copy another
-    alike = [source for source in curves if contract.memory_for(*source[:2]) == memory]
-    if not alike:
-        return None
-    usual = max(alike, key=lambda s: (len(curves[s]), s[1] == case.layout, s[1] == CONTIGUOUS, not s[2]))
-    if case.total in curves.get(wanted, {}):
-        usual = wanted
-    curve = curves[usual]
-    figure, speaks = figure_at(curve, case.total, breaks, memory != ALIAS), neighbours(curve, case.total, breaks)
-    carried, anchors = [], []
-    for what, instead, differing in _differences(wanted, usual, curves):
-        both = [size for size in differing if size in curve]
-        if not both:
-            # another layout may be another thing to do; bits are bits, and to detach takes no time
-            if case.layout in what:
-                return None
-            carried.append(Carried(what, instead))
-            continue
-        at = min(both, key=lambda size: abs(math.log(size / case.total)))
-        anchors.append(differing[at])
-        calm = differing[at].calm and curve[at].calm
-        if not calm or differing[at].place in curve[at].behind or curve[at].place in differing[at].behind:
-            carried.append(Carried(what, instead, at, differing[at].seconds / curve[at].seconds, calm))
-            figure = _carry(figure, differing[at], curve[at], latency(curve))
+        figure = estimate(curve, case.total, known.breaks_of(need))
+        if figure is None:
+            unmeasured.append(route)
         else:
-            carried.append(Carried(what, instead, at))
-    once, paid = _once(case, known, route, host, memory)
-    rate, share = _rate(case, known, figure, curve) if memory != ALIAS else (None, None)
+            candidates.append(candidate_of(need, contract, figure, [curve[size] for size in figure.sizes], case.count))
+    good = [each for each in candidates if each.kind not in (CONDITION, UNSAFE)]
+    if not good:
+        return None
+    ranked_here = good[0].kind == BEST and all(each.figure.how == MEASURED for each in good)
+    if not ranked_here or len({(each.host, each.paid, each.once) for each in good}) > 1:
+        good.sort(key=lambda each: (each.unpriced, each.total))
+        tied = not good[0].paid and good[0].kind in (BEST, TIE)
+        kinds = [TIE if tied and each.kind in (BEST, TIE) and not each.paid else SLOWER for each in good]
+        good = [replace(each, kind=kind) for each, kind in zip(good, [BEST, *kinds[1:]])]
+    faster = [each for each in candidates if each not in good and each.total < good[0].total]
+    words = [*([dtype] if dtype != case.dtype else []), *(["no grad"] if grad != case.grad else [])]
+    return Answer(
+        case,
+        known,
+        tuple(good),
+        tuple(each for each in faster if each.kind == CONDITION),
+        tuple(each for each in faster if each.kind == UNSAFE),
+        tuple(dict.fromkeys(unmeasured)),
+        max(row.arrays for curve in curves.values() for row in curve.values()),
+        " ".join(words),
+    )
+
+
+def candidate_of(need: Need, contract: Route, figure: Figure, rows: Sequence[Row], count: int = 1) -> Candidate:
+    """A route of a need. rows: those that the figure rests on; count: transfers that share what is paid once."""
+    kinds, last = {row.kind for row in rows} - {POINT}, rows[-1]
+    order = (UNSAFE, CONDITION, SLOWER, TIE, BEST)  # what it is at any of them
+    own = figure.how == MEASURED
     return Candidate(
-        route,
+        last.route,
         contract,
-        memory,
-        host,
+        need.memory,
+        need.host,
         figure,
-        figure.seconds + (once.seconds / case.count if once else 0.0),
-        tuple(carried),
-        once,
-        paid,
-        rate,
-        share,
-        gains=tuple(
-            gain
-            for gain in known.gains
-            if route in gain.routes and memory != ALIAS and not parted(breaks, gain.nbytes, case.total)
-        ),
-        speaks=tuple(speaks),
-        around=tuple(p for size, p in curve.items() if p in speaks or 1 / AROUND <= size / case.total <= AROUND),
-        anchors=tuple(anchors),
+        next((kind for kind in order if kind in kinds), SLOWER),
+        figure.seconds + (last.once or 0.0) / count,
+        all(row.quiet for row in rows),
+        last.rate if own else None,
+        last.share if own else None,
+        last.paid,
+        last.once,
     )
 
 
@@ -416,97 +453,14 @@ def slowed_of(case: Case, known: Known, route: str) -> Slowed | None:
     return min(slowed, key=lambda each: abs(math.log(each.nbytes / case.nbytes)))
 
 
-def breaks_of(known: Known, direction: str, memory: str) -> tuple[int, ...]:
-    """The sizes from which on the times of routes with this memory leap: where they take fresh memory of the host."""
-    fresh = memory == COPY and direction != HOST_TO_DEVICE and known.conditions.libc.startswith("glibc")
-    return (MAPPED,) if fresh else ()
+def gains_of(case: Case, known: Known, candidate: Candidate) -> list[Gain]:
+    """The settings with which a route is faster, measured on the case's side of the size at which times leap."""
 
+    def beyond(nbytes: int) -> bool:
+        return any(at <= nbytes for at in known.breaks)
 
-class Difference(NamedTuple):
-    """What the case's source is and what the usual one is instead, and the curve of a source that differs in that."""
-
-    what: str
-    instead: str
-    curve: Mapping[int, Point]
-
-
-def _differences(wanted: Source, usual: Source, curves: Mapping[Source, Mapping[int, Point]]) -> list[Difference]:
-    """All in one where such a source was measured, else one by one."""
-    places = [place for place, (part, other) in enumerate(zip(wanted, usual)) if part != other]
-    words = [(word, other) for word, other in zip(_words(wanted), _words(usual)) if word != other]
-    if wanted in curves and places:
-        return [Difference(" ".join(word for word, _ in words), " ".join(other for _, other in words), curves[wanted])]
-    differences = []
-    for place, (what, instead) in zip(places, words):
-        alone = [source for source in curves if all((source[n] != usual[n]) == (n == place) for n in range(len(usual)))]
-        curve = next((curves[source] for source in alone if source[place] == wanted[place]), {})
-        differences.append(Difference(what, instead, curve))
-    return differences
-
-
-def _words(source: Source) -> tuple[str, str, str]:
-    dtype, layout, grad = source
-    return dtype, layout, "requires grad" if grad else "no grad"
-
-
-def _carry(figure: Figure, point: Point, other: Point, shortest: float) -> Figure:
-    """A figure with what another source costs: on top of the call where it is the bytes that take the time."""
-    call = shortest if min(point.seconds, other.seconds) >= BY_BYTES * shortest else 0.0
-
-    def carried(seconds: float, taken: float, usual: float) -> float:
-        return call + max(0.0, seconds - call) * (taken - call) / (usual - call)
-
-    return replace(
-        figure,
-        seconds=carried(figure.seconds, point.seconds, other.seconds),
-        low=min(carried(figure.low, point.low, other.seconds), carried(figure.low, point.seconds, other.high)),
-        high=max(carried(figure.high, point.high, other.seconds), carried(figure.high, point.seconds, other.low)),
-    )
-
-
-def _once(case: Case, known: Known, route: str, host: str, memory: str) -> tuple[Figure | None, str]:
-    """What is paid once, None where that was not measured, and what for."""
-    if case.host == PINNED or not case.device:
-        return None, ""
-    if host == PINNED:
-        fresh = case.direction == DEVICE_TO_HOST and memory != INTO
-        if fresh:
-            return None, ""  # torch's allocator keeps pinned memory, so the figure has it
-        clock, nbytes, what = (ALLOCATE, case.nbytes, "h") if case.source == CUDA else (PIN, case.nbytes, "t")
-        if uses(route, "buffers"):
-            nbytes, what = 2 * case.nbytes, "buffers"
-    elif uses(route, "s"):
-        clock, nbytes, what = ALLOCATE, case.nbytes, "s"
-    elif uses(route, "stages"):
-        clock, nbytes, what = ALLOCATE, CHUNKS, "stages"
-    else:
-        return None, ""
-    curve = {point.nbytes: point for point in known.points if point.clock == clock}
-    if not curve:
-        return None, what
-    # below the smallest it is the pages that cost, so as much less as there are fewer
-    return figure_at(curve if nbytes >= min(curve) else {min(curve): curve[min(curve)]}, nbytes), what
-
-
-def uses(route: str, name: str) -> bool:
-    """Whether a route's expression uses a name of the catalogue."""
-    return re.search(rf"\b{name}\b", route) is not None
-
-
-def _rate(case: Case, known: Known, figure: Figure, curve: Curve) -> tuple[float | None, float | None]:
-    """Bytes a second, and their share of what memcpy or the link allows."""
-    if case.enqueue or figure.seconds < BY_BYTES * latency(curve):
-        return None, None
-    rate = case.total / figure.seconds
-    direction = case.direction if case.device else ""
-    limits = {p.nbytes: p for p in known.points if p.clock == LIMIT and p.direction == direction}
-    if not limits:
-        return rate, None
-    if case.device:  # a link has one bandwidth, memory's depends on the caches
-        return rate, rate / max(size / point.seconds for size, point in limits.items())
-    # where either is drawn on from other sizes, the errors of both lines would make it 111 %
-    there = figure.how == MEASURED and case.total in limits
-    return rate, limits[case.total].seconds / figure.seconds if there else None
+    about = [gain for gain in known.gains if candidate.route in gain.routes and candidate.memory != ALIAS]
+    return [gain for gain in about if beyond(gain.nbytes) == beyond(case.total)]
 
 
 # --- what cannot be answered ------------------------------------------------------------------------------------------
@@ -540,39 +494,47 @@ def check(case: Case) -> None:
 
 def _check_known(case: Case, known: Known) -> None:
     """UserError where nothing is known of the case's direction, dtype or layout."""
-    here = [point for point in known.points if point.direction == case.direction]
+    here = [need for need in known.needs if need.direction == case.direction]
     if case.device and not here:
         raise UserError(
             f"no transfer {case.direction} was measured on {known.machine}: with an accelerator, "
             "python scripts/run.py --profile transfers does that"
         )
-    dtypes = known.dtypes.get(case.direction, ())
-    if case.dtype not in dtypes:
+    if case.goal:
+        casts = dict.fromkeys(f"{need.dtype} to {need.goal}" for need in here if need.goal)
+        if f"{case.dtype} to {case.goal}" not in casts:
+            raise UserError(
+                f"--dtype {case.dtype} --to-dtype {case.goal}: not measured {case.direction}; "
+                f"there are {', '.join(casts) or 'none'}"
+            )
+    elif case.dtype not in (dtypes := known.dtypes.get(case.direction, ())):
         raise UserError(f"--dtype {case.dtype}: not timed {case.direction}; there are {', '.join(dtypes)}")
     why = known.lacking.get(f"{case.direction} {case.dtype}")
-    if why:
+    if why and not case.goal:
         raise UserError(f"--dtype {case.dtype}: not on this toolchain, {why}")
     size = itemsize(case.dtype)
     if case.nbytes % size:
         raise UserError(f"--nbytes {case.nbytes}: no whole number of {case.dtype}, which takes {size} bytes")
-    layouts = sorted({point.layout for point in here})
+    layouts = sorted({need.layout for need in here})
     if case.layout not in layouts:
         raise UserError(f"--layout {case.layout}: not measured {case.direction}; there are {', '.join(layouts)}")
     if case.layout == ZERO_D and case.nbytes != size:
         raise UserError(f"--layout {ZERO_D}: one {case.dtype}, {size} bytes and not {case.nbytes}")
 
 
-def _nothing(case: Case, known: Known, only_unsafe: bool) -> str:
+def _nothing(case: Case, known: Known) -> str:
     """Why no route can be recommended."""
-    if only_unsafe:
-        return "what does that has a hazard, every route: none is recommended"
-    if any(case.dtype in contract.refuses for contract in known.contracts if contract.direction == case.direction):
-        return f"--dtype {case.dtype}: no route keeps it {case.direction}, they raise"
     wanted = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     host = f" of {case.host} memory" if case.host else ""
     what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}{host}"
-    return f"no route {case.direction}{wanted}{grad} was measured for {what}"
+    said = f"no route {case.direction}{wanted}{grad} was measured for {what}"
+    if any(case.dtype in contract.refuses for contract in known.contracts if contract.direction == case.direction):
+        return f"--dtype {case.dtype}: no route keeps it {case.direction}, they raise"
+    places = {place for source in _sources(case, known) for place in case.needs(known, *source)}
+    sizes = sorted({row.nbytes for row in known.rows if row.need in places and row.kind not in (CONDITION, UNSAFE)})
+    near = f"near {case.total} bytes; it was of {', '.join(map(str, sizes))} bytes"
+    return f"{said} {near}" if sizes else said
 
 
 # --- whose results ----------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from benchmarks.contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Route
 from benchmarks.families import CONVERSION, GRAD, LISTS, MEMCPY
 
+from .case import BY_BYTES
 from .choice import Evidence, evidence_of
-from .curves import BY_BYTES
 from .declared import Declared, contract_of
 from .results import Results, parameters_of
 

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE, PINNED, REGISTERED
+from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, PAGEABLE, PINNED, REGISTERED
 from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
 
 from .answers import MOVE, Choice, Need, choose
 from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
-from .curves import COMPLETION, ENQUEUE
 from .results import Results
 
 BOTH = "both at once"

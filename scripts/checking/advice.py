@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from analysis.case import NUMPY, TORCH, Answer, Case, Known, rank
+from analysis.case import NUMPY, TORCH, Answer, Case, Known, answer
 from cli import UserError
 from measuring.checkup import benchmark_of, figure, in_child
 from store import quiet
@@ -92,16 +92,16 @@ def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list
     for ends, nbytes, dtype, memory in itertools.product(WAYS, sizes, dtypes, MEMORIES):
         case = Case(*ends, nbytes, dtype, memory=memory)
         try:
-            answer = rank(case, known)
+            answered = answer(case, known)
         except UserError:  # no route does that
             continue
-        hopeless = HOPELESS * answer.ranked[0].total
+        hopeless = HOPELESS * answered.ranked[0].total
         to_measure = []
-        for each in answer.ranked:
+        for each in answered.ranked:
             if each.total <= hopeless:
                 key = (ends, each.route, dtype, nbytes)
                 to_measure.append(cells.setdefault(key, Cell(*key, each.figure.seconds)))
-        asked.append(Question(case, answer, tuple(to_measure)))
+        asked.append(Question(case, answered, tuple(to_measure)))
     if not asked:
         raise UserError("no route was measured for any of these sizes and dtypes: scripts/run.py --profile standard")
     return asked

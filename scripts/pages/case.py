@@ -11,8 +11,21 @@ from fractions import Fraction
 from typing import Any
 
 from analysis import case as cases
-from analysis.case import CUDA, MAPPED, NUMPY, TORCH, Answer, Candidate, Case, Known, itemsize, slowed_of, uses
-from analysis.curves import BETWEEN, BEYOND, MEASURED
+from analysis.case import (
+    CUDA,
+    EXTRAPOLATED,
+    INTERPOLATED,
+    NUMPY,
+    TORCH,
+    Answer,
+    Candidate,
+    Case,
+    Known,
+    gains_of,
+    itemsize,
+    slowed_of,
+    uses,
+)
 from cli import UserError
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PINNED, Route
@@ -41,7 +54,7 @@ def words(answer: Answer, differs: Sequence[str] = (), asked: bool = False) -> I
         yield show.to_plain(f"  {place}. {line_of(candidate, case)}")
     rest = len(answer.ranked) - SHOWN
     if rest > 0:
-        yield f"  and {rest} slower"
+        yield f"  and {rest} more"
     for note in dict.fromkeys(notes(answer)):
         yield show.to_plain(f"  - {note}")
     yield ""
@@ -60,6 +73,7 @@ def whose(known: Known) -> str:
 def title(case: Case) -> str:
     size = show.size(case.nbytes)
     kind = f"{'' if case.layout == CONTIGUOUS else f'{case.layout} '}{case.dtype}"
+    kind += f", to {case.goal}" if case.goal else ""
     source = f"{case.batch} arrays of {size} each of {kind}" if case.batch else f"{size} of {kind}"
     wants = {ALIAS: "shares its memory", COPY: "owns its memory", INTO: "is a buffer that exists"}.get(case.memory, "")
     extra = [f"the result {wants}"] if wants else []
@@ -71,39 +85,50 @@ def title(case: Case) -> str:
 
 
 def line_of(candidate: Candidate, case: Case) -> str:
+    """A route with its time and what else there is to know of it in a line."""
+    return f"{code(candidate.route)}, {cost_of(candidate, case.device, case.count)}"
+
+
+def cost_of(candidate: Candidate, device: bool, count: int = 1) -> str:
     figure = candidate.figure
-    said = [f"{show.seconds(figure.seconds, candidate.calm)} ({show.interval(figure.low, figure.high)})"]
+    said = [f"{show.seconds(figure.seconds, candidate.quiet)} ({show.interval(figure.low, figure.high)})"]
     if candidate.rate:
         said.append(show.bandwidth(candidate.rate))
     if candidate.share:
-        said.append(f"{show.percent(candidate.share)} of {'the link' if case.device else 'memcpy'}")
+        said.append(f"{show.percent(candidate.share)} of {'the link' if device else 'memcpy'}")
     said.append(MEMORY[candidate.memory])
     if candidate.host == PINNED:
         said.append("pinned host memory")
     if candidate.once is not None:
-        said.append(f"and {show.seconds(candidate.once.seconds)} once, {show.seconds(candidate.total)} by the transfer")
-    if case.count > 1:
-        said.append(f"{show.seconds(candidate.total * case.count)} for all")
-    return ", ".join([code(candidate.route), *said]) + (" (tie)" if candidate.tie else "")
+        said.append(f"and {show.seconds(candidate.once)} once, {show.seconds(candidate.total)} per transfer")
+    if count > 1:
+        said.append(f"{show.seconds(candidate.total * count)} for all")
+    return ", ".join(said) + (" (tie)" if candidate.tie else "")
 
 
 def notes(answer: Answer) -> Iterator[str]:
     """What the answer rests on, hazards, settings, and what is missing."""
     case, best = answer.case, answer.ranked[0]
     shown = answer.ranked[:SHOWN]
-    ties = [each.route for each in answer.ranked if each.tie]
-    if ties:
-        yield f"A tie, not decided by what was measured beside it: {show.codes(ties)}."
-    yield from _said_of(shown, ((text, candidate.route) for candidate in shown for text in _rests_on(candidate, case)))
+    ties = [best.route, *(each.route for each in answer.ranked if each.tie)]
+    if len(ties) > 1:
+        yield f"No significant difference between {show.codes(ties)}."
+    yield from _said_of(shown, ((_rests_on(each, case), each.route) for each in shown))
+    if answer.instead:
+        what = case.dtype if "no grad" not in answer.instead else f"{case.dtype} that requires grad"
+        yield f"{what} was not measured; the time of {answer.instead} is used."
     if answer.arrays and answer.arrays != case.batch:
-        yield f"Measured with {answer.arrays} arrays of as many bytes together: what {case.batch} cost may differ."
-    if not all(each.calm for each in shown):
-        yield "~ The machine was never calm there: it takes that long at most, and nothing is decided."
-    yield from _said_of((), ((text, candidate.route) for candidate in shown for text in _promises(candidate)))
+        yield f"Measured with {answer.arrays} arrays of as many bytes together: the time of {case.batch} may differ."
+    if not all(each.quiet for each in shown):
+        yield "~ Upper bound only (noisy machine)."
+    yield from _said_of((), ((text, each.route) for each in shown for text in promises(each.contract)))
+    unpriced = [each.route for each in shown if each.unpriced]
+    if unpriced:
+        yield f"{show.codes(unpriced)}: the one-time cost of pinned memory was not measured, and is left out."
     quiet = silent(best.contract)
     if quiet:
-        yield f"{code(best.route)}: {quiet}."
-    for gain in best.gains:
+        yield f"Unusual inputs of {code(best.route)}: {quiet}."
+    for gain in gains_of(case, answer.known, best):
         faster = f"{show.ratio(gain.factor)} as fast at {show.size(gain.nbytes)}"
         caution = f"; {gain.caution}" if gain.caution else ""
         yield f"Started with {code(gain.setting)} before the command, {code(gain.route)} is {faster}{caution}."
@@ -112,17 +137,15 @@ def notes(answer: Answer) -> Iterator[str]:
         longer = f"{code(slowed.route)} takes {show.ratio(slowed.factor)} as long at {show.size(slowed.nbytes)}"
         where = "between arrays of whole pages, allocated one behind the other"
         yield f"{code(best.route)} copies by C's memmove: {where}, {longer}, and torch's own copies do not."
+    for candidate in answer.conditional:
+        seconds = show.seconds(candidate.figure.seconds)
+        yield f"{code(candidate.route)} is faster, {seconds}, on a condition: {candidate.contract.hazard}."
     for candidate in answer.unsafe:
         why = candidate.contract.hazard or "it gets some inputs wrong without an exception"
         seconds = show.seconds(candidate.figure.seconds)
         yield f"{code(candidate.route)} is faster, {seconds}, but not recommended: {why}."
-    if answer.unknown:
-        yield f"Not measured for {case.layout} sources: {show.codes(answer.unknown)}."
-
-
-def silent(contract: Route) -> str:
-    """What a route does with sources that it neither simply takes nor refuses; "" where there are none."""
-    return "; ".join(f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items())
+    if answer.unmeasured:
+        yield f"Not measured near this size: {show.codes(answer.unmeasured)}."
 
 
 def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -131,41 +154,28 @@ def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Ite
     for text, route in said:
         routes.setdefault(text, []).append(route)
     for text, about in routes.items():
-        yield f"{text}." if len(about) == len(every) else f"{show.codes(about)}: {text}."
+        if text:
+            yield f"{text}." if len(about) == len(every) else f"{show.codes(about)}: {text}."
 
 
-def _rests_on(candidate: Candidate, case: Case) -> Iterator[str]:
-    """How a figure came about that was not measured as it stands."""
+def silent(contract: Route) -> str:
+    """What a route does with sources that it neither simply takes nor refuses; "" where there are none."""
+    return "; ".join(f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items())
+
+
+def _rests_on(candidate: Candidate, case: Case) -> str:
+    """How a figure came about that was not measured as it stands; "" of one that was."""
     figure, sizes, at = candidate.figure, show.sizes(candidate.figure.sizes), show.size(case.total)
-    if figure.how == BETWEEN and figure.broken:
-        why = f"from {show.size(MAPPED)} on fresh memory is faulted in anew at every call"
-        yield f"{at} was not measured; of {sizes}, the one on its side: {why}"
-    elif figure.how == BETWEEN:
-        yield f"{at} was not measured: interpolated between {sizes}"
-    elif figure.how == BEYOND:
-        yield f"{at} lies outside of what was measured: drawn on from {sizes}"
-    if candidate.once and candidate.once.how != MEASURED:
-        yield f"what is paid once comes from {show.sizes(candidate.once.sizes)}"
-    for each in candidate.carried:
-        if not each.at:
-            yield f"{each.what} was not measured: taken for {each.instead}"
-        elif not each.calm:
-            there = f"{show.ratio(each.factor)} the time of {each.instead} at {show.size(each.at)}"
-            yield f"{each.what} takes {there}, where the machine was never calm, and is taken to do so"
-        elif each.factor == 1:
-            same = f"from which it is not decided to differ at {show.size(each.at)}"
-            yield f"{each.what} is taken for {each.instead}, {same}"
-        else:
-            there = f"{show.ratio(each.factor)} the time of {each.instead} at {show.size(each.at)}"
-            yield f"{each.what} takes {there}, and is taken to do so here"
+    if figure.how == INTERPOLATED:
+        return f"{at}: interpolated between {sizes}"
+    return f"{at}: extrapolated from {sizes}" if figure.how == EXTRAPOLATED else ""
 
 
-def _promises(candidate: Candidate) -> Iterator[str]:
-    yield from filter(None, (candidate.contract.hazard, candidate.contract.caution))
-    if candidate.contract.needs:
-        yield f"needs {show.join(candidate.contract.needs.split())}"
-    if candidate.unpriced:
-        yield "what its pinned memory costs once was not measured, and is left out"
+def promises(contract: Route) -> Iterator[str]:
+    """What somebody who takes the route is to know."""
+    yield from filter(None, (contract.hazard, contract.caution))
+    if contract.needs:
+        yield f"needs {show.join(contract.needs.split())}"
 
 
 # --- code to paste ----------------------------------------------------------------------------------------------------
@@ -257,21 +267,19 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
     known = answer.known
 
     def plain(candidate: Candidate) -> dict[str, Any]:
-        fields = {
-            name: value
-            for name, value in asdict(candidate).items()
-            if name not in ("speaks", "around", "anchors", "contract")
-        }
+        fields = {name: value for name, value in asdict(candidate).items() if name != "contract"}
         contract = {name: getattr(candidate.contract, name) for name in ("hazard", "caution", "needs", "non_blocking")}
-        return {**fields, **contract, "calm": candidate.calm, "code": "\n".join(snippet(answer.case, candidate, known))}
+        return {**fields, **contract, "code": "\n".join(snippet(answer.case, candidate, known))}
 
     document = {
         "case": asdict(answer.case),
         "machine": {name: getattr(known, name) for name in ("machine", "toolchain", "torch", "numpy", "day")},
         "differs": list(differs),
         "ranked": [plain(candidate) for candidate in answer.ranked],
+        "conditional": [plain(candidate) for candidate in answer.conditional],
         "unsafe": [plain(candidate) for candidate in answer.unsafe],
-        "unknown": list(answer.unknown),
+        "unmeasured": list(answer.unmeasured),
+        "instead": answer.instead,
         "arrays": answer.arrays,
         "notes": [show.to_plain(note) for note in dict.fromkeys(notes(answer))],
     }
@@ -329,6 +337,7 @@ def case_of(chosen: argparse.Namespace) -> Case:
         whole("--batch", chosen.batch),
         chosen.enqueue,
         whole("--count", chosen.count),
+        chosen.goal,
     )
     cases.check(case)
     return case

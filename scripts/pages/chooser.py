@@ -1,63 +1,65 @@
-"""What a page's chooser ranks by: the figures that scripts/advise.py has, as data for templates/advise.js.
+"""What a page's form shows: the rows that scripts/advise.py has, in its words, as data for templates/form.js.
 
-What does not depend on the case is said here, in Python, so that the script says it in the same words.
+The script filters them and computes nothing: what it shows of a route is said here.
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from analysis.case import AROUND, CHUNKS, CUDA, LARGEST, MAPPED, WAYS, Known
-from analysis.curves import BY_BYTES, Point
+from analysis.case import BEST, MEASURED, WAYS, Case, Figure, Known, Need, Row, candidate_of
 
-from benchmarks.contracts import Route
+from benchmarks.contracts import PINNED
 
 from . import case
 
 
 def embedded(known: Known) -> str:
-    """JSON that may stand in a script element: all that templates/advise.js needs to know of a machine.
+    """JSON that may stand in a script element.
 
-    Points are rows of what ``know`` there takes apart, their words places in a list: most of them are said often.
+    A row: need, bytes, route, kind, seconds, what it costs in words, and the code to paste of the one to take. Words
+    are places in a list, for most of them are said often.
     """
     words: dict[str, int] = {}
 
-    def row(point: Point) -> list[Any]:
-        said = (point.route, point.direction, point.clock, point.host, point.dtype, point.layout)
-        numbers = (point.nbytes, point.seconds, point.low, point.high)
-        flags = (int(point.grad), point.arrays, int(point.calm), point.order)
-        return [*(words.setdefault(word, len(words)) for word in said), *numbers, *flags, point.behind]
+    def word(text: str) -> int:
+        return words.setdefault(text, len(words))
 
-    points = [row(point) for point in known.points]
-    document = {
-        "machine": known.machine,
+    rows, about = [], {}
+    ends = {way: pair for pair, way in WAYS.items()}
+    for row in known.rows:
+        need = known.needs[row.need]
+        contract = known.contract(row.route, need.direction).on(need.host)
+        measured = Figure(row.seconds, row.low, row.high, MEASURED, (row.nbytes,))
+        own = replace(row, paid="", once=None) if need.host == PINNED else row  # who chooses pinned memory has it
+        candidate = candidate_of(need, contract, measured, [own])
+        code = [word("\n".join(case.snippet(_case(need, row, ends), candidate, known)))] if row.kind == BEST else []
+        cost = case.cost_of(candidate, need.crosses)
+        rows.append([row.need, row.nbytes, word(row.route), word(row.kind), row.seconds, cost, *code])
+        notes = [*case.promises(contract), *([f"unusual inputs: {said}"] if (said := case.silent(contract)) else [])]
+        about[f"{row.need} {word(row.route)}"] = [word(note) for note in notes]
+    document: dict[str, Any] = {
         "whose": case.whose(known),
-        "kind": known.device.partition(":")[0] or CUDA,
-        "glibc": known.conditions.libc.startswith("glibc"),
-        "ways": {" ".join(ends): direction for ends, (direction, _) in WAYS.items()},
-        "byBytes": BY_BYTES,
-        "around": AROUND,
-        "mapped": MAPPED,
-        "chunks": CHUNKS,
-        "largest": LARGEST,
+        "ways": {" ".join(pair): way for pair, way in WAYS.items()},
         "shown": case.SHOWN,
-        "memories": case.MEMORY,
-        "dtypes": known.dtypes,
         "lacking": known.lacking,
-        "contracts": [_contract(contract) for contract in known.contracts],
-        "gains": [vars(gain) for gain in known.gains],
-        "slowed": [vars(slowed) for slowed in known.slowed],
+        "needs": [list(vars(need).values()) for need in known.needs],
+        "rows": rows,
+        "about": about,
         "words": list(words),
-        "points": points,
     }
     # "</script>" would end the element, and "<!--" begin a comment, wherever a text has them
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _contract(contract: Route) -> dict[str, Any]:
-    names = ("expression", "direction", "memory", "casts_to", "view", "copies", "non_blocking", "array")
-    return {
-        **{name: getattr(contract, name) for name in (*names, "needs", "hazard", "caution", "safe", "takes_grad")},
-        **({"hazard_memory": contract.hazard_memory} if contract.hazard_memory else {}),
-        "refuses": list(contract.refuses),
-        "quiet": case.silent(contract),
-    }
+def _case(need: Need, row: Row, ends: Mapping[tuple[str, bool], tuple[str, str]]) -> Case:
+    """The case that a row answers."""
+    source, target = ends[need.direction, need.array]
+    batch = row.arrays if need.batch else 0
+    return Case(
+        *(source, target, row.nbytes // max(1, batch), need.dtype, need.layout, need.memory, need.host, need.grad),
+        batch=batch,
+        enqueue=need.enqueue,
+        goal=need.goal,
+    )

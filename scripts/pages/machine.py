@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from analysis import choice, comparison, verdicts
 from analysis.answers import PLAIN, Answer, answers
+from analysis.case import BY_BYTES
 from analysis.cells import Cell, cells_of, conversions, limit_of, usual_dtype
-from analysis.curves import BY_BYTES
+from analysis.choices import known_of
 from analysis.findings import Semantics, advised, slowed
-from analysis.published import known_of
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
@@ -197,7 +197,7 @@ def page_of(
         csv=csv,
         columns=columns_of(results),
         toolchain=every[0],
-        known=chooser.embedded(known) if (known := known_of(results, machine, cells)).points else "",
+        known=chooser.embedded(known) if (known := known_of(results, machine, cells)).rows else "",
     )
 
 

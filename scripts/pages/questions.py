@@ -9,14 +9,15 @@ from operator import attrgetter
 from analysis.answers import Segment, choose, decisions
 from analysis.cells import Cell, conversions, from_lists, method, requires_grad, usual_size
 from analysis.choice import decided
-from analysis.curves import COMPLETION, ENQUEUE
 from analysis.findings import Semantics, slowed
 from analysis.results import Results
 from analysis.transfers import Transfers, asynchronous
 
 from benchmarks.contracts import (
     ALIAS,
+    COMPLETION,
     DEVICE_TO_HOST,
+    ENQUEUE,
     GRAD,
     INTO,
     NONE,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from analysis.answers import choose
 from analysis.cells import Cell, method, usual_size
-from analysis.curves import COMPLETION, ENQUEUE
 from analysis.transfers import (
     BOTH,
     GOOD_FIT,
@@ -23,7 +22,7 @@ from analysis.transfers import (
 from store.records import Record
 
 from benchmarks import families as roles
-from benchmarks.contracts import DEVICE_TO_HOST, HOST_TO_DEVICE
+from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE
 from pages import figures, show
 from pages.advice import capital
 from pages.figures import Figure, slug
