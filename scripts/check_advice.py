@@ -6,13 +6,14 @@
 
 Every case is asked of this machine's results: whatever is fastest, what shares memory, what copies, and what goes into
 a buffer. The routes that are named and may matter are then timed at that size and dtype, each in processes of its own
-and between pulses, as the suite does. Told are
+and between speed probes, as the suite does. It prints
 
-    regret      by how much longer the advised route takes than the one that was fastest here
-    prediction  by how much the time that was told misses the time that was measured
+    regret      by how much longer the advised route takes than the best, in the median process, with its range; the
+                best is chosen by the other processes
+    prediction  by how much the predicted time misses the time that was measured
 
-Exit code 1 where regret beyond noise (what each process shows) is more than 5 % in the mean or 20 % at worst, or fewer
-than nine predictions in ten are within 15 %; 2 where the machine was too busy for half of the cases to be judged.
+Exit code 1 where the mean regret is above 3 % or the largest above 20 %, or fewer than 90 % of the predictions are
+within 15 %; 2 where the machine was too noisy for half of the cases to be judged.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from pages import show
 from benchmarks.probes import PATIENCE_VARIABLE
 
 WORST = 5  # that are named
-PATIENCE = 300.0  # seconds that all processes wait for calm together
+PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -44,7 +45,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--machine", help="whose results are asked: this one's name (default: the only one there is)")
     parser.add_argument("--sizes", default=",".join(map(str, advice.SIZES)), help="bytes, separated by commas")
     parser.add_argument("--dtypes", default=",".join(advice.DTYPES), help="separated by commas")
-    parser.add_argument("--processes", type=int, default=2, help="processes a cell (default 2)")
+    parser.add_argument("--processes", type=int, default=4, help="processes per cell (default 4)")
     chosen = parser.parse_args(argv)
     chosen.sizes = sizes_of(chosen.sizes)
     if chosen.processes < 1 or min(chosen.sizes) < 1:
@@ -54,29 +55,28 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def summary(verdict: advice.Verdict) -> list[str]:
     """The figures, and the worst of each kind."""
-    lines = [
-        f"at full speed {show.percent(verdict.calm)} of the time; {len(verdict.regret)} of {verdict.asked} cases judged"
-    ]
-    for name, ranked in (("regret", verdict.regret), ("regret beyond noise", verdict.beyond)):
-        if ranked:
-            mean = statistics.fmean(value for value, _ in ranked)
-            lines.append(f"{name}: {show.percent(mean, 1)} in the mean, {show.percent(ranked[0][0], 1)} at worst")
+    lines = [f"quiet {show.percent(verdict.quiet)} of the time; {len(verdict.regret)} of {verdict.asked} cases judged"]
+    if verdict.regret:
+        mean = statistics.fmean(value for value, _ in verdict.regret)
+        worst = show.percent(verdict.regret[0][0], 1)
+        lines.append(f"regret of the median process: mean {show.percent(mean, 1)}, maximum {worst}")
     if verdict.errors:
         middle = statistics.median(error for error, _ in verdict.errors)
         lines.append(
             f"predictions: {show.percent(verdict.within)} of {len(verdict.errors)} within "
             f"{show.percent(advice.ERROR)}, half of them within {show.percent(middle, 1)}"
         )
-    for value, asked in verdict.beyond[:WORST]:
+    for value, asked in verdict.regret[:WORST]:
         if value > 0 and asked.best:
             took, least = (show.seconds(math.exp(cell.log)) for cell in (asked.cells[0], asked.best))
+            low, high = (show.percent(share, 1) for share in (asked.regrets[0], asked.regrets[-1]))
             lines.append(
-                f"  {show.percent(value, 1)}: {words.title(asked.case)}: {asked.cells[0].route} took {took}, "
-                f"{asked.best.route} {least}"
+                f"  {show.percent(value, 1)} ({low} to {high}): {words.title(asked.case)}: {asked.cells[0].route} took "
+                f"{took}, {asked.best.route} {least}"
             )
     for _, cell in verdict.errors[:WORST]:
         predicted, took = show.seconds(cell.predicted), show.seconds(math.exp(cell.log))
-        lines.append(f"  {cell.route}, {cell.dtype}, {show.size(cell.nbytes)}: told {predicted}, took {took}")
+        lines.append(f"  {cell.route}, {cell.dtype}, {show.size(cell.nbytes)}: predicted {predicted}, took {took}")
     return lines
 
 

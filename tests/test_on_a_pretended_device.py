@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from analysis import transfers
-from analysis.results import _timed
+from analysis.results import _Places, _timed
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from moves import SETUPS, renew
 
@@ -628,7 +628,7 @@ def test_products_transfer_and_both_are_timed_in_turns_by_one_process(device, mo
     assert order == list(line["parts"]) * (len(order) // 3) and list(line["parts"]) == list(transfers.PARTS)
     assert [float(f"{each:.6g}") for each in line["parts"]["both"]] == samples == line["seconds"]
     assert {len(each) for each in line["parts"].values()} == {timing.SAMPLES}
-    (process,) = _timed([{"run": "", "round": 0, **line}]).to_dict("records")
+    (process,) = _timed([{"run": "", "round": 0, **line}], _Places()).to_dict("records")
     assert process["beside"]["both"] == pytest.approx(process["seconds"], rel=1e-5)
 
 

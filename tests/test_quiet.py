@@ -66,7 +66,9 @@ def simulated(monkeypatch):
 
 def judged(lines):
     """Baselines, and cell -> the processes that its figure rests on."""
-    return quiet.Run(lines).baselines, dict(list(results._timed(lines).groupby("cell")))
+    places = results._Places()
+    table = results._timed(lines, places)
+    return quiet.Run(lines).baselines, dict(list(table.groupby(table["cell"].map(list(places).__getitem__))))
 
 
 def figures(found):
@@ -103,7 +105,7 @@ def test_a_figure_is_the_lower_end_of_the_quiet_samples():
         process = alone({"seconds": samples[:count], "probes": {}}, {})
         assert process.quiet and process.seconds == pytest.approx(np.quantile(samples[:count], quiet.QUANTILE))
     groups = np.array([0, 0, 2, 2, 2])
-    found = quiet.quantile(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4, 0.5)
+    found = quiet._quantile(*quiet._grouped(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4), 0.5)
     assert found.tolist()[::2] == [3.0, 2.0] and np.isnan(found[1::2]).all(), "a group without values has none"
 
 
