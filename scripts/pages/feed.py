@@ -18,10 +18,9 @@ from analysis.sessions import Release
 from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
 
+from . import history_words as words
 from . import release_notes as news
 from . import show
-from .history import evidence as counts
-from .history import words
 
 FEED = "feed.xml"
 TITLE = "What releases of torch and numpy changed in the cost of moving data between them"
@@ -53,14 +52,14 @@ def _told(results: Path, history: History) -> Iterator[Told]:
     """A history's own changes, release by release; of the newest, and where releases are too few for a history, what a
     comparison with the release before it says, for one point alone makes no level."""
     changed = words.by_release(words.changes(history))
-    stepped = {findings[0][1].at.version: findings for findings in counts.by_release(history)}
+    stepped = {findings[0][1].at.version: findings for findings in words.steps_by_release(history)}
     short = len(history.releases) < LEAST_RELEASES
     for place, release in enumerate(history.releases):
         by_verdict = {group[0].verdict: group for group in changed if group[0].at is release}
         said = [news.CHANGED[verdict] for verdict in news.CHANGED if verdict in by_verdict]
         lines = [words.release_line(by_verdict[verdict]) for verdict in news.CHANGED if verdict in by_verdict]
         if release.version in stepped:
-            lines.append(f"{counts.unit(history).capitalize()}: {counts.release_line(stepped[release.version])}")
+            lines.append(f"{words.unit(history).capitalize()}: {words.steps_line(stepped[release.version])}")
             verdicts = {finding.step.verdict for _, finding in stepped[release.version] if finding.step}
             said += [news.CHANGED[verdict] for verdict in (MORE, FEWER) if verdict in verdicts]
         if place and (short or release is history.releases[-1]):
