@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import findings, history, levels, sessions
+from analysis import changes, findings, history, sessions
 from analysis.results import load
 from pages import history_figure as figure
 from pages import history_page, history_words, show
@@ -326,7 +326,7 @@ def test_what_a_visit_s_cells_share_is_no_release(tmp_path):
     logs += rng.normal(0, 0.03, len(SERIES))[:, None, None]
     made = history_in(write(tmp_path, logs, routes=routes))
     assert len(made.breaks) <= 4, [(one.at.version, one.ratio) for _, one in made.breaks]
-    assert len(made.shuffled) == levels.SHUFFLES and np.mean(made.shuffled) <= 4
+    assert len(made.shuffled) == changes.SHUFFLES and np.mean(made.shuffled) <= 4
 
 
 # --- the page ------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import report
 from analysis import history, sessions
+from analysis.changes import Counted, _steps
 from analysis.results import load
-from analysis.steps import Counted, _steps
 from analysis.verdicts import DEFAULT, FEWER, MORE
 from pages import history_figure as figure
 from pages import history_page, show

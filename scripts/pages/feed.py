@@ -3,6 +3,7 @@
 Ids and anchors are made of a release's tag, so they stay whatever else comes.
 """
 
+import contextlib
 import itertools
 import uuid
 import xml.etree.ElementTree as xml
@@ -11,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from analysis.changes import LEAST_RELEASES
 from analysis.history import History
-from analysis.levels import LEAST_RELEASES
 from analysis.pairs import news_of
-from analysis.sessions import Release
-from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
 
 from . import history_words as words
@@ -55,35 +54,20 @@ def _told(results: Path, history: History) -> Iterator[Told]:
     stepped = {findings[0][1].at.version: findings for findings in words.steps_by_release(history)}
     short = len(history.releases) < LEAST_RELEASES
     for place, release in enumerate(history.releases):
-        by_verdict = {group[0].verdict: group for group in changed if group[0].at is release}
-        said = [news.CHANGED[verdict] for verdict in news.CHANGED if verdict in by_verdict]
-        lines = [words.release_line(by_verdict[verdict]) for verdict in news.CHANGED if verdict in by_verdict]
+        by_verdict = {group[0].verdict: words.release_line(group) for group in changed if group[0].at is release}
+        verdicts, lines = {*by_verdict}, [by_verdict[verdict] for verdict in news.CHANGED if verdict in by_verdict]
         if release.version in stepped:
             lines.append(f"{words.unit(history).capitalize()}: {words.steps_line(stepped[release.version])}")
-            verdicts = {finding.step.verdict for _, finding in stepped[release.version] if finding.step}
-            said += [news.CHANGED[verdict] for verdict in (MORE, FEWER) if verdict in verdicts]
+            verdicts |= {finding.step.verdict for _, finding in stepped[release.version] if finding.step}
         if place and (short or release is history.releases[-1]):
-            compared = _compared(results, history, release)
-            said = list(dict.fromkeys([*said, *compared[0]]))
-            lines += compared[1]
-        if said:
-            said.sort(key=list(news.CHANGED.values()).index)
-            yield _entry(history, release, said, lines)
-
-
-def _compared(results: Path, history: History, release: Release) -> tuple[list[str], list[str]]:
-    """What a comparison with the release before says: verdicts in words, and the paragraph; nothing where it cannot."""
-    try:
-        release_news = news_of(results, history.machine, release.toolchain)
-    except UserError:
-        return [], []
-    said = [news.CHANGED[verdict] for verdict in news.changed(release_news)]
-    return said, [news.paragraph(release_news)] if said else []
-
-
-def _entry(history: History, release: Release, said: Sequence[str], lines: Sequence[str]) -> Told:
-    tag, date = release.toolchain.tag, release.date
-    return Told(tag, release.name, date, history.machine, release.started, tuple(said), tuple(lines))
+            with contextlib.suppress(UserError):  # then there is nothing to compare with
+                compared = news_of(results, history.machine, release.toolchain)
+                verdicts |= {*news.changed(compared)}
+                lines += [news.paragraph(compared)] if news.changed(compared) else []
+        if verdicts:
+            said = tuple(said for verdict, said in news.CHANGED.items() if verdict in verdicts)
+            about = release.toolchain.tag, release.name, release.date, history.machine, release.started
+            yield Told(*about, said, tuple(lines))
 
 
 def write(output: Path, machines: Sequence[Sequence[Told]]) -> Path | None:
@@ -93,10 +77,8 @@ def write(output: Path, machines: Sequence[Sequence[Told]]) -> Path | None:
         by_tag.setdefault(change.tag, []).append(change)
     if not machines:
         return None
-    put(
-        output / FEED,
-        _feed(sorted(by_tag.values(), key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)),
-    )
+    newest_first = sorted(by_tag.values(), key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)
+    put(output / FEED, _feed(newest_first))
     return output / FEED
 
 

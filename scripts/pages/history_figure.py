@@ -16,11 +16,10 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
+from analysis.changes import CHANGED, Counted, Series
 from analysis.history import History
-from analysis.levels import CHANGED, Series
 from analysis.sessions import Release
 from analysis.statistics import HALF, Floats
-from analysis.steps import Counted
 from matplotlib.axes import Axes
 
 from benchmarks.contracts import ALIAS

@@ -1,18 +1,17 @@
 """The page of a machine's histories: one part for each package, then how it was measured and how far to trust it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
+from analysis.changes import Counted, Series
 from analysis.history import History, history_of
-from analysis.levels import Series
 from analysis.results import Results
 from analysis.sessions import Release, packages
 from analysis.statistics import HALF, LEARNT_SD, MIN_PROCESSES, SESSION_SD
-from analysis.steps import Counted
 from analysis.verdicts import INCONCLUSIVE
 from store.records import Record, sessions_of
 
@@ -73,22 +72,21 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     machine = histories[0].machine
     changed = {history.package: words.changes(history) for history in histories}
     groups = {history.package: _groups(results, history) for history in histories}
-    sections = [
-        section
-        for history in histories
-        for section in _sections(history, groups[history.package], changed[history.package])
-    ]
+    records = _records(results, histories)
+    commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
+    sections = [part for each in histories for part in _sections(each, groups[each.package], changed[each.package])]
+    sections.append(_method(histories, records))
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
-        facts=_facts(results, histories),
+        facts=_facts(histories, records),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, changed[history.package]) for history in histories),
         heats=tuple(figure.heat_of(history, groups[history.package]) for history in histories),
         legend=prose("history_legend"),
-        sections=[section for section in (*sections, _method(results, histories)) if section],
+        sections=[section for section in sections if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
-        command=_command(results, histories),
+        command=max(dict.fromkeys(commands), key=commands.count),  # the commonest,
         csv=csv,
         columns=columns_of(histories),
         samples=f"../../results/{quote(machine)}/",
@@ -102,13 +100,7 @@ def _records(results: Results, histories: Sequence[History]) -> list[Record]:
     return sorted(records, key=lambda record: record.started)
 
 
-def _command(results: Results, histories: Sequence[History]) -> str:
-    """The command that measured the releases; the commonest where there were several."""
-    commands = [record.command for record in _records(results, histories) if record.command]
-    return max(dict.fromkeys(commands), key=commands.count) if commands else "python scripts/track.py"
-
-
-def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
+def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
     facts = []
     for history in histories:
         first, last = history.releases[0], history.releases[-1]
@@ -116,7 +108,6 @@ def _facts(results: Results, histories: Sequence[History]) -> tuple[str, ...]:
     most = max(len(history.nodes.nodes) if history.nodes else 1 for history in histories)
     facts += [f"{most} nodes"] if most > 1 else []
     facts.append(f"Python {histories[0].python}")
-    records = _records(results, histories)
     if records:
         conditions = records[-1].conditions
         if conditions.cpu:
@@ -219,7 +210,7 @@ def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure
         yield panels(history, group.name, about, group.title, group.routes), words.curves(timed or counted, history)
 
 
-def _method(results: Results, histories: Sequence[History]) -> Section:
+def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
     figures = []
     for history in histories:
         groups: dict[str, tuple[list[Series], list[Counted]]] = {}
@@ -241,7 +232,7 @@ def _method(results: Results, histories: Sequence[History]) -> Section:
         (words.repeats(twice.values()),) if twice else (),
         prose(
             "history_method",
-            samples=_samples(_records(results, histories)),
+            samples=_samples(records),
             figure=FIGURE,
             sessions=show.join(list(dict.fromkeys(map(words.sessions, histories))), "or"),
             least=show.percent((LEARNT_SD if twice else SESSION_SD) / math.sqrt(2), 1),
@@ -282,8 +273,9 @@ def csv_of(histories: Sequence[History]) -> str:
     """A row a series and release, then a row a count and release."""
     rows: list[dict[str, Any]] = []
     for history in histories:
+        disagree = {id(finding.time) for counted in history.counted for finding in counted.findings if finding.disagree}
         for series in (*history.series, *history.controls):
-            rows += _times(history, series)
+            rows += _times(history, series, disagree)
         for counted in history.counted:
             rows += _counts(history, counted)
     table = pd.DataFrame(rows).reindex(columns=[name for names in columns_of(histories) for name in names])
@@ -292,9 +284,11 @@ def csv_of(histories: Sequence[History]) -> str:
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
 
 
-def _times(history: History, series: Series) -> Iterator[dict[str, Any]]:
-    """The rows of a cell that is timed, a release each; what begins no level has none of what is said of a break."""
-    disagree = {id(finding.time) for counted in history.counted for finding in counted.findings if finding.disagree}
+def _times(history: History, series: Series, disagree: Container[int]) -> Iterator[dict[str, Any]]:
+    """The rows of a cell that is timed, a release each; what begins no level has none of what is said of a break.
+
+    disagree: ids of the breaks that counts say otherwise of
+    """
     begins = {broken.at: broken for broken in series.breaks}
     half = HALF * series.errors
     figures = {"processes": series.processes, "seconds": np.exp(series.raw), "corrected": np.exp(series.values)}

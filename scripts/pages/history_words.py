@@ -12,11 +12,10 @@ from hashlib import sha256
 from typing import TypeVar
 
 import numpy as np
+from analysis.changes import LEAST_RELEASES, Break, Counted, Finding, Series, Step
 from analysis.findings import DTYPE, MEMORY, TAKEN, Semantic
-from analysis.history import History
-from analysis.levels import LEAST_RELEASES, Break, Nodes, Series
+from analysis.history import History, Nodes
 from analysis.sessions import Release, Repeat
-from analysis.steps import Counted, Finding, Step
 from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
 
 from benchmarks.contracts import ALIAS, COPY
@@ -502,7 +501,7 @@ def _on_some(history: History, counted: Counted, step: Step) -> list[str]:
     """Whether nodes count otherwise at an end of a step: of each release one node's counts stand for all."""
     ends = {step.since.version, step.at.version}
     differing = history.nodes.differing if history.nodes else ()
-    apart = any(cell.names["cell"] == counted.names["cell"] and cell.release.version in ends for cell in differing)
+    apart = any(cell.cell == counted.names["cell"] and cell.release.version in ends for cell in differing)
     return ["not the same on all nodes"] if apart else []
 
 
@@ -557,7 +556,12 @@ def node_section(history: History) -> Section:
 
 def _nodes(nodes: Nodes) -> Table:
     rows = [
-        (node.name, str(node.releases), str(node.visits), f"{number(node.adds, 3)}×" if node.adds == node.adds else "")
+        (
+            node.name,
+            str(node.releases),
+            str(node.sessions),
+            f"{number(node.adds, 3)}×" if node.adds == node.adds else "",
+        )
         for node in nodes.nodes
     ]
     title = "The nodes: times over those of the mean node, the median over cells"
@@ -583,7 +587,7 @@ def _local(history: History, nodes: Nodes) -> Table:
 
 def _differing(nodes: Nodes) -> Table:
     rows = [
-        (each.release.name, str(each.names["cell"]), [f"{node}: {count:,.0f}" for node, count in each.counts.items()])
+        (each.release.name, each.cell, [f"{node}: {count:,.0f}" for node, count in each.counts.items()])
         for each in nodes.differing[:MOST_ROWS]
     ]
     title = "Counts that nodes do not agree in: no repeat of one is within those of another"
