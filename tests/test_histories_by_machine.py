@@ -128,8 +128,8 @@ def test_machines_that_prefer_different_routes(tmp_path):
     other = history(tmp_path, "other", 2, **SECOND)
     output = over(tmp_path, one, other)
     (found,) = histories_by_machine.differing(advised(one, other))
-    assert {name: one.route for name, one in found.by_machine.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
-    assert found.loss == pytest.approx(1 / 0.7, rel=0.05)
+    assert {name: one.route for name, one in found.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
+    assert histories_by_machine.loss(found) == pytest.approx(1 / 0.7, rel=0.05)
     page = (output / "README.md").read_text(encoding="utf-8")
     assert "Of 1 questions that several machines answer, 1 are decided differently" in page
     assert f"{QUESTION}, float32 4 KiB: `{ROUTES[0]}` on one and `{ROUTES[1]}` on other." in page

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -94,18 +95,6 @@ class Advice:
     preferred: tuple[Preferred, ...]
 
 
-@dataclass(frozen=True)
-class Differing:
-    """A question that two machines at least decide differently.
-
-    by_machine: machine -> what it prefers, of all that were asked; loss: the largest factor by which a machine is
-    slower with the route of another that it differs from
-    """
-
-    by_machine: Mapping[str, Preferred]
-    loss: float
-
-
 def write(output: Path, tables: dict[str, pd.DataFrame], advised: Mapping[str, Advice]) -> Path | None:
     """Write index.html, README.md and changes.csv over machines with histories; None where no two have a cell in
     common. tables, advised: of each machine ``changes_in`` its CSV, and what to take at its newest release."""
@@ -148,60 +137,46 @@ def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
     shared: list[Shared] = []
     for _, rows in every.groupby(["history", "benchmark", "cell"], sort=False):
         if rows["machine"].nunique() > 1 and rows["verdict"].isin(CHANGES).any():
-            shared += _of_cell({str(machine): own for machine, own in rows.groupby("machine", sort=False)})
+            shared += _of_cell(rows)
     return sorted(shared, key=lambda change: -max(abs(math.log(ratio)) for ratio in change.ratios.values()))
 
 
-def _of_cell(by_machine: Mapping[str, pd.DataFrame]) -> Iterator[Shared]:
-    """The changes of a cell that is on several machines, of one of which there may be nothing to say."""
-    confirmed = {
-        machine: [
-            {**row, "since": _before(table, row)} for row in table.to_dict("records") if row["verdict"] in CHANGES
-        ]
-        for machine, table in by_machine.items()
-    }
-    left = sorted(
-        ((machine, row) for machine, rows in confirmed.items() for row in rows), key=lambda pair: -_size(pair[1])
-    )
+def _of_cell(rows: pd.DataFrame) -> Iterator[Shared]:
+    """The changes of a cell that several machines measured; ``rows``: its releases on all of them."""
+    measured = {str(machine): sorted(map(ledger.parts, own)) for machine, own in rows.groupby("machine")["release"]}
+    machines = list(dict.fromkeys(rows["machine"]))
+    confirmed = rows[rows["verdict"].isin(CHANGES)].to_dict("records")
+    for row in confirmed:
+        row |= {"first": ledger.parts(row["earliest"]), "last": ledger.parts(row["latest"])}
+        row["since"] = max(version for version in measured[row["machine"]] if version < row["first"])
+    left = sorted(confirmed, key=lambda row: -abs(math.log(row["ratio"])))
     while left:
-        machine, first = left[0]
-        alike = {machine: first}
-        for other in confirmed.keys() - {machine}:
-            free = [row for name, row in left if name == other and _overlap(first, row)]
-            if free:
-                alike[other] = min(free, key=lambda row: abs(math.log(row["ratio"] / first["ratio"])))
-        left = [(name, row) for name, row in left if alike.get(name) is not row]
-        ratios = {name: float(alike[name]["ratio"]) for name in by_machine if name in alike}
+        largest = left[0]
+        alike = {largest["machine"]: largest}
+        for other in machines:
+            free = [row for row in left if row["machine"] == other and _overlap(largest, row)]
+            if free and other not in alike:
+                alike[other] = min(free, key=lambda row: abs(math.log(row["ratio"] / largest["ratio"])))
+        left = [row for row in left if alike.get(row["machine"]) is not row]
+        ratios = {name: float(alike[name]["ratio"]) for name in machines if name in alike}
         release = min((row["release"] for row in alike.values()), key=ledger.parts)
         # where a machine has one that may be this one and is another's, nobody knows
-        silent = [name for name in by_machine if not any(_overlap(first, row) for row in confirmed[name])]
-        without = tuple(name for name in silent if _spans(by_machine[name], first))
+        seen = {row["machine"] for row in confirmed if _overlap(largest, row)}
+        without = tuple(
+            name
+            for name in machines
+            if name not in seen and measured[name][0] < largest["first"] and measured[name][-1] >= largest["last"]
+        )
         if len(ratios) + len(without) > 1:
-            about = {name: first[name] for name in ("benchmark", *CELL, "verdict")}
-            yield Shared(package=first["history"], release=release, ratios=ratios, without=without, **about)
-
-
-def _size(change: Mapping[str, Any]) -> float:
-    return abs(math.log(change["ratio"]))
-
-
-def _before(table: pd.DataFrame, change: Mapping[str, Any]) -> str:
-    """The last release of a cell's that was measured before a change may have been."""
-    first = ledger.parts(change["earliest"])
-    return max((release for release in table["release"] if ledger.parts(release) < first), key=ledger.parts)
+            about = {name: largest[name] for name in ("benchmark", *CELL, "verdict")}
+            yield Shared(package=largest["history"], release=release, ratios=ratios, without=without, **about)
 
 
 def _overlap(change: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    since, last, others_since, others_last = (
-        ledger.parts(row[name]) for row in (change, other) for name in ("since", "latest")
+    """Whether two changes may have come with the same release."""
+    return bool(
+        change["verdict"] == other["verdict"] and other["since"] < change["last"] and change["since"] < other["last"]
     )
-    return change["verdict"] == other["verdict"] and others_since < last and since < others_last
-
-
-def _spans(table: pd.DataFrame, change: Mapping[str, Any]) -> bool:
-    """Whether a machine measured the cell on both sides of a change of another."""
-    versions = [ledger.parts(version) for version in table["release"]]
-    return min(versions) < ledger.parts(change["earliest"]) and max(versions) >= ledger.parts(change["latest"])
 
 
 def by_route(shared: Iterable[Shared]) -> list[list[Shared]]:
@@ -331,23 +306,20 @@ def asked(advised: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
     return [by_machine for by_machine in questions.values() if len(by_machine) > 1]
 
 
-def differing(advised: Mapping[str, Advice]) -> list[Differing]:
-    """Where machines prefer different routes, the largest loss first.
+def loss(by_machine: Mapping[str, Preferred]) -> float:
+    """The largest factor by which a machine is slower with the route of another that it differs from; 0 where none do.
 
     Two differ where each decides that the other's route is slower. Else, as far as is known, one of the routes does for
     both.
     """
-    differences = []
-    for by_machine in asked(advised):
-        losses = [
-            here.slower[there.route] / here.seconds
-            for here in by_machine.values()
-            for there in by_machine.values()
-            if there.route in here.slower and here.route in there.slower
-        ]
-        if losses:
-            differences.append(Differing(by_machine, max(losses)))
-    return sorted(differences, key=lambda difference: -difference.loss)
+    pairs = permutations(by_machine.values(), 2)
+    differing = ((here, there) for here, there in pairs if there.route in here.slower and here.route in there.slower)
+    return max((here.slower[there.route] / here.seconds for here, there in differing), default=0.0)
+
+
+def differing(advised: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
+    """Where machines prefer different routes, the largest loss first; see ``asked``."""
+    return sorted(filter(loss, asked(advised)), key=loss, reverse=True)
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
@@ -366,17 +338,18 @@ def _advice(advised: Mapping[str, Advice]) -> list[Box]:
     if not every:
         return []
     lines = [f"Of {len(every)} questions that several machines answer, {len(differences)} are decided differently."]
-    for difference in differences[:IN_BOX]:
-        first = next(iter(difference.by_machine.values()))
-        routes = show.join([f"{code(each.route)} on {machine}" for machine, each in difference.by_machine.items()])
-        lines.append(f"{first.question}, {_source(first)}: {routes}.")
+    for by_machine in differences[:IN_BOX]:
+        routes = show.join([f"{code(each.route)} on {machine}" for machine, each in by_machine.items()])
+        lines.append(f"{', '.join(_question(by_machine))}: {routes}.")
     if len(differences) > IN_BOX:
         lines.append(f"{len(differences) - IN_BOX} more are in the table.")
     return [Box("What to take, by machine", lines=tuple(lines))]
 
 
-def _source(preferred: Preferred) -> str:
-    return " ".join(filter(None, (preferred.dtype, show.size(preferred.nbytes))))
+def _question(by_machine: Mapping[str, Preferred]) -> list[str]:
+    """What was asked, and of which source."""
+    first = next(iter(by_machine.values()))
+    return [first.question, " ".join(filter(None, (first.dtype, show.size(first.nbytes))))]
 
 
 def _differences(advised: Mapping[str, Advice]) -> list[Section]:
@@ -384,11 +357,7 @@ def _differences(advised: Mapping[str, Advice]) -> list[Section]:
     differences = differing(advised)
     if not differences:
         return []
-    rows = []
-    for difference in differences:
-        first = next(iter(difference.by_machine.values()))
-        told = [_told(machine, difference) for machine in difference.by_machine]
-        rows.append(([first.question, _source(first)], told))
+    rows = [(_question(each), [_told(machine, each) for machine in each]) for each in differences]
     machines = {" ".join(filter(None, (name, advice.node))): advice.release for name, advice in advised.items()}
     where = show.join([f"{release} on {machine}" for machine, release in machines.items()])
     about = prose("advice_by_machine", where=where)
@@ -396,9 +365,9 @@ def _differences(advised: Mapping[str, Advice]) -> list[Section]:
     return [Section("advice", "Where machines prefer different routes", about, tables=(table,))]
 
 
-def _told(machine: str, difference: Differing) -> str:
+def _told(machine: str, by_machine: Mapping[str, Preferred]) -> str:
     """What a machine prefers, and what the others' routes take there."""
-    here = difference.by_machine[machine]
-    others = dict.fromkeys(other.route for other in difference.by_machine.values() if other.route in here.slower)
+    here = by_machine[machine]
+    others = dict.fromkeys(other.route for other in by_machine.values() if other.route in here.slower)
     beside = [f"{code(route)} {show.seconds(here.slower[route])}" for route in others]
     return f"{machine}: {code(here.route)}, {show.seconds(here.seconds)}" + (f"; {show.join(beside)}" if beside else "")
