@@ -114,13 +114,18 @@ def draw(
     rows    of the figure's table, from which a page says what a point is; None where the table has none of these
     sizes   a cell looks as the one that is of as many bytes
     """
+    colours = [f"#{colour.lstrip('#')}" for colour in plt.rcParams["axes.prop_cycle"].by_key()["color"]]
     at: dict[str, float] = {}
     across = low = high = 0.0
     for index, cell in enumerate(cells):
         days = np.array([_day(release.date) for release in cell.releases])
-        drawn = relative(cell)
+        points, least, most, levels = drawn = relative(cell)
         same = sizes.index(cell.nbytes) if cell.nbytes in sizes else len(sizes) + index
-        colour = _line(ax, same, days, drawn, None if rows is None else f"{POINTS}{next(rows)}")
+        colour, marker = colours[same % len(colours)], MARKERS[same % len(MARKERS)]
+        gid = None if rows is None else f"{POINTS}{next(rows)}"
+        ax.vlines(days, least, most, color=colour, linewidth=0.9, alpha=0.35)
+        ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6, gid=gid)
+        ax.step(days, levels, where="post", color=colour, linewidth=1.1)
         at |= {release.version: _day(release.date) for release in changes_of(cell)}
         if isinstance(cell, Counted):
             up, room, last = 1.08, 1.2, f"{cell.levels[-1]:,.0f} {cell.unit if cell is cells[-1] else ''}"
@@ -131,17 +136,6 @@ def draw(
         across += 0.0235 * len(text) + 0.05
         low, high = max(low, -room * math.log(drawn.min())), max(high, room * math.log(drawn.max()))
     _axes(ax, at, history, (low, high), inches)
-
-
-def _line(ax: Axes, index: int, days: Floats, drawn: Floats, gid: str | None = None) -> str:
-    """Points, the lower and the upper ends of their ranges and the levels, (4, days); the line's colour."""
-    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
-    points, low, high, levels = drawn
-    ax.vlines(days, low, high, color=colour, linewidth=0.9, alpha=0.35)
-    ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6, gid=gid)
-    ax.step(days, levels, where="post", color=colour, linewidth=1.1)
-    return colour
 
 
 def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[float, float], inches: float) -> None:

@@ -522,19 +522,13 @@ def _time(finding: Finding) -> str:
 # --- several nodes ----------------------------------------------------------------------------------------------------
 
 
-def node_warnings(history: History) -> Iterator[str]:
+def node_warnings(history: History) -> tuple[str, ...]:
     """What makes the nodes less than nodes of a machine type."""
     nodes = history.nodes
-    if nodes and nodes.pretended:
-        yield (
-            f"The {len(nodes.nodes)} nodes are one machine, which stood for all of them in turns (--engine debug): "
-            "they tell how visits differ, and nothing of other machines."
-        )
-    if nodes and nodes.unlike:
-        yield f"The nodes are not alike: they differ by {show.join(nodes.unlike)}."
-    if nodes and nodes.differing:
-        names = dict.fromkeys(node for cell in nodes.differing for node in cell.counts)
-        yield f"{len(nodes.differing)} counts of instructions are not the same on {show.join(list(names))}: see below."
+    if nodes is None:
+        return ()
+    differing = dict.fromkeys(node for cell in nodes.differing for node in cell.counts)
+    return prose("node_warnings", nodes=nodes, unlike=show.join(nodes.unlike), differing=show.join([*differing]))
 
 
 def node_section(history: History) -> Section:
@@ -555,15 +549,10 @@ def node_section(history: History) -> Section:
 
 
 def _nodes(nodes: Nodes) -> Table:
-    rows = [
-        (
-            node.name,
-            str(node.releases),
-            str(node.sessions),
-            f"{number(node.adds, 3)}×" if node.adds == node.adds else "",
-        )
-        for node in nodes.nodes
-    ]
+    rows = []
+    for node in nodes.nodes:
+        takes = f"{number(node.adds, 3)}×" if node.adds == node.adds else ""
+        rows.append((node.name, str(node.releases), str(node.sessions), takes))
     title = "The nodes: times over those of the mean node, the median over cells"
     return Table(title, ("node", "releases", "visits", "takes"), tuple(rows))
 
