@@ -93,7 +93,7 @@ class Series(Along):
     values   mean over processes, the machine's drift taken out; raw is without that
     errors   standard deviation of each point by its processes, and by what sessions differ by
     known    whether what sessions differ by was learnt from what was measured twice
-    shared   variance of what its releases differ by in all cells of a kind of memory alike
+    shared   variance of what its releases differ by in all cells of a family of noise alike
     noise    what a level must stand out from: errors and shared; where nobody knows what sessions differ by, at least
              what neighbours do
     processes  (releases,) how many there were
@@ -193,11 +193,11 @@ def shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) ->
         row[[places[release.file] for release in cell.releases]] = cell.values - cell.levels
     variance = np.full(len(series), np.nan)
     for family in np.unique(noise):
-        kind = left[noise == family]
-        kind = kind if len(kind) >= statistics.MIN_FAMILY else left
-        kind = kind[:, np.isfinite(kind).sum(axis=0) >= statistics.MIN_FAMILY]
-        if kind.shape[1] >= LEAST_RELEASES:
-            shifts = np.nanmedian(kind, axis=0)
+        own = left[noise == family]
+        own = own if len(own) >= statistics.MIN_FAMILY else left
+        own = own[:, np.isfinite(own).sum(axis=0) >= statistics.MIN_FAMILY]
+        if own.shape[1] >= LEAST_RELEASES:
+            shifts = np.nanmedian(own, axis=0)
             variance[noise == family] = (statistics.MAD_TO_SD * np.median(np.abs(shifts - np.median(shifts)))) ** 2
     return variance
 

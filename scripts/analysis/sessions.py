@@ -163,12 +163,11 @@ def cells_of(results: Results, releases: Sequence[Release], table: pd.DataFrame)
     """One row a cell of ``table``, indexed by cell, of the version that the newest release has."""
     rows = of_files(table, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
-    kinds = {name: place for place, name in enumerate(results.benchmarks)}
-    rows = rows.assign(
-        place=rows["file"].map(order).astype(int), kind=rows["benchmark"].map(kinds).astype(int), row=range(len(rows))
-    )
+    listed = {name: place for place, name in enumerate(results.benchmarks)}
+    places = rows["file"].map(order).astype(int)
+    rows = rows.assign(place=places, listed=rows["benchmark"].map(listed).astype(int), row=range(len(rows)))
     newest = rows.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
-    newest = newest.sort_values(["kind", "row"])
+    newest = newest.sort_values(["listed", "row"])
     newest["parameters"] = parameters_of(newest, results)
     newest["declared"] = newest["benchmark"].astype(object).map(results.benchmarks)
     names = ["benchmark", "family", "group", "method", *results.parameters, "parameters", "declared", "version"]
@@ -196,8 +195,8 @@ def sessions_at(results: Results, release: Release, table: pd.DataFrame) -> Iter
 
 
 def at_one_speed(sessions: Sequence[Session], results: Results) -> list[Session]:
-    """The sessions as if the machine's speed were the same in all of them, see ``paces``; as they are where they are of
-    several interpreters, whose work speed probes are."""
+    """The sessions with their speed corrected, see ``paces``; as they are where several interpreters measured them, whose
+    work speed probes are."""
     files = {session.release.file for session in sessions}
     interpreters = {record.settings.python for file in files for record in results.runs_of(file)}
     if len(interpreters - {""}) != 1:

@@ -72,12 +72,10 @@ def _told(results: Path, history: History) -> Iterator[Told]:
 
 def write(output: Path, machines: Sequence[Sequence[Told]]) -> Path | None:
     """Write the feed over what releases changed on each machine that has a history; None where there is none."""
-    by_tag: dict[str, list[Told]] = {}
-    for change in itertools.chain.from_iterable(machines):
-        by_tag.setdefault(change.tag, []).append(change)
     if not machines:
         return None
-    newest_first = sorted(by_tag.values(), key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)
+    by_tag = words.together(itertools.chain.from_iterable(machines), lambda change: change.tag)
+    newest_first = sorted(by_tag, key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)
     put(output / FEED, _feed(newest_first))
     return output / FEED
 
@@ -93,10 +91,10 @@ def _feed(entries: Sequence[Sequence[Told]]) -> str:
     for changes in entries:
         first = changes[0]
         entry = _add(feed, "entry")
-        said = dict.fromkeys(word for change in changes for word in change.said)
-        order = list(news.CHANGED.values())
+        every = {word for change in changes for word in change.said}
+        said = ", ".join(word for word in news.CHANGED.values() if word in every)
         _add(entry, "id", f"urn:uuid:{uuid.uuid5(SPACE, first.tag)}")
-        _add(entry, "title", f"{first.name}: {', '.join(sorted(said, key=order.index))}")
+        _add(entry, "title", f"{first.name}: {said}")
         _add(entry, "updated", _updated(changes))
         _add(entry, "published", f"{first.date}T12:00:00Z")
         for change in changes:  # one alternate at most, says RFC 4287

@@ -230,7 +230,7 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
 
 def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> list[Series | Counted]:
     """What stands for a route: its instructions, and, where it does not share memory, the longest of those times that
-    most releases have, for what takes long was hardly ever calm; else its shortest time where none were counted."""
+    most releases have, for what takes long was hardly ever quiet; else its shortest time where none were counted."""
     calls = sorted(counted, key=lambda cell: cell.nbytes)[:1]
     if memory == ALIAS:
         return [*(calls or series[:1])]

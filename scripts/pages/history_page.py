@@ -25,9 +25,8 @@ from pages.show import code
 from pages.spreadsheet import FIGURE
 from pages.tables import Table, named
 
-from . import history_figure as figure
 from . import history_words as words
-from .history_figure import Group, panels
+from .history_figure import Group, heat_of, panels
 from .history_words import Change
 
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
@@ -82,7 +81,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         facts=_facts(histories, records),
         warnings=tuple(_warnings(results, histories)),
         boxes=tuple(_box(history, changed[history.package]) for history in histories),
-        heats=tuple(figure.heat_of(history, groups[history.package]) for history in histories),
+        heats=tuple(heat_of(history, groups[history.package]) for history in histories),
         legend=prose("history_legend"),
         sections=[section for section in sections if section],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
@@ -156,7 +155,7 @@ def _sections(history: History, groups: Sequence[Group], changes: Sequence[Chang
         verdicts = [broken.verdict for series in history.series for broken in series.breaks]
         about = prose("history_changes", history=history, undecided=verdicts.count(INCONCLUSIVE))
         tables = words.releases(history, changes), words.largest(history, changes)
-        yield _section(f"{package}-changes", f"{package}: what changed", about, *tables)
+        yield words.section(f"{package}-changes", f"{package}: what changed", about, *tables)
     yield words.node_section(history)
     yield words.count_section(history)
     yield Section(
@@ -166,14 +165,9 @@ def _sections(history: History, groups: Sequence[Group], changes: Sequence[Chang
         tuple(_figures(history, groups)),
         wide=True,
     )
-    yield _section(f"{package}-new", f"{package}: what appeared", (), words.appeared(history))
+    yield words.section(f"{package}-new", f"{package}: what appeared", (), words.appeared(history))
     about = ("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",)
-    yield _section(f"{package}-meaning", f"{package}: what means something else", about, words.meaning(history))
-
-
-def _section(key: str, title: str, about: tuple[str, ...], *tables: Table) -> Section:
-    """A part of those tables that are not empty."""
-    return Section(key, title, about, tables=tuple(filter(None, tables)))
+    yield words.section(f"{package}-meaning", f"{package}: what means something else", about, words.meaning(history))
 
 
 def _groups(results: Results, history: History) -> list[Group]:
@@ -191,15 +185,11 @@ def _groups(results: Results, history: History) -> list[Group]:
                 timed.sort(key=lambda series: series.nbytes)
             else:
                 counted.append(cell)
-    return [
-        Group(
-            f"{direction}, {MEMORY_WORDS.get(memory, memory)}",
-            slug("history", history.package, direction, memory),
-            memory,
-            routes,
-        )
-        for (direction, memory), routes in grouped.items()
-    ]
+    groups = []
+    for (direction, memory), routes in grouped.items():
+        name = slug("history", history.package, direction, memory)
+        groups.append(Group(f"{direction}, {MEMORY_WORDS.get(memory, memory)}", name, memory, routes))
+    return groups
 
 
 def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure, Table]]:

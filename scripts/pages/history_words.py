@@ -76,6 +76,11 @@ def together(items: Iterable[T], by: Callable[[T], Hashable]) -> list[list[T]]:
     return list(groups.values())
 
 
+def section(key: str, title: str, about: tuple[str, ...], *tables: Table) -> Section:
+    """A part of a page, of those tables that are not empty."""
+    return Section(key, title, about, tables=tuple(filter(None, tables)))
+
+
 def left_out(rows: int, most: int, words: str) -> tuple[str, ...]:
     """The note of a table that shows no more than ``most`` rows."""
     return (f"{rows - most} {words}.",) if rows > most else ()
@@ -242,13 +247,12 @@ def largest(history: History, route_changes: Sequence[Change]) -> Table:
     findings = findings_in(history)
     for each in route_changes[:AT_MOST]:
         series, broken = each.largest
-        on = on_nodes(broken)
         factors = ((cell, 1 / one.ratio if one.verdict == FASTER else one.ratio) for cell, one in each.breaks[1:])
         rows.append(
             (
                 [each.at.name, each.at.date, *_or(history, broken)],
                 [route_of(series), direction(series)],
-                [*effect_of(broken), *count_remark(findings, each), *([on] if on else [])],
+                [*effect_of(broken), *count_remark(findings, each), *filter(None, [on_nodes(broken)])],
                 [place_of(series), around(series, broken)],
                 cells_by_size(factors) or "",
             )
@@ -413,12 +417,9 @@ def count_section(history: History) -> Section:
     """Steps of counts, and what time says otherwise; empty where nothing is counted in repeats."""
     name, settings = unit(history), history.settings
     least, large = (f"{100 * share:g} %" for share in (settings.min_effect, settings.equivalence))
-    return Section(
-        slug(history.package, name),
-        f"{history.package}: {name}",
-        prose("history_counts", unit=name, least=least, large=large),
-        tables=tuple(filter(None, (_steps(history), _disagreements(history)))),
-    )
+    about = prose("history_counts", unit=name, least=least, large=large)
+    tables = _steps(history), _disagreements(history)
+    return section(slug(history.package, name), f"{history.package}: {name}", about, *tables)
 
 
 def findings_in(history: History) -> list[Found]:
@@ -540,12 +541,9 @@ def node_section(history: History) -> Section:
         show.join([f"{show.percent(sd, 1)} for {name}" for name, sd in by_family.items()])
         for by_family in (nodes.node_sd, nodes.interaction_sd)
     )
-    return Section(
-        f"{history.package}-nodes",
-        f"{history.package}: nodes",
-        prose("history_nodes", nodes=spread, interaction=apart),
-        tables=tuple(filter(None, (_nodes(nodes), _local(history, nodes), _differing(nodes)))),
-    )
+    about = prose("history_nodes", nodes=spread, interaction=apart)
+    tables = _nodes(nodes), _local(history, nodes), _differing(nodes)
+    return section(f"{history.package}-nodes", f"{history.package}: nodes", about, *tables)
 
 
 def _nodes(nodes: Nodes) -> Table:
