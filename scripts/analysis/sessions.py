@@ -195,8 +195,8 @@ def sessions_at(results: Results, release: Release, table: pd.DataFrame) -> Iter
 
 
 def at_one_speed(sessions: Sequence[Session], results: Results) -> list[Session]:
-    """The sessions with their speed corrected, see ``paces``; as they are where several interpreters measured them, whose
-    work speed probes are."""
+    """The sessions with their speed corrected, see ``paces``; as they are where several interpreters measured them:
+    probes are an interpreter's work."""
     files = {session.release.file for session in sessions}
     interpreters = {record.settings.python for file in files for record in results.runs_of(file)}
     if len(interpreters - {""}) != 1:
