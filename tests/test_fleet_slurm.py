@@ -17,7 +17,7 @@ import report
 import slurm
 from analysis.history import history_of
 from analysis.results import load
-from pages.history import words
+from pages import history_words as words
 from store.files import MEASUREMENTS, read_measurements, text_of
 from tiny import SLOWER_FROM, Project
 

@@ -13,12 +13,10 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import findings, history, levels, sessions
+from analysis import changes, findings, history, sessions
 from analysis.results import load
-from pages import show
-from pages.history import figure
-from pages.history import page as history_page
-from pages.history import words as history_words
+from pages import history_figure as figure
+from pages import history_page, history_words, show
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 from store.records import UNKNOWN
@@ -297,13 +295,13 @@ def test_few_releases_give_no_verdict_and_no_reassurance(tmp_path, count):
     logs[1:] += math.log(3)
     made = history_in(write(tmp_path, logs, SERIES[:count]))
     assert not made.breaks and made.shuffled == ()
-    (line,) = history_words.head(made, history_words.changes(made))
+    whole, line = history_words.head(made, history_words.changes(made))
     told = show.to_plain(line)
     assert (
         told.startswith(f"{count} releases are too few")
         and f"compare.py {SERIES[0].tag} {SERIES[count - 1].tag}" in told
     )
-    assert "12 more than 1.05× slower; the median cell takes " in show.to_plain(history_words.overall(made))
+    assert "12 more than 1.05× slower; the median cell takes " in show.to_plain(whole)
 
 
 def test_four_releases_are_enough_for_a_large_change(tmp_path):
@@ -328,7 +326,7 @@ def test_what_a_visit_s_cells_share_is_no_release(tmp_path):
     logs += rng.normal(0, 0.03, len(SERIES))[:, None, None]
     made = history_in(write(tmp_path, logs, routes=routes))
     assert len(made.breaks) <= 4, [(one.at.version, one.ratio) for _, one in made.breaks]
-    assert len(made.shuffled) == levels.SHUFFLES and np.mean(made.shuffled) <= 4
+    assert len(made.shuffled) == changes.SHUFFLES and np.mean(made.shuffled) <= 4
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -387,7 +385,7 @@ def test_csv_holds_every_point(built):
     import pandas as pd
 
     table = pd.read_csv(built / "results.csv")
-    before, after = (list(history_page.COLUMNS)[place] for place in (0, -1))
+    before, after = (list(history_page.COLUMNS)[place] for place in (0, 9))
     assert tuple(table)[:3] == before and tuple(table)[-2:] == after
     assert {"benchmark", "route", "dtype", "nbytes"} <= set(table)
     own = table[table["route"] == ROUTES[2]]
@@ -412,7 +410,7 @@ def test_head_names_the_releases_that_changed_the_most(tmp_path):
     rows = history_words.changes(made)
     sizes = [row.size for row in rows]
     assert sizes == sorted(sizes, reverse=True) and len(rows) == 5
-    first, many, one = [show.to_plain(line) for line in history_words.head(made, rows)]
+    _, first, many, one = [show.to_plain(line) for line in history_words.head(made, rows)]
     assert first == "5 of 12 cells changed level at least once, most of all at:"
     begins = (
         rf"torch {re.escape(SERIES[5].version)}: 4 routes slower \(4 cells, median 1\.(49|50|51)×\), most of all `route"

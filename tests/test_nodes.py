@@ -13,7 +13,7 @@ from analysis.results import load
 from cli import UserError
 from nodes.campaign import deal
 from pages import build
-from pages.history import words
+from pages import history_words as words
 from resultfiles import contract, conversion, memcpy
 from store import files
 from test_history import HOUR, KIB, ROUTES, SERIES, found, record_of

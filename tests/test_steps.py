@@ -11,14 +11,12 @@ import pandas as pd
 import pytest
 import report
 from analysis import history, sessions
+from analysis.changes import Counted, _steps
 from analysis.results import load
-from analysis.steps import Counted, _steps
 from analysis.verdicts import DEFAULT, FEWER, MORE
-from pages import show
-from pages.history import evidence as words
-from pages.history import figure
-from pages.history import page as history_page
-from pages.history import words as history_words
+from pages import history_figure as figure
+from pages import history_page, show
+from pages import history_words as words
 from resultfiles import KIB, SKIPPED, Bench
 from store.files import MEASUREMENTS, beside, measurements_text, read_measurements
 from test_history import ROUTES, SERIES, logs_of, record_of, write
@@ -223,7 +221,7 @@ def test_section_has_steps_and_what_disagrees(made):
         "more instructions, less time",
         f"as many instructions, more time: {words.ELSEWHERE}",
     }
-    (note,) = words.note(made)
+    (note,) = words.count_note(made)
     assert note == "Instructions of 12 calls: 4 changed; of 3 their time says otherwise."
 
 
@@ -255,12 +253,12 @@ def test_a_count_that_no_run_can_have_filed_is_left_out(tmp_path):
 
 
 def test_changes_of_times_are_remarked_on(made):
-    found = {change.largest[0].names["route"]: change for change in history_words.changes(made)}
+    found = {change.largest[0].names["route"]: change for change in words.changes(made)}
     remark = partial(words.count_remark, words.findings_in(made))
     assert remark(found[TOGETHER]) == ["instructions agree, 1.15×"]
     assert remark(found[AGAINST]) == ["more instructions, 1.25×"]
     assert remark(found[LONGER]) == [f"as many instructions: {words.ELSEWHERE}"]
-    table = history_words.largest(made, list(found.values()), remark)
+    table = words.largest(made, list(found.values()))
     assert any("instructions agree, 1.15×" in row[2] for row in table.rows)
 
 
@@ -284,7 +282,7 @@ def test_page_figure_and_csv(results, tmp_path):
 
 def test_without_counts_nothing_is_said_of_them(tmp_path):
     made = history.history_of(load(write(tmp_path, logs_of(37, 4), SERIES[:4]), "box"), "torch")
-    assert not words.count_section(made) and not list(words.note(made))
+    assert not words.count_section(made) and not list(words.count_note(made))
     assert "count" not in history_page.csv_of([made]).splitlines()[0]
 
 
@@ -317,6 +315,6 @@ def test_a_history_of_counts_alone_has_a_page(results, tmp_path):
 def test_points_are_numbered_by_the_rows_of_their_figures_table(made):
     """A panel of counts alone, beside those of times, has no row there: it takes no number from the panels after it."""
     one, other = made.series[:2]
-    groups = [("one", [one]), ("counts alone", []), ("other", [other])]
-    drawn = figure.panels(made, "mixed", "title", "caption", groups, {"counts alone": made.counted[:1]})
+    groups = {"one": ([one], []), "counts alone": ([], made.counted[:1]), "other": ([other], [])}
+    drawn = figure.panels(made, "mixed", "title", "caption", groups)
     assert re.findall(r'id="mixed-points-(\d+)"', drawn.inline) == ["0", "1"]

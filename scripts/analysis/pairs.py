@@ -45,7 +45,7 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
 # --- a release and the one before it ----------------------------------------------------------------------------------
 
 
-SESSION_HOURS = 12  # visits closer than that tell of the releases, more distant ones of the machine, too
+SESSION_HOURS = 12  # sessions closer than that tell of the releases, more distant ones of the machine, too
 
 
 @dataclass(frozen=True)
@@ -81,29 +81,23 @@ def news_of(results: Path, machine: str, release: Toolchain, settings: Settings 
 
 
 def _measured(results: Path, machine: str, toolchain: Toolchain, rest: str = "*.json") -> tuple[Path, Record] | None:
-    """The result file of a release that was measured last, and the record of its first visit then; ``rest`` of its
-    name."""
-    candidates = []
-    for path in (results / machine).glob(f"{toolchain.commit[:8]}-{rest}"):
-        visits = [record for record in read_records(path) if not record.failed]
-        if visits:
-            candidates.append((visits[-1].started, path, visits[-1]))
-    return max(candidates, key=lambda candidate: candidate[:2])[1:] if candidates else None
+    """The result file of a release that was measured last, and the record of its last session; ``rest`` of its name."""
+    files = (results / machine).glob(f"{toolchain.commit[:8]}-{rest}")
+    measured = ((path, record) for path in files for record in read_records(path) if not record.failed)
+    return max(measured, key=lambda each: (each[1].started, each[0]), default=None)
 
 
 def _why(results: Path, machine: str, toolchain: Toolchain) -> str:
     """Why a release was not measured, where a run says so."""
-    for path in (results / machine).glob(f"{toolchain.commit[:8]}-*.jsonl"):
-        for record in read_records(path):
-            if record.failed:
-                return f": {record.failed}"
-    return ""
+    files = (results / machine).glob(f"{toolchain.commit[:8]}-*.jsonl")
+    failed = (record.failed for path in files for record in read_records(path) if record.failed)
+    return next((f": {reason}" for reason in failed), "")
 
 
 def _same_session(base: Results, record: Record) -> Results:
     """What was measured of the release before in the session that measured the release, all of it where nothing was.
 
-    A visit of another day differs by what the machine did since, too.
+    A session of another day differs by what the machine did since, too.
     """
     near = [other.started for other in base.runs if _hours(other, record) <= SESSION_HOURS]
     processes = base.processes[base.processes["run"].isin(near)]

@@ -1,6 +1,6 @@
-"""What was measured of a machine's releases, visit by visit, and what the machine itself did meanwhile.
+"""What was measured of a machine's releases, session by session, and what the machine itself did meanwhile.
 
-A visit is one release, measured in four processes. What was measured twice tells what sessions differ by, and how far
+A session is one release, measured in four processes. What was measured twice tells what sessions differ by, and how far
 the machine drifted in between.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from store.files import node_of, read_records, result_files
-from store.records import Record, sessions_of
+from store.records import UNKNOWN, Record, sessions_of
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
-from . import statistics, steps
+from . import statistics
 from .comparison import families, paces
 from .results import Results, load_files, parameters_of
 from .statistics import Estimate, Floats
@@ -68,59 +68,59 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Visit:
+class Session:
     """Processes of one toolchain that were measured one after the other.
 
-    logs    (cells, processes) log seconds
-    floors  the same of the pulses by which they are at full speed, NaN where there are none
-    middle  seconds since the epoch; NaN where no run record says when
-    pace    (cells,) what is taken out of the logs for full speed to be the same at all visits, the mean over processes
+    logs        (cells, processes) log seconds
+    baselines   the same of the speed probes that they are corrected to, NaN where there are none
+    middle      seconds since the epoch; NaN where no run record says when
+    correction  (cells,) what is taken out of the logs for the machine's speed to be the same in all sessions, the mean
+                over processes
     """
 
     release: Release
     logs: Floats
-    floors: Floats
+    baselines: Floats
     middle: float
-    pace: Floats | float = 0.0
+    correction: Floats | float = 0.0
 
 
 # --- what was measured -----------------------------------------------------------------------------------------------
 
 
+def repeated(results: Results) -> pd.DataFrame:
+    """The rows of ``Results.values`` that are medians of repeats."""
+    table = results.repeated(results.values)
+    return table[(table["low"] > 0) & table["value"].between(table["low"], table["high"])]
+
+
 def packages(results: Results) -> list[str]:
     """The packages of which two releases and more were measured: timed, or counted in repeats."""
-    measured = set(measured_files(results)["file"])
-    histories = [package for file, package in files(results).items() if file in measured]
+    histories = [release.toolchain.history for _, release in _measured(results)]
     return [package for package in ledger.PACKAGES if histories.count(package) > 1]
 
 
-def files(results: Results) -> dict[str, str]:
-    """The result files of releases, those that failed, too -> the package whose history it is."""
-    package_of: dict[str, str] = {}
-    for table in (measured_files(results), results.missing):
-        for file, commit in table[["file", "commit"]].drop_duplicates().itertuples(index=False):
-            toolchain = ledger.find(commit)
-            if toolchain:
-                package_of[file] = toolchain.history
-    return package_of
+def files(results: Results) -> set[str]:
+    """The result files of releases, those that failed, too."""
+    tables = pd.concat([table[["file", "commit"]] for table in (measured_files(results), results.missing)])
+    return {file for file, commit in set(tables.itertuples(index=False, name=None)) if ledger.find(commit)}
 
 
 def measured_files(results: Results) -> pd.DataFrame:
     """A row a file that has figures along a history, with what it is of."""
     columns = ["file", "machine", "commit", "torch", "numpy", "python"]
-    tables = [table[columns] for table in (results.processes, steps.repeated(results))]
+    tables = [table[columns] for table in (results.processes, repeated(results))]
     return pd.concat(tables).drop_duplicates("file")
 
 
 def _measured(results: Results) -> Iterator[tuple[str, Release]]:
     """Every release that has figures, of both histories, and the Python it ran on."""
-    files = dict.fromkeys(record.file for record in results.runs)
-    started = {file: sessions_of(results.runs_of(file))[0].started for file in files}
     for row in measured_files(results).to_dict("records"):
         toolchain = ledger.find(row["commit"])
         if toolchain:
             torch, numpy = row["torch"] or toolchain.torch, row["numpy"] or toolchain.numpy
-            yield str(row["python"]), Release(toolchain, row["file"], torch, numpy, started.get(row["file"], ""))
+            first = next(iter(sessions_of(results.runs_of(row["file"]))), UNKNOWN)
+            yield str(row["python"]), Release(toolchain, row["file"], torch, numpy, first.started)
 
 
 def releases_of(results: Results, package: str) -> tuple[dict[str, list[Release]], str, tuple[str, ...]]:
@@ -163,20 +163,19 @@ def cells_of(results: Results, releases: Sequence[Release], table: pd.DataFrame)
     """One row a cell of ``table``, indexed by cell, of the version that the newest release has."""
     rows = of_files(table, (release.file for release in releases))
     order = {release.file: place for place, release in enumerate(releases)}
-    kinds = {name: place for place, name in enumerate(results.benchmarks)}
-    rows = rows.assign(
-        place=rows["file"].map(order).astype(int), kind=rows["benchmark"].map(kinds).astype(int), row=range(len(rows))
-    )
+    listed = {name: place for place, name in enumerate(results.benchmarks)}
+    places = rows["file"].map(order).astype(int)
+    rows = rows.assign(place=places, listed=rows["benchmark"].map(listed).astype(int), row=range(len(rows)))
     newest = rows.sort_values("place", kind="stable").drop_duplicates("cell", keep="last")
-    newest = newest.sort_values(["kind", "row"])
+    newest = newest.sort_values(["listed", "row"])
     newest["parameters"] = parameters_of(newest, results)
     newest["declared"] = newest["benchmark"].astype(object).map(results.benchmarks)
     names = ["benchmark", "family", "group", "method", *results.parameters, "parameters", "declared", "version"]
     return newest.set_index("cell")[names]
 
 
-def visits_in(results: Results, release: Release, table: pd.DataFrame) -> Iterator[Visit]:
-    """The visits of one release, the oldest first: a run that was appended to the one before is a visit of its own."""
+def sessions_at(results: Results, release: Release, table: pd.DataFrame) -> Iterator[Session]:
+    """The sessions of one release, the oldest first: a run that was appended to another is a session of its own."""
     rows = results.processes_of(release.file)
     # a noisy cell is the machine's doing, no release's
     rows = rows[rows["cell"].isin(table.index) & rows["quiet"]]
@@ -184,31 +183,31 @@ def visits_in(results: Results, release: Release, table: pd.DataFrame) -> Iterat
     records = sessions_of(results.runs_of(release.file))
     sizes = [record.rounds for record in records]
     width = max(int(rows["process"].max()) + 1 if len(rows) else 1, sum(sizes))
-    logs, floors = np.full((len(table), width), np.nan), np.full((len(table), width), np.nan)
+    logs, baselines = np.full((len(table), width), np.nan), np.full((len(table), width), np.nan)
     places = table.index.get_indexer(rows["cell"]), rows["process"].to_numpy(dtype=int)
     logs[places] = np.log(rows["seconds"])
-    floors[places] = np.log(rows["baseline"].to_numpy(dtype=float))
+    baselines[places] = np.log(rows["baseline"].to_numpy(dtype=float))
     if sum(sizes) != logs.shape[1]:
-        yield Visit(release, logs, floors, _middle(records[0]) if records else math.nan)
+        yield Session(release, logs, baselines, _middle(records[0]) if records else math.nan)
         return
     for record, end, size in zip(records, np.cumsum(sizes), sizes):
-        yield Visit(release, logs[:, end - size : end], floors[:, end - size : end], _middle(record))
+        yield Session(release, logs[:, end - size : end], baselines[:, end - size : end], _middle(record))
 
 
-def at_one_speed(visits: Sequence[Visit], results: Results) -> list[Visit]:
-    """The visits as if full speed were the same at all of them, see ``paces``; as they are where interpreters differ,
-    whose work pulses are."""
-    files = {visit.release.file for visit in visits}
+def at_one_speed(sessions: Sequence[Session], results: Results) -> list[Session]:
+    """The sessions with their speed corrected, see ``paces``; as they are where several interpreters measured them:
+    probes are an interpreter's work."""
+    files = {session.release.file for session in sessions}
     interpreters = {record.settings.python for file in files for record in results.runs_of(file)}
     if len(interpreters - {""}) != 1:
-        return list(visits)
-    each = paces([visit.logs for visit in visits], [visit.floors for visit in visits])
-    paced = []
-    for visit, pace in zip(visits, each):
-        there = np.isfinite(visit.logs)
-        mean = np.where(there, pace, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
-        paced.append(replace(visit, logs=visit.logs - pace, pace=mean))
-    return paced
+        return list(sessions)
+    each = paces([session.logs for session in sessions], [session.baselines for session in sessions])
+    corrected = []
+    for session, correction in zip(sessions, each):
+        there = np.isfinite(session.logs)
+        mean = np.where(there, correction, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+        corrected.append(replace(session, logs=session.logs - correction, correction=mean))
+    return corrected
 
 
 def _middle(record: Record) -> float:
@@ -219,53 +218,45 @@ def _middle(record: Record) -> float:
         return math.nan
 
 
-def points(visits: Sequence[Visit], noise: Any) -> tuple[Floats, Floats]:
-    """Mean of each cell's processes at each visit, and its error: (cells, visits) each."""
+def points(sessions: Sequence[Session], noise: Any) -> tuple[Floats, Floats]:
+    """Mean of each cell's processes at each session, and its error: (cells, sessions) each."""
     alone = np.ones(len(noise), dtype=bool)
-    points = [statistics.estimate(np.zeros_like(visit.logs), visit.logs, noise, alone) for visit in visits]
+    points = [statistics.estimate(np.zeros_like(session.logs), session.logs, noise, alone) for session in sessions]
     return np.stack([point.effect for point in points], axis=1), np.stack([point.error for point in points], axis=1)
 
 
-def together(on_nodes: Sequence[Release], visits: Sequence[Visit]) -> Visit:
+def together(on_nodes: Sequence[Release], sessions: Sequence[Session]) -> Session:
     """All processes of a release, whichever node measured them."""
     files = {release.file for release in on_nodes}
-    mine = [visit for visit in visits if visit.release.file in files]
-    logs, floors = (np.hstack([getattr(visit, name) for visit in mine]) for name in ("logs", "floors"))
-    return Visit(on_nodes[0], logs, floors, mine[0].middle)
+    mine = [session for session in sessions if session.release.file in files]
+    logs, baselines = (np.hstack([getattr(session, name) for session in mine]) for name in ("logs", "baselines"))
+    return Session(on_nodes[0], logs, baselines, mine[0].middle)
 
 
 # --- the machine -----------------------------------------------------------------------------------------------------
 
 
-def pairs_of(visits: Sequence[Visit]) -> list[tuple[Visit, Visit]]:
-    """Visits of one toolchain, on one node, each with the next in time."""
-
-    def of(visit: Visit) -> tuple[str, str, str]:
-        return visit.release.torch, visit.release.numpy, node_of(visit.release.file)
-
-    pairs = []
-    dated = sorted((visit for visit in visits if math.isfinite(visit.middle)), key=lambda visit: visit.middle)
-    for what in dict.fromkeys(map(of, dated)):
-        same = [visit for visit in dated if of(visit) == what]
-        pairs += list(zip(same, same[1:]))
-    return pairs
+def pairs_of(sessions: Iterable[Session]) -> list[tuple[Session, Session]]:
+    """Sessions of one toolchain, on one node, each with the next in time."""
+    same: dict[tuple[str, str, str], list[Session]] = {}
+    dated = (session for session in sessions if math.isfinite(session.middle))
+    for session in sorted(dated, key=lambda session: session.middle):
+        release = session.release
+        same.setdefault((release.torch, release.numpy, node_of(release.file)), []).append(session)
+    return [pair for alike in same.values() for pair in zip(alike, alike[1:])]
 
 
-def difference(sooner: Visit, later: Visit, noise: Any) -> Estimate:
-    """What the cells of two visits differ by, later over sooner."""
+def difference(sooner: Session, later: Session, noise: Any) -> Estimate:
+    """What the cells of two sessions differ by, later over sooner."""
     return statistics.estimate(sooner.logs, later.logs, noise, np.zeros(len(noise), dtype=bool))
 
 
 def session_variances(between: Sequence[Estimate], noise: Any, drifts: Sequence[Floats] = ()) -> dict[str, float]:
     """Family -> variance of what two sessions differ by, the mean over the repeats; their drift taken out if given."""
-    variances = []
-    for place, estimated in enumerate(between):
-        effect = estimated.effect - drifts[place] if drifts else estimated.effect
-        variances.append(statistics.repeat_variances(effect, estimated.error**2, noise))
-    return {
-        family: float(np.mean([by_family[family] for by_family in variances]))
-        for family in (variances[0] if variances else ())
-    }
+    effects = [each.effect - drift for each, drift in zip(between, drifts)] if drifts else [e.effect for e in between]
+    variances = [statistics.repeat_variances(own, each.error**2, noise) for own, each in zip(effects, between)]
+    families = variances[0] if variances else ()
+    return {family: float(np.mean([by_family[family] for by_family in variances])) for family in families}
 
 
 def sessions_in(results: Path, machine: str) -> dict[str, float]:
@@ -287,13 +278,13 @@ def sessions_in(results: Path, machine: str) -> dict[str, float]:
     releases = [release for _, release in _measured(loaded)]
     table = cells_of(loaded, releases, loaded.processes)
     noise = families(table, loaded.benchmarks)
-    visits = [visit for release in releases for visit in visits_in(loaded, release, table)]
-    pairs = pairs_of(at_one_speed(visits, loaded))
+    sessions = [session for release in releases for session in sessions_at(loaded, release, table)]
+    pairs = pairs_of(at_one_speed(sessions, loaded))
     return session_variances([difference(sooner, later, noise) for sooner, later in pairs], noise)
 
 
-def repeat_of(sooner: Visit, later: Visit, effect: Floats, controls: Any) -> Repeat:
-    """What is said of two visits of one toolchain; ``effect``: their difference, (cells,)."""
+def repeat_of(sooner: Session, later: Session, effect: Floats, controls: Any) -> Repeat:
+    """What is said of two sessions of one toolchain; ``effect``: their difference, (cells,)."""
     free = effect[~controls & np.isfinite(effect)]
     fixed = effect[controls & np.isfinite(effect)]
     quarter, middle, rest = np.exp(np.quantile(free, (0.25, 0.5, 0.75))) if len(free) else (math.nan,) * 3
@@ -321,8 +312,8 @@ def drift(effect: Floats, noise: Any) -> Floats:
     return moved
 
 
-def drift_at(visit: Visit, pairs: Sequence[tuple[Visit, Visit]], moved: Sequence[Floats], cells: int) -> Floats:
-    """What the machine had drifted by at a visit, (cells,): in proportion to the time between the two visits of one
+def drift_at(session: Session, pairs: Sequence[tuple[Session, Session]], moved: Sequence[Floats], cells: int) -> Floats:
+    """What the machine had drifted by at a session, (cells,): in proportion to the time between the two sessions of one
     release that lie around it, the tightest such, beyond the drift at the first of them; nothing where there are none.
 
     Not between the histories' common toolchain and itself: that repeat shows whether the correction was right.
@@ -330,11 +321,11 @@ def drift_at(visit: Visit, pairs: Sequence[tuple[Visit, Visit]], moved: Sequence
     around = [
         (later.middle - sooner.middle, place)
         for place, (sooner, later) in enumerate(pairs)
-        if sooner.release.file == later.release.file and sooner.middle < visit.middle <= later.middle
+        if sooner.release.file == later.release.file and sooner.middle < session.middle <= later.middle
     ]
     if not around:
         return np.zeros(cells)
     length, place = min(around)
     begin = pairs[place][0]
-    # a release that came later was measured between visits of another day, which had drifted since the first day
-    return drift_at(begin, pairs, moved, cells) + moved[place] * ((visit.middle - begin.middle) / length)
+    # a release that came later was measured between sessions of another day, which had drifted since the first day
+    return drift_at(begin, pairs, moved, cells) + moved[place] * ((session.middle - begin.middle) / length)

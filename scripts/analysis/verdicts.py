@@ -141,17 +141,8 @@ def compare(base: Results, new: Results, settings: Settings, differences: Sequen
             verdict, reason = NOT_COMPARABLE, differences[0]
         elif not verdict and before["version"] != after["version"]:
             verdict, reason = NOT_COMPARABLE, Reason(SUITE)
-        rows.append(
-            {
-                "verdict": verdict or (judge_counts(low, high, settings) if ratio == ratio else INCONCLUSIVE),
-                "reason": reason,
-                "base_count": before["value"],
-                "new_count": after["value"],
-                "ratio": ratio,
-                "low": low,
-                "high": high,
-            }
-        )
+        found = judge_counts(low, high, settings) if ratio == ratio else INCONCLUSIVE
+        rows.append((verdict or found, reason, before["value"], after["value"], ratio, low, high))
     columns = ["verdict", "reason", "base_count", "new_count", "ratio", "low", "high"]
     compared = table.join(pd.DataFrame(rows, index=names, columns=columns))
     return compared[compared["verdict"] != "skipped"].reset_index()

@@ -12,13 +12,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from analysis import comparison, levels
+from analysis import comparison
+from analysis.changes import CHANGED, Counted, Series, sides
 from analysis.history import History, history_of
-from analysis.levels import CHANGED, Series
 from analysis.results import Results, load, load_files
 from analysis.sessions import packages, sessions_in
 from analysis.statistics import HALF, Floats, weighted_mean
-from analysis.steps import Counted
 from analysis.verdicts import DEFAULT, SAME_WAY, Count, judge_counts
 from cli import UserError
 from measuring.engine import RESULTS, ROOT
@@ -165,9 +164,9 @@ def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator
     versions = [version for _, version in keys]
     values, errors = np.array([then.get(key, (math.nan, math.nan)) for key in keys]).T
     for number, broken in enumerate(series.breaks, start=1):
-        sides = [side & np.isfinite(values) for side in levels.sides(series, number, versions)]
-        if broken.verdict in CHANGED and all(side.any() for side in sides):
-            (old, before), (new, after) = (weighted_mean(values[side], errors[side] ** 2) for side in sides)
+        known = [side & np.isfinite(values) for side in sides(series, number, versions)]
+        if broken.verdict in CHANGED and all(side.any() for side in known):
+            (old, before), (new, after) = (weighted_mean(values[side], errors[side] ** 2) for side in known)
             effect, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2
             within = abs(new - old - effect) <= math.hypot(half, HALF * math.sqrt(before + after))
             yield (new - old) * effect > 0, within

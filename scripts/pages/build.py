@@ -11,10 +11,7 @@ from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
 
-from pages.history import advice, kinds
-from pages.history import page as history_page
-
-from . import feed, index, show
+from . import feed, histories_by_machine, history_page, index, show
 from .machine import page_of
 from .page import Page, write
 from .spreadsheet import csv_of
@@ -39,7 +36,7 @@ class Built:
     summary: index.Summary
     changes: pd.DataFrame | None = None
     told: Sequence[feed.Told] | None = None
-    advised: advice.Advice | None = None
+    advised: histories_by_machine.Advice | None = None
 
 
 def build(results: Path, machine: str, output: Path) -> Built:
@@ -62,9 +59,9 @@ def build(results: Path, machine: str, output: Path) -> Built:
         machine,
         written,
         index.summary_of(page),
-        kinds.changes_in(csv),
+        histories_by_machine.changes_in(csv),
         feed.changes_of(results, histories),
-        advice.of_newest(histories[0], everything.of_file(histories[0].releases[-1].file)),
+        histories_by_machine.of_newest(histories[0], everything.of_file(histories[0].releases[-1].file)),
     )
 
 
@@ -75,7 +72,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     feed.write(output, [each.told for each in with_history if each.told is not None])
     tables = {each.machine: each.changes for each in with_history if each.changes is not None}
     advised = {each.machine: each.advised for each in with_history if each.advised is not None}
-    if not kinds.write(output / HISTORY, tables, advised):
+    if not histories_by_machine.write(output / HISTORY, tables, advised):
         name_histories(output, list(tables))
 
 

@@ -3,6 +3,7 @@
 Ids and anchors are made of a release's tag, so they stay whatever else comes.
 """
 
+import contextlib
 import itertools
 import uuid
 import xml.etree.ElementTree as xml
@@ -11,17 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from analysis.changes import LEAST_RELEASES
 from analysis.history import History
-from analysis.levels import LEAST_RELEASES
 from analysis.pairs import news_of
-from analysis.sessions import Release
-from analysis.verdicts import FEWER, MORE
 from cli import UserError, put
 
+from . import history_words as words
 from . import release_notes as news
 from . import show
-from .history import evidence as counts
-from .history import words
 
 FEED = "feed.xml"
 TITLE = "What releases of torch and numpy changed in the cost of moving data between them"
@@ -53,51 +51,32 @@ def _told(results: Path, history: History) -> Iterator[Told]:
     """A history's own changes, release by release; of the newest, and where releases are too few for a history, what a
     comparison with the release before it says, for one point alone makes no level."""
     changed = words.by_release(words.changes(history))
-    stepped = {findings[0][1].at.version: findings for findings in counts.by_release(history)}
+    stepped = {findings[0][1].at.version: findings for findings in words.steps_by_release(history)}
     short = len(history.releases) < LEAST_RELEASES
     for place, release in enumerate(history.releases):
-        by_verdict = {group[0].verdict: group for group in changed if group[0].at is release}
-        said = [news.CHANGED[verdict] for verdict in news.CHANGED if verdict in by_verdict]
-        lines = [words.release_line(by_verdict[verdict]) for verdict in news.CHANGED if verdict in by_verdict]
+        by_verdict = {group[0].verdict: words.release_line(group) for group in changed if group[0].at is release}
+        verdicts, lines = {*by_verdict}, [by_verdict[verdict] for verdict in news.CHANGED if verdict in by_verdict]
         if release.version in stepped:
-            lines.append(f"{counts.unit(history).capitalize()}: {counts.release_line(stepped[release.version])}")
-            verdicts = {finding.step.verdict for _, finding in stepped[release.version] if finding.step}
-            said += [news.CHANGED[verdict] for verdict in (MORE, FEWER) if verdict in verdicts]
+            lines.append(f"{words.unit(history).capitalize()}: {words.steps_line(stepped[release.version])}")
+            verdicts |= {finding.step.verdict for _, finding in stepped[release.version] if finding.step}
         if place and (short or release is history.releases[-1]):
-            compared = _compared(results, history, release)
-            said = list(dict.fromkeys([*said, *compared[0]]))
-            lines += compared[1]
-        if said:
-            said.sort(key=list(news.CHANGED.values()).index)
-            yield _entry(history, release, said, lines)
-
-
-def _compared(results: Path, history: History, release: Release) -> tuple[list[str], list[str]]:
-    """What a comparison with the release before says: verdicts in words, and the paragraph; nothing where it cannot."""
-    try:
-        release_news = news_of(results, history.machine, release.toolchain)
-    except UserError:
-        return [], []
-    said = [news.CHANGED[verdict] for verdict in news.changed(release_news)]
-    return said, [news.paragraph(release_news)] if said else []
-
-
-def _entry(history: History, release: Release, said: Sequence[str], lines: Sequence[str]) -> Told:
-    tag, date = release.toolchain.tag, release.date
-    return Told(tag, release.name, date, history.machine, release.started, tuple(said), tuple(lines))
+            with contextlib.suppress(UserError):  # then there is nothing to compare with
+                compared = news_of(results, history.machine, release.toolchain)
+                verdicts |= {*news.changed(compared)}
+                lines += [news.paragraph(compared)] if news.changed(compared) else []
+        if verdicts:
+            said = tuple(said for verdict, said in news.CHANGED.items() if verdict in verdicts)
+            about = release.toolchain.tag, release.name, release.date, history.machine, release.started
+            yield Told(*about, said, tuple(lines))
 
 
 def write(output: Path, machines: Sequence[Sequence[Told]]) -> Path | None:
     """Write the feed over what releases changed on each machine that has a history; None where there is none."""
-    by_tag: dict[str, list[Told]] = {}
-    for change in itertools.chain.from_iterable(machines):
-        by_tag.setdefault(change.tag, []).append(change)
     if not machines:
         return None
-    put(
-        output / FEED,
-        _feed(sorted(by_tag.values(), key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)),
-    )
+    by_tag = words.together(itertools.chain.from_iterable(machines), lambda change: change.tag)
+    newest_first = sorted(by_tag, key=lambda changes: (changes[0].date, changes[0].tag), reverse=True)
+    put(output / FEED, _feed(newest_first))
     return output / FEED
 
 
@@ -112,10 +91,10 @@ def _feed(entries: Sequence[Sequence[Told]]) -> str:
     for changes in entries:
         first = changes[0]
         entry = _add(feed, "entry")
-        said = dict.fromkeys(word for change in changes for word in change.said)
-        order = list(news.CHANGED.values())
+        every = {word for change in changes for word in change.said}
+        said = ", ".join(word for word in news.CHANGED.values() if word in every)
         _add(entry, "id", f"urn:uuid:{uuid.uuid5(SPACE, first.tag)}")
-        _add(entry, "title", f"{first.name}: {', '.join(sorted(said, key=order.index))}")
+        _add(entry, "title", f"{first.name}: {said}")
         _add(entry, "updated", _updated(changes))
         _add(entry, "published", f"{first.date}T12:00:00Z")
         for change in changes:  # one alternate at most, says RFC 4287

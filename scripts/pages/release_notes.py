@@ -12,9 +12,8 @@ from toolchains import ledger
 
 from . import comparison_words, show
 
-WORSE = {SLOWER: "slower", MORE: "more instructions"}
-BETTER = {FASTER: "faster", FEWER: "fewer instructions"}
-CHANGED = {**WORSE, **BETTER}  # the most important first
+# the most important first
+CHANGED = {SLOWER: "slower", MORE: "more instructions", FASTER: "faster", FEWER: "fewer instructions"}
 
 
 def name(news: News) -> str:

@@ -7,8 +7,8 @@ leads to its panel.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from types import MappingProxyType
 
 import matplotlib
 
@@ -16,10 +16,10 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
+from analysis.changes import CHANGED, Counted, Series
 from analysis.history import History
-from analysis.levels import CHANGED, Series
+from analysis.sessions import Release
 from analysis.statistics import HALF, Floats
-from analysis.steps import Counted
 from matplotlib.axes import Axes
 
 from benchmarks.contracts import ALIAS
@@ -28,7 +28,7 @@ from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, ratio_axis
 from pages.page import Heat, Strip, Tile
 
-from .words import Group, anchors
+from .history_words import anchors
 
 ACROSS = 3  # panels in a row
 PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
@@ -39,110 +39,103 @@ LEAST = math.log(1.12)  # a panel shows at least this much up and down: noise is
 TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
 
-def panels(
-    history: History,
-    name: str,
-    title: str,
-    caption: str,
-    groups: Sequence[tuple[str, Sequence[Series]]],
-    counted: Mapping[str, Sequence[Counted]] = MappingProxyType({}),
-) -> Figure:
-    """One figure of a panel for each of ``groups``: what it is called, and its series.
+Groups = Mapping[str, tuple[Sequence[Series], Sequence[Counted]]]  # what is together -> its times and counts
 
-    Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes. Below a
-    panel stands what is ``counted`` of its group, over the same days.
+
+@dataclass(frozen=True)
+class Group:
+    """Routes of one direction and contract, float32, each with its series and counts. name: of the figure."""
+
+    title: str
+    name: str
+    memory: str
+    routes: Groups
+
+
+def panels(history: History, name: str, title: str, caption: str, groups: Groups) -> Figure:
+    """One figure of a panel for each of ``groups``: what it is called -> its series, and what is counted of it.
+
+    Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes. Counts
+    stand below their series, over the same days.
     """
     rows = math.ceil(len(groups) / ACROSS)
     width = ACROSS * (LEFT + PANEL + RIGHT)  # however few there are: panels of all figures are of one size
-    below = GAP + COUNTS if any(series and counted.get(label) for label, series in groups) else 0.0
+    below = GAP + COUNTS if any(series and counted for series, counted in groups.values()) else 0.0
     each = HEAD + HEIGHT + below + FOOT
     height = rows * each + TOP + BOTTOM
     with plt.style.context(str(STYLE)):
         figure = plt.figure(figsize=(width, height))
-        gids, order = anchors(label for label, _ in groups), itertools.count()
-        timed = any(series for _, series in groups)  # then the figure's table is of times alone
-        for place, (label, series) in enumerate(groups):
+        gids, order = anchors(groups), itertools.count()
+        timed = any(series for series, _ in groups.values())  # then the figure's table is of times alone
+        for place, (label, (series, counted)) in enumerate(groups.items()):
             row, column = divmod(place, ACROSS)
             left = column * (LEFT + PANEL + RIGHT) + LEFT
             bottom = height - TOP - row * each - HEAD - HEIGHT
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
             ax.set_gid(gids[label])
-            if series:
-                draw_history(ax, series, history, order)
-            else:
-                draw_counts(ax, counted[label], series, history, HEIGHT, None if timed else order)
+            draw(ax, series or counted, history, HEIGHT, order if series or not timed else None)
             ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
-            if series and counted.get(label):
+            if series and counted:
                 ax.tick_params(labelbottom=False)
                 ax = figure.add_axes((left / width, (bottom - below) / height, PANEL / width, COUNTS / height))
-                draw_counts(ax, counted[label], series, history, COUNTS)
-        return finish(figure, name, title, described(history, groups, counted), (), caption)
+                draw(ax, counted, history, COUNTS, sizes=[cell.nbytes for cell in series])
+        return finish(figure, name, title, described(history, groups), (), caption)
 
 
-def draw_history(ax: Axes, series: Sequence[Series], history: History, rows: Iterator[int]) -> None:
-    """Each series' cost over its last level: points with 95 % intervals, levels as lines, breaks by name.
+def relative(cell: Series | Counted) -> Floats:
+    """Of a cell over its last level, (4, releases): points, low and high ends of their ranges, and levels.
 
-    rows: of the figure's table, from which a page says what a point is
+    The range of a time is its 95 % interval, that of a count the range of its repeats.
     """
-    breaks: dict[str, float] = {}
-    across = 0.0
-    for index, cell in enumerate(series):
-        days = _days(cell)
-        now = cell.levels[-1]
-        values, levels, half = cell.values - now, cell.levels - now, HALF * cell.errors
-        drawn = np.exp([values, values - half, values + half, levels])
-        colour = _line(ax, index, days, drawn, f"{POINTS}{next(rows)}")
-        for broken in cell.breaks:
-            if broken.verdict in CHANGED:
-                breaks[broken.at.version] = _day(broken.at.date)
-        text = f"{show.size(cell.nbytes) if cell.nbytes else ''} {show.seconds(math.exp(now))}".strip()
-        ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
-        across += 0.0235 * len(text) + 0.05
-    _axes(ax, breaks, history, (_reach(series, -1), _reach(series, 1)), HEIGHT)
+    if isinstance(cell, Counted):
+        return np.stack([cell.values, cell.low, cell.high, cell.levels]) / cell.levels[-1]
+    values, half = cell.values - cell.levels[-1], HALF * cell.errors
+    return np.exp([values, values - half, values + half, cell.levels - cell.levels[-1]])
 
 
-def draw_counts(
+def changes_of(cell: Series | Counted) -> dict[Release, float]:
+    """The releases at which a cell changed -> new over old."""
+    if isinstance(cell, Counted):
+        return {step.at: step.ratio for step in cell.steps}
+    return {broken.at: broken.ratio for broken in cell.breaks if broken.verdict in CHANGED}
+
+
+def draw(
     ax: Axes,
-    counted: Sequence[Counted],
-    series: Sequence[Series],
+    cells: Sequence[Series | Counted],
     history: History,
     inches: float,
     rows: Iterator[int] | None = None,
+    sizes: Sequence[int] = (),
 ) -> None:
-    """Each count over its last level: points with the range of their repeats, levels as lines, steps by name.
+    """Each cell's cost over its last level: points with their ranges, levels as lines, changes by release.
 
-    A count looks as that one of ``series`` does which is of as many bytes. inches: how high the panel is; rows: as of
-    ``draw_history``
+    inches  how high the panel is
+    rows    of the figure's table, from which a page says what a point is; None where the table has none of these
+    sizes   a cell looks as the one that is of as many bytes
     """
-    sizes = [cell.nbytes for cell in series]
-    steps: dict[str, float] = {}
+    colours = [f"#{colour.lstrip('#')}" for colour in plt.rcParams["axes.prop_cycle"].by_key()["color"]]
+    at: dict[str, float] = {}
     across = low = high = 0.0
-    for index, cell in enumerate(counted):
-        drawn = np.stack([cell.values, cell.low, cell.high, cell.levels]) / cell.levels[-1]
+    for index, cell in enumerate(cells):
+        days = np.array([_day(release.date) for release in cell.releases])
+        points, least, most, levels = drawn = relative(cell)
         same = sizes.index(cell.nbytes) if cell.nbytes in sizes else len(sizes) + index
-        colour = _line(ax, same, _days(cell), drawn, None if rows is None else f"{POINTS}{next(rows)}")
-        steps |= {step.at.version: _day(step.at.date) for step in cell.steps}
-        unit = cell.unit if cell is counted[-1] else ""
-        text = f"{show.size(cell.nbytes) if cell.nbytes else ''} {cell.levels[-1]:,.0f} {unit}".strip()
-        ax.text(across, 1.08, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
+        colour, marker = colours[same % len(colours)], MARKERS[same % len(MARKERS)]
+        gid = None if rows is None else f"{POINTS}{next(rows)}"
+        ax.vlines(days, least, most, color=colour, linewidth=0.9, alpha=0.35)
+        ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6, gid=gid)
+        ax.step(days, levels, where="post", color=colour, linewidth=1.1)
+        at |= {release.version: _day(release.date) for release in changes_of(cell)}
+        if isinstance(cell, Counted):
+            up, room, last = 1.08, 1.2, f"{cell.levels[-1]:,.0f} {cell.unit if cell is cells[-1] else ''}"
+        else:
+            up, room, last = 1.04, 1.0, show.seconds(math.exp(cell.levels[-1]))
+        text = f"{show.size(cell.nbytes) if cell.nbytes else ''} {last}".strip()
+        ax.text(across, up, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
         across += 0.0235 * len(text) + 0.05
-        low, high = max(low, -math.log(drawn.min())), max(high, math.log(drawn.max()))
-    _axes(ax, steps, history, (1.2 * low, 1.2 * high), inches)
-
-
-def _days(cell: Series | Counted) -> Floats:
-    return np.array([_day(release.date) for release in cell.releases])
-
-
-def _line(ax: Axes, index: int, days: Floats, drawn: Floats, gid: str | None = None) -> str:
-    """Points, the lower and the upper ends of their ranges and the levels, (4, days); the line's colour."""
-    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
-    points, low, high, levels = drawn
-    ax.vlines(days, low, high, color=colour, linewidth=0.9, alpha=0.35)
-    ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6, gid=gid)
-    ax.step(days, levels, where="post", color=colour, linewidth=1.1)
-    return colour
+        low, high = max(low, -room * math.log(drawn.min())), max(high, room * math.log(drawn.max()))
+    _axes(ax, at, history, (low, high), inches)
 
 
 def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[float, float], inches: float) -> None:
@@ -163,12 +156,6 @@ def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[fl
     room = 0.15 * (HEIGHT / inches) * (low + high)  # for the names of releases
     ax.set_ylim(math.exp(-low), math.exp(high + (room if changed else 0.0)))
     ratio_axis(ax.yaxis, ax.get_ylim(), 0.17 / inches, TICKS, "{:g}".format)
-
-
-def _reach(series: Sequence[Series], sign: int) -> float:
-    """How far points with their intervals lie above (1) or below (-1) their last level, in log units."""
-    ends = (sign * (cell.values - cell.levels[-1]) + HALF * cell.errors for cell in series)
-    return max((float(np.max(end)) for end in ends), default=0.0)
 
 
 def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float) -> None:
@@ -198,22 +185,20 @@ def _day(text: str) -> float:
     return float(mdates.date2num(date.fromisoformat(text)))
 
 
-def described(
-    history: History, groups: Sequence[tuple[str, Sequence[Series]]], counted: Mapping[str, Sequence[Counted]]
-) -> str:
+def described(history: History, groups: Groups) -> str:
     """What a figure shows, in words computed from its series."""
     first, last = history.releases[0], history.releases[-1]
-    words = [f"{label} changed at {show.join(_changed(series))}" for label, series in groups if _changed(series)]
-    for label, cells in counted.items():
-        at = list(dict.fromkeys(step.at.version for cell in cells for step in cell.steps))
-        words += [f"the {cells[0].unit} of {label} at {show.join(at)}"] if at else []
+    timed = [(f"{label} changed", _versions(series)) for label, (series, _) in groups.items()]
+    counts = [(f"the {cells[0].unit} of {label}", _versions(cells)) for label, (_, cells) in groups.items() if cells]
+    words = [f"{what} at {show.join(versions)}" for what, versions in (*timed, *counts) if versions]
     clauses = "; ".join(words) if words else "no change of level was found"
     return f"{len(groups)} panels, {first.name} to {last.version}. Of {history.package}: {clauses}."
 
 
-def _changed(series: Sequence[Series]) -> list[str]:
-    releases = [broken.at for cell in series for broken in cell.breaks if broken.verdict in CHANGED]
-    return list(dict.fromkeys(release.version for release in sorted(releases, key=lambda release: release.date)))
+def _versions(cells: Sequence[Series | Counted]) -> list[str]:
+    """The releases that changed any of these cells, by their days."""
+    releases = sorted((release for cell in cells for release in changes_of(cell)), key=lambda release: release.date)
+    return list(dict.fromkeys(release.version for release in releases))
 
 
 # --- the history at one glance ----------------------------------------------------------------------------------------
@@ -231,10 +216,11 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
     made = []
     for group in groups:
         panels = anchors(group.routes)
-        strips = []
-        for route, series in group.routes.items():
-            for cell in _chosen(group.memory, series, group.counted[route]):
-                strips.append(Strip(route, _by(cell), f"#{group.name}-{panels[route]}", tuple(_tiles(history, cell))))
+        strips = [
+            Strip(route, _by(cell), f"#{group.name}-{panels[route]}", tuple(_tiles(history, cell)))
+            for route, (series, counted) in group.routes.items()
+            for cell in _chosen(group.memory, series, counted)
+        ]
         made.append((group.title, tuple(strips)))
     title = f"Cost by release of {history.package}, with {history.held}"
     versions = tuple(release.version for release in history.releases)
@@ -244,7 +230,7 @@ def heat_of(history: History, groups: Sequence[Group]) -> Heat:
 
 def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> list[Series | Counted]:
     """What stands for a route: its instructions, and, where it does not share memory, the longest of those times that
-    most releases have, for what takes long was hardly ever calm; else its shortest time where none were counted."""
+    most releases have, for what takes long was hardly ever quiet; else its shortest time where none were counted."""
     calls = sorted(counted, key=lambda cell: cell.nbytes)[:1]
     if memory == ALIAS:
         return [*(calls or series[:1])]
@@ -257,27 +243,19 @@ def _by(cell: Series | Counted) -> str:
     return f"{what}, {show.size(cell.nbytes)}" if cell.nbytes else what
 
 
-def _tiles(history: History, cell: Series | Counted) -> list[Tile | None]:
+def _tiles(history: History, cell: Series | Counted) -> Iterator[Tile | None]:
     """A tile for each release of the history."""
-    if isinstance(cell, Counted):
-        ratios = [float(level / cell.levels[-1]) for level in cell.levels]
-        changed = {step.at.version: step.ratio for step in cell.steps}
-    else:
-        ratios = [math.exp(level - cell.levels[-1]) for level in cell.levels]
-        changed = {broken.at.version: broken.ratio for broken in cell.breaks if broken.verdict in CHANGED}
-    at = {release.version: ratio for release, ratio in zip(cell.releases, ratios)}
-    last = cell.releases[-1].version
-    tiles: list[Tile | None] = []
+    ratios = {release.version: float(ratio) for release, ratio in zip(cell.releases, relative(cell)[-1])}
+    steps = {release.version: step for release, step in changes_of(cell).items()}
     for release in history.releases:
-        ratio = at.get(release.version)
+        ratio, step = ratios.get(release.version), steps.get(release.version)
         if ratio is None:
-            tiles.append(None)
+            yield None
             continue
-        step = changed.get(release.version)
-        about = f"{release.name}: {number(ratio)}× of {last} ({_by(cell)})"
+        about = f"{release.name}: {number(ratio)}× of {cell.releases[-1].version} ({_by(cell)})"
         about += f"; here it became {number(step)}×" if step else ""
-        tiles.append(Tile(number(ratio) if _shade(ratio) else "1", about, _shade(ratio), step is not None))
-    return tiles
+        shade = _shade(ratio)
+        yield Tile(number(ratio) if shade else "1", about, shade, step is not None)
 
 
 def _shade(ratio: float) -> str:

@@ -6,8 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from pages import build, show
-from pages.history import advice, kinds
+from pages import build, histories_by_machine, show
 from test_history import KIB, ROUTES, SERIES, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds the pages of several histories
@@ -57,7 +56,9 @@ def test_everywhere_or_only_here(tmp_path):
 
 def cell(place, one, other=None, without=()):
     ratios = {"one": one} if other is None else {"one": one, "other": other}
-    return kinds.Shared("torch", "2.0", "some.timeit_call", place, "call(a)", place, "slower", ratios, without)
+    return histories_by_machine.Shared(
+        "torch", "2.0", "some.timeit_call", place, "call(a)", place, "slower", ratios, without
+    )
 
 
 def test_times_and_counts_of_a_route_are_one_change():
@@ -68,9 +69,9 @@ def test_times_and_counts_of_a_route_are_one_change():
 
 def test_dtypes_and_sizes_of_a_route_are_one_change():
     shared = [cell("8 B, int8", 1.5, 1.4), cell("4 KiB, int8", 1.4, 1.3), cell("8 B, bool", 1.3, without=("other",))]
-    together, alone = kinds.by_route(shared)
+    together, alone = histories_by_machine.by_route(shared)
     assert (together, alone) == (shared[:2], shared[2:])
-    said = [show.to_plain(kinds._said(alike)) for alike in (together, alone)]
+    said = [show.to_plain(histories_by_machine._said(alike)) for alike in (together, alone)]
     assert said == [
         "torch 2.0, `call(a)`: 1.50× the time on one and 1.40× on other (8 B, int8; and 1 other cell)",
         "torch 2.0, `call(a)`: 1.30× the time (8 B, bool)",
@@ -126,9 +127,9 @@ def test_machines_that_prefer_different_routes(tmp_path):
     one = history(tmp_path, "one", 1, **FIRST)
     other = history(tmp_path, "other", 2, **SECOND)
     output = over(tmp_path, one, other)
-    (found,) = advice.differing(advised(one, other))
-    assert {name: one.route for name, one in found.by_machine.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
-    assert found.loss == pytest.approx(1 / 0.7, rel=0.05)
+    (found,) = histories_by_machine.differing(advised(one, other))
+    assert {name: one.route for name, one in found.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
+    assert histories_by_machine.loss(found) == pytest.approx(1 / 0.7, rel=0.05)
     page = (output / "README.md").read_text(encoding="utf-8")
     assert "Of 1 questions that several machines answer, 1 are decided differently" in page
     assert f"{QUESTION}, float32 4 KiB: `{ROUTES[0]}` on one and `{ROUTES[1]}` on other." in page
@@ -146,7 +147,7 @@ def test_a_tie_is_no_difference(tmp_path):
     output = over(tmp_path, one, other)
     told = advised(one, other)
     assert {name: one.preferred[0].route for name, one in told.items()} == {"one": ROUTES[0], "other": ROUTES[1]}
-    assert len(advice.asked(told)) == 1 and not advice.differing(told)
+    assert len(histories_by_machine.asked(told)) == 1 and not histories_by_machine.differing(told)
     page = (output / "README.md").read_text(encoding="utf-8")
     assert "Of 1 questions that several machines answer, 0 are decided differently" in page
     assert "Where machines prefer different routes" not in page
