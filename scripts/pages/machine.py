@@ -17,14 +17,13 @@ from analysis.transfers import Transfers, credible, transfers_of
 from store.records import UNKNOWN, Record
 
 from pages import comparison_figure, transfer_advice
-from pages.transfer_advice import said
 from pages.transfer_tables import transfer_sections
 
 from . import chooser, families, figures, questions, show, tables
 from .advice import advice, neighbours, setting
 from .figures import Figure
-from .page import Page, Section, prose
-from .show import code
+from .page import Page, Section
+from .show import prose
 from .spreadsheet import FIGURE, columns_of
 from .tables import Table
 
@@ -58,24 +57,6 @@ def facts_of(results: Results) -> tuple[str, ...]:
     return tuple(fact for fact in facts if fact)
 
 
-def busy_machine(results: Results) -> str:
-    """How busy the machine was and what that means for the figures; "" where it was calm, or nobody watched."""
-    paces = paces_of(results)
-    never = int((~results.timed["quiet"].astype(bool)).sum())
-    if not paces or (min(paces) >= CALM and not never):
-        return ""
-    speed = f"it ran at full speed {show.percents(paces)} of the time"
-    was = (
-        f"The machine was busy: {speed}." if min(paces) < CALM else f"The machine was calm for the most part: {speed}."
-    )
-    if not never:
-        return f"{was} Every figure rests on samples that were taken then."
-    return (
-        f"{was} Figures rest on samples that were taken then. {never} of {len(results.timed)} cells never had any: "
-        f"they are marked {show.BUSY.strip()}, and nothing is decided by them."
-    )
-
-
 def paces_of(results: Results) -> list[float]:
     """Shares of the time at full speed, a run that cells are of each; none where nobody watched."""
     shown = [record.quiet for record, _, _ in runs_shown(results) if record.quiet is not None]
@@ -95,66 +76,29 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     return runs[::-1]
 
 
-def of_runs(results: Results) -> list[str]:
-    """Which runs the cells are of where there are several, and which of those are a quick look."""
-    sentences: list[str] = []
-    shown = runs_shown(results)
-    total = sum(count for _, count, _ in shown)
-    for record, count, _ in shown[1:] if len(shown) > 1 else []:
-        when = f"the run of {record.started[:16].replace('T', ' ')}" if record.started else "an earlier run"
-        command = f": {code(record.command)}" if record.command else ""
-        sentences.append(f"{count} of {total} timed cells are of {when}{command}.")
-    for _, count, processes in shown:
-        if processes < MIN_PROCESSES:
-            plural = "process" if processes == 1 else "processes"
-            which = "" if len(shown) == 1 else f" in {count} of {total} cells"
-            sentences.append(
-                f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The ranges "
-                "are those of the processes, not confidence intervals."
-            )
-    return sentences
-
-
-def outdated(results: Results) -> str:
-    """Whether benchmarks have changed since the figures were taken; "" where none has."""
-    timed = results.timed[["benchmark", "version"]].drop_duplicates()
-    now = [results.benchmarks[name].version for name in timed["benchmark"]]
-    changed = sum(version != known for version, known in zip(timed["version"], now))
-    if not changed:
-        return ""
-    which = "All benchmarks" if changed == len(timed) else f"{changed} of {len(timed)} benchmarks"
-    return f"{which} have changed since these figures were taken: what they are now may give others."
-
-
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
-    warnings: list[str] = transfer_advice.impossible(moved)
-    failed = results.missing[results.missing["status"] == "failed"]
-    if len(failed):
-        names = list(dict.fromkeys(failed["benchmark"]))
-        cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
-        warnings.append(f"{cells_failed}, in {show.join(names)}: listed under Machine and method.")
-    warnings += of_runs(results)
-    busy = busy_machine(results)
-    if busy:
-        warnings.append(busy)
-    dated = outdated(results)
-    if dated:
-        warnings.append(dated)
-    if others:
-        warnings.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
-    if results.unknown:
-        unknown = sorted({name for _, name in results.unknown})
-        count = sum(results.unknown.values())
-        plural = "figure is" if count == 1 else "figures are"
-        warnings.append(
-            f"{count} {plural} not shown, of benchmarks that benchmarks.json does not describe any more: "
-            f"{tables.named(unknown)}."
-        )
-    broken = Semantics(results).broken(results.contracts.values())
-    if broken:
-        warnings.append(f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.")
-    return tuple(warnings)
+    failed = results.missing[results.missing["status"] == "failed"]["benchmark"]
+    versions = results.timed[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
+    changed = [results.benchmarks[name].version != version for name, version in versions]
+    return prose(
+        "machine_warnings",
+        impossible=transfer_advice.impossible(moved),
+        failed=list(failed.unique()),
+        cells_failed=len(failed),
+        runs=runs_shown(results),
+        least_processes=MIN_PROCESSES,
+        quiet=paces_of(results),
+        calm=CALM,
+        noisy=int((~results.timed["quiet"].astype(bool)).sum()),
+        timed=len(results.timed),
+        changed=sum(changed),
+        benchmarks=len(changed),
+        others=others,
+        unknown=tables.named(sorted({name for _, name in results.unknown})),
+        figures=sum(results.unknown.values()),
+        broken=len(Semantics(results).broken(results.contracts.values())),
+    )
 
 
 def page_of(
@@ -204,11 +148,6 @@ def page_of(
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-TRANSFERS_VERIFIED = (
-    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent."
-)
-
-
 def sections_of(
     results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
 ) -> list[Section]:
@@ -225,60 +164,34 @@ def sections_of(
     plain = conversions(cells)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
     first, clocks, dtypes, *more_transfers = transfer_sections(moved, missing)
+
+    def said(block: str) -> tuple[str, ...]:
+        return prose(
+            "machine_sections", block, usual=usual, by_bytes=BY_BYTES, tie=tables.TIE, transfers=bool(moved.main)
+        )
+
+    broken = tables.broken(semantics, results.contracts.values())
+    decided = (tables.decision(decisions, limit),) if decisions else ()
+    promised = tuple(tables.contracts(results, semantics, shown))
+    asked = questions.Questions(results, cells, moved).table(results.last.settings.no_device)
     sections = [
-        Section(
-            "decision",
-            "Decision table",
-            (
-                f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
-                "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
-                "fastest safe route that is slower, and by how much.",
-            ),
-            tables=(tables.decision(decisions, limit),) if decisions else (),
-        ),
+        Section("decision", "Decision table", said("decision"), tables=decided),
         first,
-        Section(
-            "size",
-            "Time against size",
-            ("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),
-            tuple(map(data, figures.times(cells, limit))),
-        ),
+        Section("size", "Time against size", said("size"), tuple(map(data, figures.times(cells, limit)))),
         Section(
             "efficiency",
             "Efficiency of copies",
-            (
-                "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
-                "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
-            ),
+            said("efficiency"),
             tuple(map(data, figures.efficiency(cells, limit))),
         ),
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
-        *families.sections(results, cells, missing, on_device=True, sentences=said(moved)),
+        *families.sections(results, cells, missing, on_device=True, sentences=transfer_advice.said(moved)),
         *more_transfers,
-        Section(
-            "contracts",
-            "Contracts",
-            (
-                "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
-                "writing to one side and looking at the other. What a route does with awkward sources is declared, "
-                "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
-                "one number for all its elements: a write to one shows in all.",
-                "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
-                "is an old belief.",
-                *([TRANSFERS_VERIFIED] if moved.main else []),
-                *tables.broken(semantics, results.contracts.values()),
-            ),
-            tables=tuple(tables.contracts(results, semantics, shown)),
-        ),
+        Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
         comparison_section(before, results),
-        Section(
-            "questions",
-            "What users ask",
-            tables=(questions.Questions(results, cells, moved).table(results.last.settings.no_device),),
-        ),
+        Section("questions", "What users ask", tables=(asked,)),
         _method(results, cells, missing),
     ]
     return [section for section in sections if section]
