@@ -29,6 +29,7 @@ from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
 from .curves import COMPLETION, ENQUEUE
 from .results import Results
 
+WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 BOTH = "both at once"
 SUSTAINED = "sustained"
 PARTS = ("products", "transfer", "both")  # of overlap.Hidden
@@ -124,8 +125,7 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     every = tuple(cell for cell in cells if cell.declared.needs_device)
     on_device = tuple(filter(credible, every))
     withheld = tuple(cell for cell in every if not credible(cell))
-    ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
-    plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in ways]
+    plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in WAYS]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
     measured: dict[str, dict[int, Cell]] = {}
@@ -157,11 +157,10 @@ def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     for cell in cells:
         need = Need(MOVE, cell.direction, cell.memory, host=cell.host, array=cell.contract.array)
         by_need.setdefault(need, []).append(cell)
-    ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 
     def order(key: Need) -> tuple[int, bool, int, bool]:
         place = HOSTS.index(key.host) if key.host in HOSTS else len(HOSTS)
-        return ways.index(key.direction), not key.array, place, key.into
+        return WAYS.index(key.direction), not key.array, place, key.into
 
     return {key: by_need[key] for key in sorted(by_need, key=order)}
 

@@ -16,8 +16,7 @@ from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
 from store.records import UNKNOWN, Record
 
-from pages import comparison_figure, transfer_advice
-from pages.transfer_tables import transfer_sections
+from pages import comparison_figure, transfers
 
 from . import chooser, families, figures, questions, show, tables
 from .advice import advice, neighbours, setting
@@ -83,7 +82,7 @@ def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tu
     changed = [results.benchmarks[name].version != version for name, version in versions]
     return prose(
         "machine_warnings",
-        impossible=transfer_advice.impossible(moved),
+        impossible=transfers.impossible(moved),
         failed=list(failed.unique()),
         cells_failed=len(failed),
         runs=runs_shown(results),
@@ -115,7 +114,7 @@ def page_of(
     made = answers(cells)
     copies = slowed(cells)
     moved = transfers_of(results, timed)
-    about_transfers = transfer_advice.advice(moved)
+    about_transfers = transfers.advice(moved)
     every = [*results.cells["toolchain"]]
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
@@ -163,7 +162,7 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(cells)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
-    first, clocks, dtypes, *more_transfers = transfer_sections(moved, missing)
+    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(moved, missing)
 
     def said(block: str) -> tuple[str, ...]:
         return prose(
@@ -187,7 +186,7 @@ def sections_of(
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
-        *families.sections(results, cells, missing, on_device=True, sentences=transfer_advice.said(moved)),
+        *families.sections(results, cells, missing, on_device=True, sentences=transfers.said(moved)),
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
         comparison_section(before, results),

@@ -18,7 +18,7 @@ from pages.advice import Box, capital, title
 from pages.page import Section
 from pages.show import code
 from pages.tables import Entry, Table
-from pages.transfer_advice import result_of, way_of
+from pages.transfers import result_of, way_of
 
 IN_BOX = 3  # differences
 
