@@ -25,14 +25,12 @@ from .results import Results, load_files
 from .statistics import MIN_PROCESSES
 from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
 
-# What a finding may be
-BROKEN_FILE, NO_RECORD, NO_SAMPLES, NO_MACHINE, INTERRUPTED, FAILED = (
-    *("broken", "no run record", "no samples", "no machine.json", "interrupted", "failed"),
-)
-VERSION, UNKNOWN, RUNNER, FOREIGN = "another version", "unknown benchmark", "another asv_runner", "another machine"
-BUSY, UNWATCHED, FEW = "busy", "nobody watched", "few processes"
-PATH, HOST, FIELD, STRANGE = "a path", "a host's or a person's name", "an unknown field", "an unknown file"
-MEMCPY, LINK, LIMIT, MEMORY = "above memcpy", "above the link", "above the measured limit", "above any memory"
+# What a finding may be: the blocks of pages/templates/prose/submission.md.jinja
+BROKEN_FILE, NO_RECORD, NO_SAMPLES, NO_MACHINE = "broken_file", "no_record", "no_samples", "no_machine"
+INTERRUPTED, FAILED, VERSION, UNKNOWN = "interrupted", "failed", "version", "unknown"
+RUNNER, FOREIGN, BUSY, UNWATCHED, FEW = "runner", "foreign", "busy", "unwatched", "few"
+PATH, HOST, FIELD, STRANGE = "path", "host", "field", "strange"
+MEMCPY, LINK, LIMIT, MEMORY = "memcpy", "link", "limit", "memory"
 
 BUSY_SHARE = 0.25  # of the timed cells may never have been calm
 BEYOND = 1.5  # times memcpy's bandwidth; on a busy machine memcpy itself may be disturbed, and 1.1 is seen there

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from analysis import choice, comparison, verdicts
 from analysis.answers import PLAIN, Answer, answers
 from analysis.cells import Cell, cells_of, conversions, limit_of, usual_dtype
+from analysis.comparison import Comparison
 from analysis.curves import BY_BYTES
 from analysis.findings import Semantics, advised, slowed
 from analysis.published import known_of
@@ -16,7 +17,8 @@ from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
 from store.records import UNKNOWN, Record
 
-from pages import comparison_figure, transfers
+from pages import comparison_words as words
+from pages import transfers
 
 from . import chooser, families, figures, questions, show, tables
 from .advice import advice, neighbours, setting
@@ -173,6 +175,9 @@ def sections_of(
     decided = (tables.decision(decisions, limit),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
     asked = questions.Questions(results, cells, moved).table(results.last.settings.no_device)
+    against = []
+    if before is not None and not (before.processes.empty or results.processes.empty):
+        against.append(comparison_section(comparison.compare(before, results)))
     sections = [
         Section("decision", "Decision table", said("decision"), tables=decided),
         first,
@@ -189,23 +194,27 @@ def sections_of(
         *families.sections(results, cells, missing, on_device=True, sentences=transfers.said(moved)),
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
-        comparison_section(before, results),
+        *against,
         Section("questions", "What users ask", tables=(asked,)),
         _method(results, cells, missing),
     ]
     return [section for section in sections if section]
 
 
-def comparison_section(base: Results | None, new: Results) -> Section:
-    """What got faster or slower against the run before on this machine; empty where there is none to compare with."""
-    title = "Against the run before"
-    if base is None or base.processes.empty or new.processes.empty:
-        return Section("comparison", title)
-    compared = comparison.compare(base, new)
-    intro, drawn, after = comparison_figure.section(compared)
+def comparison_section(compared: Comparison) -> Section:
+    """What got faster or slower against the run before on this machine."""
+    intro = (f"{words.title(compared)}: {words.headline(compared)}.", *words.all_lines(compared))
+    figure = figures.forest(compared)
+    cells = tuple((words.cell_line(row), words.sentence(row, compared)) for row in figures.chosen(compared))
+    data = Table("Cells in the figure", ("cell", "verdict"), cells, numeric=False)
     verdicts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
     return Section(
-        "comparison", title, intro, drawn, (tables.Table("Verdicts", ("verdict", "cells"), verdicts),), after
+        "comparison",
+        "Against the run before",
+        intro,
+        ((figure, data),) if figure else (),
+        (Table("Verdicts", ("verdict", "cells"), verdicts),),
+        (*words.withheld(compared), *words.trust(compared)),
     )
 
 
