@@ -17,7 +17,7 @@ from markupsafe import Markup
 from . import show
 from .advice import Box
 from .figures import Figure, slug
-from .tables import Entry, Table
+from .tables import Entry, Table, lines_of
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 OPTIONS: dict[str, Any] = {
@@ -161,5 +161,4 @@ def _html(entry: Entry) -> Markup:
 
 
 def _markdown(entry: Entry) -> str:
-    lines = entry if isinstance(entry, list) else [entry]
-    return "<br>".join(map(show.to_markdown, lines))
+    return "<br>".join(map(show.to_markdown, lines_of(entry)))
