@@ -36,26 +36,16 @@ CALM = 0.9  # share of the time at full speed from which a machine is called cal
 
 def facts_of(results: Results) -> tuple[str, ...]:
     """Toolchain, processor, date and size of the evidence, for the head of the page."""
-    facts = []
-    if results.runs:
-        record = results.last
-        at, on, made = record.settings, record.conditions, record.toolchain
-        facts += [f"torch {at.torch or made.torch}", f"numpy {at.numpy or made.numpy}"]
-        facts.append(f"Python {at.python}" if at.python else "")
-        facts.append(f"{on.cpu}, {on.cores_allowed} cores" if on.cpu and on.cores_allowed else "")
-        facts.append(tables.device_of(at))
-        paces = paces_of(results)
-        facts.append(f"at full speed {show.percents(paces)} of the time" if paces else "")
-        facts += [record.started[:10], f"profile {record.profile}" if record.profile else ""]
-    else:
-        python = results.cells["python"].iloc[0]
-        facts += [f"Python {python}", "no run record: asv was run by hand, so toolchain and date are unknown"]
-    if not results.timed.empty:
-        counts = results.timed["processes"].astype(int)
-        low, high = counts.min(), counts.max()
-        each = f"{low}" if low == high else f"{low} to {high}"
-        facts.append(f"{len(counts):,} timed cells, {each} process{'es' if high > 1 else ''} each")
-    return tuple(fact for fact in facts if fact)
+    return prose(
+        "machine_facts",
+        recorded=bool(results.runs),
+        run=results.last,
+        at=results.last.settings,
+        device=tables.device_of(results.last.settings),
+        quiet=paces_of(results),
+        python=results.cells["python"].iloc[0],
+        processes=[int(count) for count in results.timed["processes"]],
+    )
 
 
 def paces_of(results: Results) -> list[float]:
@@ -225,7 +215,8 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     absent = results.missing["status"].value_counts()
     after = prose(
         "machine_method",
-        noisy=_named(results.last.noisy_cells) if results.runs else "",
+        recorded=bool(results.runs),
+        noisy=results.last.noisy_cells,
         failed=absent.get("failed", 0),
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
@@ -235,10 +226,3 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         processes=MIN_PROCESSES,
     )
     return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)
-
-
-def _named(cells: Sequence[str], most: int = 12) -> str:
-    """Cells in words; some of them where they are many."""
-    if not cells:
-        return "none"
-    return ", ".join(cells[:most]) + (f" and {len(cells) - most} more" if len(cells) > most else "")
