@@ -5,8 +5,10 @@ import io
 import json
 import sys
 
+import pytest
+from analysis import verdicts
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason
-from pages import comparison_words, figures, machine
+from pages import comparison_words, figures, machine, show
 from sides import compared
 
 
@@ -82,6 +84,17 @@ def test_json_has_everything(pair):
     assert len(found["cells"]) == sum(found["counts"].values())
     for name in ("ratio", "low95", "high90", "p", "q", "p_equivalence", "base_seconds", "verdict", "sentence"):
         assert name in found["cells"][0]
+
+
+REASONS = (verdicts.FAILED, verdicts.SKIPS, verdicts.NOT_RUN, verdicts.DIFFERS, verdicts.ACROSS, verdicts.SUITE)
+REASONS += (verdicts.NO_RECORD, verdicts.OTHER_PACE, verdicts.TOO_FEW, *verdicts.FINAL)
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_every_reason_has_words(what):
+    words = comparison_words.why(Reason(what, "base", "cpu", (0.02, "another")))
+    assert words and "{" not in words and words == words.strip()
+    assert len(show._prose("comparison_reasons").blocks) == len(REASONS)
 
 
 def test_the_figure_is_the_same_every_time(pair):

@@ -482,11 +482,7 @@ def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> No
 
 
 def _decide_fresh(
-    decided: pd.DataFrame,
-    names: pd.Index,
-    family: Any,
-    fresh: tuple[Results, Results],
-    settings: Settings,
+    decided: pd.DataFrame, names: pd.Index, family: Any, fresh: tuple[Results, Results], settings: Settings
 ) -> None:
     """Replace, in place, what the first stage says of close cells by the verdict of fresh processes alone.
 

@@ -38,21 +38,12 @@ DIFFERENCE |= {"samples": "samples a process differ"}
 
 def why(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
+    if not reason:
+        return ""
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
     share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_PACE else ""
-    return {
-        verdicts.FAILED: f"in {reason.side}" + (f": {reason.about}" if reason.about else ""),
-        verdicts.SKIPS: f"{reason.side} skips it: {reason.about}",
-        verdicts.NOT_RUN: f"not part of {reason.side}'s run",
-        verdicts.DIFFERS: difference,
-        verdicts.ACROSS: f"{difference}; compared because you asked for it",
-        verdicts.SUITE: "the benchmark itself changed: measure both sides with the same suite",
-        verdicts.NO_RECORD: "no run record beside the results of one side: its asv_runner and hardware are unknown",
-        verdicts.OTHER_PACE: f"full speed was {share} slower in {reason.side}, by pulses: times are as at one speed",
-        verdicts.TOO_FEW: f"fewer than {MIN_PROCESSES} processes a side",
-        verdicts.NEVER_CALM: f"the machine was never calm in {reason.side}",
-        verdicts.WITHHELD: "withheld: the A/A contradicts the promise",
-    }.get(reason.what, "")
+    values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
+    return " ".join(show.prose("comparison_reasons", reason.what.replace(" ", "_"), **values))
 
 
 def number(value: float, digits: int = 2) -> str:

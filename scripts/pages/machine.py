@@ -161,6 +161,7 @@ def sections_of(
             "machine_sections", block, usual=usual, by_bytes=BY_BYTES, tie=tables.TIE, transfers=bool(moved.main)
         )
 
+    times, reached = (tuple(map(data, draw(cells, limit))) for draw in (figures.times, figures.efficiency))
     broken = tables.broken(semantics, results.contracts.values())
     decided = (tables.decision(decisions, limit),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
@@ -171,13 +172,8 @@ def sections_of(
     sections = [
         Section("decision", "Decision table", said("decision"), tables=decided),
         first,
-        Section("size", "Time against size", said("size"), tuple(map(data, figures.times(cells, limit)))),
-        Section(
-            "efficiency",
-            "Efficiency of copies",
-            said("efficiency"),
-            tuple(map(data, figures.efficiency(cells, limit))),
-        ),
+        Section("size", "Time against size", said("size"), times),
+        Section("efficiency", "Efficiency of copies", said("efficiency"), reached),
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
