@@ -198,7 +198,7 @@ def curves(
 ) -> Table:
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row.
 
-    counts: instructions of calls, see counts.of_calls; a column for each size at which some of the cells have them
+    counts: instructions of calls, see verdicts.of_calls; a column for each size at which some of the cells have them
     """
 
     def both(cell: Cell) -> list[str]:
