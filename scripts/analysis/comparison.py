@@ -72,9 +72,9 @@ class Comparison:
         probably decide an inconclusive cell, beyond those there are).
     Figures that a cell does not have are NaN.
 
-    counted: the same of counts that are repeated, see verdicts.compare and verdicts.beside; looked_at: how many cells are
-    counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt
-    from toolchains that were measured twice.
+    counted: the same of counts that are repeated, see verdicts.compare and verdicts.beside; looked_at: how many cells
+    are counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt from
+    toolchains that were measured twice.
     """
 
     settings: Settings

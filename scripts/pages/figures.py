@@ -173,30 +173,31 @@ def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     return series
 
 
+def _points(cells: Sequence[Cell], point: Callable[[Cell], tuple[float, float, float, float]]) -> dict[str, Points]:
+    return {route: [point(cell) for cell in by_size] for route, by_size in _series(cells).items()}
+
+
 def draw_times(ax: Axes, cells: Sequence[Cell], limit: Limit | None = None) -> None:
     """Seconds against bytes, both logarithmic."""
     sizes = sorted({cell.nbytes for cell in cells})
     floor = [(n, s, s, s) for n, s in sorted(limit.seconds.items()) if n in sizes] if limit else []
     size_axis(ax, sizes)
     seconds_axis(ax, [s for cell in cells for s in (cell.low, cell.high)] + [point[1] for point in floor])
-    series = {
-        route: [(c.nbytes, c.seconds, c.low, c.high) for c in by_size] for route, by_size in _series(cells).items()
-    }
-    lines(ax, series, floor)
+    lines(ax, _points(cells, lambda cell: (cell.nbytes, cell.seconds, cell.low, cell.high)), floor)
 
 
 def draw_efficiency(ax: Axes, cells: Sequence[Cell], limit: Limit) -> None:
     """Share of memcpy's bandwidth against bytes, where the bytes decide the time."""
     size_axis(ax, sorted({cell.nbytes for cell in cells}))
-    share = [limit.seconds[cell.nbytes] / cell.low for cell in cells]
-    ax.set_ylim(0, max(1.05, *share))
+
+    def point(cell: Cell) -> tuple[float, float, float, float]:
+        top = limit.seconds[cell.nbytes]
+        return cell.nbytes, top / cell.seconds, top / cell.high, top / cell.low
+
+    ax.set_ylim(0, max(1.05, *(point(cell)[3] for cell in cells)))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    series = {}
-    for route, by_size in _series(cells).items():
-        tops = [limit.seconds[cell.nbytes] for cell in by_size]
-        series[route] = [(c.nbytes, top / c.seconds, top / c.high, top / c.low) for c, top in zip(by_size, tops)]
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
-    lines(ax, series)
+    lines(ax, _points(cells, point))
 
 
 def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) -> None:
@@ -208,7 +209,7 @@ def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) 
         speed, low, high = (cell.nbytes / seconds / 1e9 for seconds in (cell.seconds, cell.high, cell.low))
         return cell.nbytes, speed, low, high
 
-    series = {route: [point(cell) for cell in by_size] for route, by_size in _series(cells).items()}
+    series = _points(cells, point)
     top = [(float(n), limit / 1e9, limit / 1e9, limit / 1e9) for n in sizes] if limit else []
     ax.set_ylim(0, 1.08 * max(high for points in (*series.values(), top) for _, _, _, high in points))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} GB/s"))
