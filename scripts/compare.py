@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import ONLY, Parser, UserError, check_writable, matcher, run, share
+from cli import ONLY, Parser, UserError, check_writable, matcher, put, run, share
 from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
 from toolchains import selection
@@ -124,9 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         comparison_words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
-        from pages import comparison_figure
+        from pages import figures
 
-        if not comparison_figure.save(comparison, chosen.figure):
+        figure = figures.forest(comparison)
+        if figure:
+            put(chosen.figure, figure.file)
+        else:
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
         raise UserError(comparison_words.refusal(comparison))

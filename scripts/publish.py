@@ -39,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--output {chosen.output} holds something else: name an empty directory")
     try:
         from analysis.results import load
-        from pages import opendata, site
+        from pages import site, spreadsheet
     except ImportError as error:
         raise report.Lacking(f"no site: {report.reason_of(error)}") from None
     results = load(chosen.reports / "results")
     site.gather(chosen.reports, chosen.output)
-    opendata.write(results, chosen.output)
+    spreadsheet.write_figures(results, chosen.output)
     if not chosen.without_asv:
         command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(chosen.output.absolute() / site.ASV)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -17,7 +17,7 @@ from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment
 from measuring.engine import RESULTS
-from pages import comparison_figure, comparison_words
+from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from toolchains import ledger
 
@@ -224,7 +224,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         # a history times no threads, and there may be nothing but a history of a machine
         threads.append(any(name.startswith("threads.") for name in benchmarks[file]))
         assert ("all threads" in told[0]) == threads[-1], file
-        assert comparison_figure.forest(compared).file.count("<svg") == 1, file
+        assert figures.forest(compared).file.count("<svg") == 1, file
     assert any(threads)
 
 

@@ -5,8 +5,10 @@ import io
 import json
 import sys
 
+import pytest
+from analysis import verdicts
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason
-from pages import comparison_figure, comparison_words
+from pages import comparison_words, figures, machine, show
 from sides import compared
 
 
@@ -84,21 +86,32 @@ def test_json_has_everything(pair):
         assert name in found["cells"][0]
 
 
-def test_the_figure_is_the_same_every_time(tmp_path, pair):
+REASONS = (verdicts.FAILED, verdicts.SKIPS, verdicts.NOT_RUN, verdicts.DIFFERS, verdicts.ACROSS, verdicts.SUITE)
+REASONS += (verdicts.NO_RECORD, verdicts.OTHER_PACE, verdicts.TOO_FEW, *verdicts.FINAL)
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_every_reason_has_words(what):
+    words = comparison_words.why(Reason(what, "base", "cpu", (0.02, "another")))
+    assert words and "{" not in words and words == words.strip()
+    assert len(show._prose("comparison_reasons").blocks) == len(REASONS)
+
+
+def test_the_figure_is_the_same_every_time(pair):
     import matplotlib
 
-    found = compared(*pair)
-    for name in ("one.svg", "other.svg"):
-        assert comparison_figure.save(found, tmp_path / name)
+    found, drawn = compared(*pair), []
+    for _ in range(2):
+        drawn.append(figures.forest(found).file)
         matplotlib.rcParams["lines.linewidth"] = 3  # whatever was drawn before
-    one, other = ((tmp_path / name).read_bytes() for name in ("one.svg", "other.svg"))
     matplotlib.rcdefaults()
+    one, other = drawn
     assert one == other
-    assert b'role="img"' in one and b"1.3" in one and b"torch.from_numpy(a)" in one
+    assert 'role="img"' in one and "1.3" in one and "torch.from_numpy(a)" in one
 
 
 def test_the_section_of_a_page(pair):
-    intro, figures, after = comparison_figure.section(compared(*pair))
-    assert "1 slower and 1 faster of 24 cells" in intro[0]
-    (figure, table) = figures[0]
-    assert "<svg" in figure.inline and len(table.rows) == 24 and after
+    section = machine.comparison_section(compared(*pair))
+    assert "1 slower and 1 faster of 24 cells" in section.intro[0]
+    (figure, table) = section.figures[0]
+    assert "<svg" in figure.inline and len(table.rows) == 24 and section.after

@@ -296,6 +296,11 @@ def test_page_and_terminal_say_how_calm_the_machine_was(tmp_path, capsys, share,
     assert ("800 ns ~" in page) == bool(slow)
 
 
+def runs_named(results):
+    """What a page's warnings say of its runs."""
+    return show.prose("machine_warnings", "runs", runs=machine.runs_shown(results), least_processes=4)
+
+
 def test_a_page_names_the_runs_that_it_shows(tmp_path):
     """A quick look at some of the cells that a whole run had measured."""
     old, new = "2026-01-02T03:04:05+00:00", "2026-02-03T04:05:06+00:00"
@@ -312,7 +317,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
     lines = [{**line, "run": new if int(line["params"][-1]) in looked else old} for line in read_measurements(path)]
     path.write_bytes(measurements_text(lines))
     made = load(root)
-    told = [show.to_plain(line) for line in machine.of_runs(made)]
+    told = [show.to_plain(line) for line in runs_named(made)]
     assert told == [
         "15 of 20 timed cells are of the run of 2026-01-02 03:04: `python scripts/run.py --profile standard`.",
         "A quick look in 5 of 20 cells: 1 process a cell, too few for an interval or a verdict. The ranges are those "
@@ -325,4 +330,4 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path):
     rows = list(csv.DictReader(io.StringIO((page / "results.csv").read_text())))
     assert [sum(row["run"] == run for row in rows) for run in (old, new)] == [60, 5]
     whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]
-    assert machine.of_runs(load(resultfiles.write(tmp_path / "one", whole))) == []
+    assert not runs_named(load(resultfiles.write(tmp_path / "one", whole)))

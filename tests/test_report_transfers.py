@@ -15,8 +15,8 @@ from analysis import transfers
 from analysis.answers import choose
 from analysis.cells import cells_of
 from analysis.results import load
-from pages import families, show, tables, transfer_advice, transfer_tables
-from pages import transfer_advice as transfer_said
+from pages import families, show, tables
+from pages import transfers as page_of_transfers
 from pages.questions import TITLES
 from resultfiles import SKIPPED, Bench
 
@@ -37,7 +37,7 @@ def read(tmp_path, benches, **changes):
 def advice(found):
     return {
         one.title: "\n".join(show.to_plain(line) for line in (*one.said, *one.notes))
-        for one in transfer_advice.advice(found)
+        for one in page_of_transfers.advice(found)
     }
 
 
@@ -132,7 +132,7 @@ def test_the_time_of_an_answer_is_completion_and_never_enqueue(tmp_path):
 def test_one_size_is_enough(tmp_path):
     found = read(tmp_path, accelerator.transfers(chosen=lambda cell: f", {MIB})" in cell or "(" not in cell))
     assert "From a pinned host tensor of 1 MiB to the device" in advice(found)
-    assert transfer_tables.fits(found.of("completion")) == ([], [])
+    assert page_of_transfers.fits(found.of("completion")) == ([], [])
 
 
 def test_without_a_limit_there_is_no_share_and_a_reason(tmp_path):
@@ -175,7 +175,7 @@ def test_the_sections_of_an_accelerator(built):
 
 
 def test_the_decision_table_covers_both_ways_and_every_memory(found):
-    to_device, to_host = transfer_tables.decision(found)
+    to_device, to_host = page_of_transfers.decision(found)
     for table, hosts in ((to_device, ("pageable", "pinned", "registered")), (to_host, ("pageable", "pinned"))):
         said = " ".join(show.to_plain(line) for row in table.rows for line in row[0])
         assert all(host in said for host in hosts) and "NumPy array" in said
@@ -188,7 +188,7 @@ def test_the_decision_table_covers_both_ways_and_every_memory(found):
 def test_a_hazard_of_pinned_memory_is_none_of_pageable(found):
     """Where bytes have left the source when the call returns, nobody has to wait before changing it."""
     told = {}
-    for table in transfer_tables.decision(found):
+    for table in page_of_transfers.decision(found):
         for row in table.rows:
             told.setdefault(show.to_plain(row[0][0]), []).append(show.to_plain(str((row[2], row[-1]))))
     for need, said in told.items():
@@ -236,7 +236,7 @@ def test_figures_name_their_clock(built):
 
 
 def test_three_clocks_side_by_side(found):
-    (table,) = transfer_tables.clocks(found)
+    (table,) = page_of_transfers.clocks(found)
     assert table.columns[2:] == ("completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
     row = next(r for r in table.rows if r[:2] == (show.code("t.to(device, non_blocking=True)"), f"{HOST}, pinned"))
     assert row[2].startswith("1.39 ms, 48 GB/s") and row[3].endswith("µs") and row[5].startswith("1.37 ms, 49 GB/s")
@@ -244,7 +244,7 @@ def test_three_clocks_side_by_side(found):
 
 def test_a_route_without_sustained_leaves_it_empty(tmp_path):
     benches = [bench for bench in accelerator.transfers() if not bench.name.endswith("sustained")]
-    (table,) = transfer_tables.clocks(read(tmp_path, benches))
+    (table,) = page_of_transfers.clocks(read(tmp_path, benches))
     assert {row[5] for row in table.rows} == {""}
     assert "Sustained is" not in page(tmp_path, benches)[1]
 
@@ -311,7 +311,7 @@ def in_turns(tmp_path, *processes):
 )
 def test_the_share_that_hides(tmp_path, products, moved, both, told):
     each = in_turns(tmp_path, *[(products, moved, both)] * 2)
-    assert transfer_tables.share_words(each) == told
+    assert page_of_transfers.share_words(each) == told
 
 
 def test_a_share_is_made_of_one_process_alone(tmp_path):
@@ -321,7 +321,7 @@ def test_a_share_is_made_of_one_process_alone(tmp_path):
 
 
 def test_what_hides_stands_beside_its_three_times(found):
-    (table,) = transfer_tables.overlap(found)
+    (table,) = page_of_transfers.overlap(found)
     row = next(row for row in table.rows if row[0] == f"{HOST}, pinned, 64 MiB")
     assert row[1:] == ("2.08 ms", "1.38 ms", "2.14 ms", "95 %", "95 % to 95 %")
 
@@ -338,7 +338,7 @@ def test_a_share_that_is_none_has_no_range(tmp_path):
         if bench.name == accelerator.HIDDEN:
             for key in bench.cells:
                 bench.cells[key], bench.parts[key] = accelerator.hidden(3e-3, 2e-3, 2)
-    (table,) = transfer_tables.overlap(read(tmp_path, benches))
+    (table,) = page_of_transfers.overlap(read(tmp_path, benches))
     assert {row[-2:] for row in table.rows} == {("not told: the three times do not fit together", "")}
 
 
@@ -360,7 +360,7 @@ def test_forms_of_a_step_stand_against_the_naive_one(declared):
 
 
 def test_one_time_costs_by_the_gib(found):
-    context, pinned = transfer_tables.firsts(found)
+    context, pinned = page_of_transfers.firsts(found)
     assert context.rows[0][1][0] == "210 ms"
     assert pinned.rows[0][-1] == ["400 ms", "0.400 s/GiB"]
 
@@ -370,7 +370,7 @@ def test_one_time_costs_by_the_gib(found):
 
 def answered(found):
     """Family -> the sentences that answer its question, as they read."""
-    return {family: [show.to_plain(line) for line in lines] for family, lines in transfer_said.said(found).items()}
+    return {family: [show.to_plain(line) for line in lines] for family, lines in page_of_transfers.said(found).items()}
 
 
 def test_the_page_says_which_calls_hold_their_caller_until_the_queue_is_empty(found):
@@ -474,7 +474,7 @@ def test_limits_take_the_best_size_and_both_ways_move_twice(found):
     assert found.link.limit(HOST).bandwidth == pytest.approx(LINK, rel=0.01)
     assert found.link.limit(transfers.BOTH).bandwidth == pytest.approx(1.8 * LINK, rel=0.01)
     assert found.link.capacity == pytest.approx(63.0e9, rel=0.001)
-    assert transfer_advice.impossible(found) == []
+    assert page_of_transfers.impossible(found) == ()
 
 
 @pytest.mark.parametrize("generation, loud", [(3, True), (4, True), (5, False)])
@@ -490,7 +490,7 @@ def test_enqueue_is_not_taken_for_more_than_the_link_carries(tmp_path):
         return around(1e-8) if value != SKIPPED else value
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_enqueue", change)
-    assert transfer_advice.impossible(read(tmp_path, benches)) == []
+    assert page_of_transfers.impossible(read(tmp_path, benches)) == ()
 
 
 def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_path):
@@ -498,7 +498,7 @@ def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_
         return around(key[-1] / (4 * LINK)) if key[1] == "pinned" and value != SKIPPED else value
 
     benches = [bench for bench in accelerator.transfers() if "Hardware" not in bench.name]
-    warned = transfer_advice.impossible(
+    warned = page_of_transfers.impossible(
         read(tmp_path, changed(benches, "transfer.HostToDevice.timeit_completion", change))
     )
     assert len(warned) == 1 and warned[0].startswith("Doubtful: ")
@@ -509,7 +509,7 @@ def test_pageable_memory_that_reads_faster_than_the_link_is_not_possible_either(
         return around(1e-9) if key[:2] == ("t.to(device)", "pageable") and value != SKIPPED else value
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
-    (warned,) = transfer_advice.impossible(read(tmp_path, benches))
+    (warned,) = page_of_transfers.impossible(read(tmp_path, benches))
     assert re.match("Not possible: .*pageable", show.to_plain(warned))
 
 
@@ -535,7 +535,7 @@ def test_what_is_smaller_than_the_limit_was_measured_at_is_not_held_against_it(t
 
     benches = [bench for bench in accelerator.transfers() if "Hardware" not in bench.name]
     benches = changed(benches, "transfer.HostToDevice.timeit_completion", change)
-    assert transfer_advice.impossible(read(tmp_path, benches)) == []
+    assert page_of_transfers.impossible(read(tmp_path, benches)) == ()
 
 
 # Questions
@@ -616,7 +616,7 @@ def test_a_bent_line_is_no_good_fit():
 
 
 def test_fits_are_shown_with_their_deviation_and_misfits_named(found):
-    (table,), lines = transfer_tables.fits(found.of("completion"))
+    (table,), lines = page_of_transfers.fits(found.of("completion"))
     entry = next(r for r in table.rows if r[0] == [show.code("d.copy_(t)"), f"{HOST}, pinned"])
     assert entry[1] == "9.20 µs" and entry[2] in ("48 GB/s", "49 GB/s") and entry[4] == "0 %"
     assert "t.cpu()" in show.to_plain(lines[0]) and "No fit" in show.to_plain(lines[0])
@@ -658,6 +658,6 @@ def test_few_processes_are_called_a_quick_look(tmp_path, capsys):
 def test_where_the_call_takes_the_time_no_bandwidth_is_told(tmp_path):
     sizes = (f", {4 * KIB})", f", {64 * KIB})")
     small = accelerator.transfers(chosen=lambda cell: "transfer." not in cell or cell.endswith(sizes))
-    rows = [row for table in transfer_tables.decision(read(tmp_path, small)) for row in table.rows]
+    rows = [row for table in page_of_transfers.decision(read(tmp_path, small)) for row in table.rows]
     speeds = {row[0][1]: row[4:6] for row in rows if "pinned" in row[0][0] and "to the device" in row[0][0]}
     assert speeds["into a device tensor that exists"] == ("", "")

@@ -10,7 +10,7 @@ import pytest
 import report
 from analysis.results import load
 from conftest import ROOT, environment
-from pages import opendata, site
+from pages import site, spreadsheet
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 
@@ -88,11 +88,11 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, called):
 
 def test_the_data_hold_every_cell_of_every_machine(committed, whole):
     results = load(committed / "reports" / "results")
-    found = pandas.read_csv(whole / opendata.CSV, low_memory=False)
+    found = pandas.read_csv(whole / spreadsheet.FIGURES_CSV, low_memory=False)
     timed = results.processes.drop_duplicates(["machine", "file", "cell"])
     assert len(found) == len(timed) + len(results.values)
     assert set(found["machine"]) == set(results.processes["machine"]) | set(results.values["machine"])
-    said = pandas.read_csv(whole / opendata.COLUMNS_CSV)
+    said = pandas.read_csv(whole / spreadsheet.FIGURES_COLUMNS_CSV)
     assert list(said["column"]) == list(found.columns) and said["meaning"].str.len().min() > 10
     assert set(found["history"].dropna()) == {"torch", "numpy"}
     assert (found["low"].dropna() <= found["high"].dropna()).all()

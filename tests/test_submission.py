@@ -7,6 +7,8 @@ import report
 import resultfiles
 from analysis import submission
 from conftest import ROOT
+from pages import show
+from pages.submission import sentence
 from resultfiles import CLONE, FROM_NUMPY, MIB, around, conversion, memcpy
 
 ASV_RUNNER = "0.3.2"
@@ -233,3 +235,10 @@ def test_what_is_nobody_s(text):
 
 def test_the_pin_is_the_suite_s():
     assert f"asv_runner=={submission._runner()}\n" in (ROOT / "requirements.txt").read_text()
+
+
+def test_every_finding_has_words():
+    kinds = {kind for name, kind in vars(submission).items() if kind == name.lower()} - {"conversion", "copy", "into"}
+    assert len(kinds) == 21 and kinds == set(show._prose("submission").blocks)
+    for kind in kinds:
+        assert sentence(submission.Finding("file", kind, "about", (0.25, 0.5))).startswith("file: ")

@@ -6,7 +6,6 @@ among the flags of a large comparison, the second the chance that an unchanged c
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -26,30 +25,7 @@ from . import statistics, verdicts
 from .declared import Benchmarks, memory_of_cells
 from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
-from .verdicts import (
-    ACROSS,
-    AS_MANY,
-    DECIDED,
-    DEFAULT,
-    DIFFERS,
-    FASTER,
-    FEWER,
-    INCONCLUSIVE,
-    MORE,
-    NEVER_CALM,
-    NO_CHANGE,
-    NO_RECORD,
-    NOT_COMPARABLE,
-    OTHER_PACE,
-    SLOWER,
-    SUITE,
-    TOO_FEW,
-    VERDICTS,
-    WITHHELD,
-    Reason,
-    Settings,
-    of_status,
-)
+from .verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, NO_CHANGE, NOT_COMPARABLE, SLOWER, Reason, Settings
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
@@ -96,9 +72,9 @@ class Comparison:
         probably decide an inconclusive cell, beyond those there are).
     Figures that a cell does not have are NaN.
 
-    counted: the same of counts that are repeated, see counts.compare and counts.beside; looked_at: how many cells are
-    counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt
-    from toolchains that were measured twice.
+    counted: the same of counts that are repeated, see verdicts.compare and verdicts.beside; looked_at: how many cells
+    are counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt from
+    toolchains that were measured twice.
     """
 
     settings: Settings
@@ -121,8 +97,7 @@ class Comparison:
     @property
     def counts(self) -> dict[str, int]:
         """Cells of each verdict; they add up to all cells."""
-        verdicts = Counter(self.cells["verdict"])
-        return {verdict: verdicts.get(verdict, 0) for verdict in VERDICTS}
+        return _count(self.cells["verdict"], verdicts.VERDICTS)
 
     @property
     def comparable(self) -> int:
@@ -142,8 +117,7 @@ class Comparison:
     @property
     def counts_decided(self) -> dict[str, int]:
         """Counts of each verdict that is about them."""
-        verdicts = Counter(self.counted["verdict"])
-        return {verdict: verdicts.get(verdict, 0) for verdict in (MORE, FEWER, AS_MANY)}
+        return _count(self.counted["verdict"], (verdicts.MORE, verdicts.FEWER, verdicts.AS_MANY))
 
     @property
     def possible(self) -> bool:
@@ -162,10 +136,15 @@ class Comparison:
         """
         if not self.possible:
             return 2
-        if self.counts[SLOWER] or self.counts_decided[MORE]:
+        if self.counts[SLOWER] or self.counts_decided[verdicts.MORE]:
             return 1
         # counts alone are decided without times
         return 0 if not self.comparable or self.share_decided >= self.settings.min_decided else 2
+
+
+def _count(said: pd.Series, wanted: Sequence[str]) -> dict[str, int]:
+    counted: dict[str, int] = said.value_counts().reindex(wanted, fill_value=0).to_dict()
+    return counted
 
 
 # --- the two sides as one table ------------------------------------------------------------------------------------
@@ -176,13 +155,7 @@ def describe(results: Results) -> dict[str, Any]:
     first = results.cells.iloc[0]
     record, conditions = results.last, results.last.conditions
     return {
-        "machine": str(first["machine"]),
-        "toolchain": str(first["toolchain"]),
-        "torch": str(first["torch"]),
-        "numpy": str(first["numpy"]),
-        "python": str(first["python"]),
-        "commit": str(first["commit"]),
-        "file": str(first["file"]),
+        **{name: str(first[name]) for name in ("machine", "toolchain", "torch", "numpy", "python", "commit", "file")},
         "started": record.started,
         "command": record.command,
         "rounds": record.rounds or None,
@@ -198,39 +171,31 @@ def describe(results: Results) -> dict[str, Any]:
     }
 
 
-def _timed(results: Results, only: str) -> tuple[pd.DataFrame, Floats, Floats]:
-    """One row a cell of one side, indexed by cell, and of its processes (cells, processes) the log seconds, and the log
-    of the pulses by which they are at full speed."""
-    kinds = {name: benchmark.type for name, benchmark in results.benchmarks.items()}
-    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version"]
-    parts = []
-    for status, table in (("measured", results.processes), ("", results.missing)):
-        timed = table[table["benchmark"].isin([name for name, kind in kinds.items() if kind == "time"])]
-        if status:
-            timed = timed.assign(status=status, reason="")
-        parts.append(timed)
-    processes, missing = parts
+def _timed(results: Results, only: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of one side a row a cell, indexed by cell, and the processes of those that have figures."""
+    timed = [name for name, benchmark in results.benchmarks.items() if benchmark.type == "time"]
+    parts = [table[table["benchmark"].isin(timed)] for table in (results.processes, results.missing)]
     if only:
         matches = matcher(only)
-        processes, missing = (
-            table[np.array([matches(cell) for cell in table["cell"]], dtype=bool)] for table in (processes, missing)
-        )
-    codes, names = pd.factorize(processes["cell"])
-    place = processes["process"].to_numpy(dtype=int)
-    shape = (len(names), place.max() + 1 if len(place) else 0)
-    logs, floors = np.full(shape, np.nan), np.full(shape, np.nan)
-    seconds = processes["seconds"].to_numpy(dtype=float)
-    logs[codes, place] = np.log(np.where(seconds > 0, seconds, np.nan))
-    floors[codes, place] = np.log(processes["baseline"].to_numpy(dtype=float))
-    first = processes.drop_duplicates("cell")[[*columns, *ONE_SIDE]]
-    cells = pd.concat([first, missing.reindex(columns=[*columns, "status", "reason"])], ignore_index=True)
+        parts = [part[np.array([matches(cell) for cell in part["cell"]], dtype=bool)] for part in parts]
+    processes, missing = parts
+    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version", *ONE_SIDE]
+    measured = processes.drop_duplicates("cell").assign(status="measured", reason="")
+    cells = pd.concat([part.reindex(columns=columns) for part in (measured, missing)], ignore_index=True)
     cells = cells.drop_duplicates("cell").set_index("cell")
     cells.insert(cells.columns.get_loc("version"), "parameters", parameters_of(cells, results))
-    without = np.full((len(cells) - len(logs), logs.shape[1]), np.nan)
-    logs, floors = np.vstack([logs, without]), np.vstack([floors, without])
-    unreadable = (cells["status"] == "measured") & ~np.isfinite(logs).any(axis=1)
+    readable = processes.loc[processes["seconds"].between(0, math.inf, inclusive="neither"), "cell"]
+    unreadable = (cells["status"] == "measured") & ~cells.index.isin(readable)
     cells.loc[unreadable, ["status", "reason"]] = ["failed", "no time above zero"]
-    return cells, logs, floors
+    return cells, processes
+
+
+def _logs(processes: pd.DataFrame, column: str, names: pd.Index) -> Floats:
+    """The log of a column, (cells, processes), of the cells of these names; NaN where there is no such process."""
+    rounds = range(processes["process"].max() + 1 if len(processes) else 1)
+    by_round = processes.groupby(["cell", "process"], observed=True)[column].last().unstack()
+    values = by_round.reindex(index=names, columns=rounds).to_numpy(dtype=float)
+    return np.log(np.where(values > 0, values, np.nan))
 
 
 def paces(logs: Sequence[Floats], floors: Sequence[Floats]) -> list[Floats]:
@@ -276,7 +241,7 @@ def controls_of(cells: pd.DataFrame, benchmarks: Benchmarks) -> Bools:
 def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]) -> list[Reason]:
     """What the sides differ in, of what both know."""
     return [
-        Reason(DIFFERS, about=name, values=(base[name], new[name]))
+        Reason(verdicts.DIFFERS, about=name, values=(base[name], new[name]))
         for name in names
         if base[name] and new[name] and base[name] != new[name]
     ]
@@ -285,11 +250,11 @@ def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterabl
 def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings, slower: float) -> list[Reason]:
     notes = _differences(base, new, ("python", "system"))
     if settings.across_machines:
-        notes += [replace(each, what=ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]]
+        notes += [replace(each, what=verdicts.ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]]
     if not (base["asv_runner"] and new["asv_runner"]):
-        notes.append(Reason(NO_RECORD))
+        notes.append(Reason(verdicts.NO_RECORD))
     if abs(slower) > PACE:
-        notes.append(Reason(OTHER_PACE, "new" if slower > 0 else "base", values=(math.expm1(abs(slower)),)))
+        notes.append(Reason(verdicts.OTHER_PACE, "new" if slower > 0 else "base", values=(math.expm1(abs(slower)),)))
     return notes
 
 
@@ -328,8 +293,8 @@ def compare(
     """
     sides = describe(base), describe(new)
     contracts = {**base.benchmarks, **new.benchmarks}
-    first, second = _timed(base, settings.only), _timed(new, settings.only)
-    table, logs = _joined(first[:2], second[:2])
+    (first, _), (second, _) = parts = [_timed(side, settings.only) for side in (base, new)]
+    table = _joined(first, second)
     skipped = len(table[table["verdict"] == "skipped"])
     others = () if settings.across_machines else tuple(_differences(*sides, verdicts.SAME))
     counted = verdicts.compare(base, new, settings, others)
@@ -339,18 +304,17 @@ def compare(
     interleaved = is_interleaved(*sides)
     _refuse(table, sides, settings)
 
-    floors = [_aligned(cells, floors, table.index) for cells, _, floors in (first, second)]
-    logs, slower = _at_one_pace(sides, logs, floors)
+    logs, slower = _at_one_pace(sides, [processes for _, processes in parts], table.index)
     paired = _paired(logs, interleaved)
     logs = _in_pairs(logs, paired)
     table["noise"] = family = families(table, contracts)
     open_cells = (table["verdict"] == "").to_numpy()
     controls = controls_of(table, contracts)[open_cells]
-    part = tuple(side[open_cells] for side in logs)
+    before, after = (side[open_cells] for side in logs)
     session = False if interleaved else (sessions or True)
-    estimated = statistics.estimate(part[0], part[1], family[open_cells], paired[open_cells], session, controls)
-    check = self_check(part[0], family[open_cells], paired[open_cells], settings)
-    decided = _decide(part[0], part[1], paired[open_cells], estimated, settings)
+    estimated = statistics.estimate(before, after, family[open_cells], paired[open_cells], session, controls)
+    check = self_check(before, family[open_cells], paired[open_cells], settings)
+    decided = _decide(before, after, paired[open_cells], estimated, settings)
     _withhold_busy(decided, *(table.loc[open_cells, f"{side}_quiet"] for side in ("base", "new")))
     if fresh is not None:
         _decide_fresh(decided, table.index[open_cells], family[open_cells], fresh, settings)
@@ -363,7 +327,7 @@ def compare(
         table[f"{name}_processes"] = table[f"{name}_processes"].where(table["fresh"], processes).astype(int)
 
     if check.contradicts(settings.promise):
-        table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(WITHHELD)]
+        table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     return Comparison(
         settings=settings,
         cells=table[table["verdict"] != "skipped"].reset_index(),
@@ -386,55 +350,40 @@ def _have_one_pulse(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _at_one_pace(
-    sides: tuple[Mapping[str, Any], Mapping[str, Any]], logs: tuple[Floats, Floats], floors: Sequence[Floats]
+    sides: tuple[Mapping[str, Any], Mapping[str, Any]], processes: Sequence[pd.DataFrame], names: pd.Index
 ) -> tuple[tuple[Floats, Floats], float]:
-    """Both sides' log seconds as if full speed were the same, see ``paces``, where they have one pulse; the log of how
-    much longer new's is."""
+    """Log seconds of both sides, as if full speed were the same where they have one probe, see ``paces``; the log of
+    how much longer new's is."""
+    base, new = (_logs(side, "seconds", names) for side in processes)
     if not _have_one_pulse(*sides):
-        return logs, 0.0
-    before, after = paces(logs, floors)
-    taken_out = [pace[np.isfinite(log) & (pace != 0)] for log, pace in zip(logs, (before, after))]
+        return (base, new), 0.0
+    before, after = paces((base, new), [_logs(side, "baseline", names) for side in processes])
+    taken_out = [pace[np.isfinite(log) & (pace != 0)] for log, pace in ((base, before), (new, after))]
     slower = float(np.median(taken_out[1]) - np.median(taken_out[0])) if all(map(len, taken_out)) else 0.0
-    return (logs[0] - before, logs[1] - after), slower
-
-
-def _aligned(cells: pd.DataFrame, logs: Floats, names: pd.Index) -> Floats:
-    """The rows of ``logs``, which are those of ``cells``, of these names; NaN where there is no such cell."""
-    place = cells.index.get_indexer(names)
-    if not logs.size:
-        return np.full((len(names), 1), np.nan)
-    return np.where((place >= 0)[:, None], logs[place], np.nan)
+    return (base - before, new - after), slower
 
 
 ONE_SIDE = ("status", "reason", "samples", "quiet")  # what each side says of a cell
 FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
 
 
-def _joined(
-    base: tuple[pd.DataFrame, Floats], new: tuple[pd.DataFrame, Floats]
-) -> tuple[pd.DataFrame, tuple[Floats, Floats]]:
-    """The union of both sides' cells, indexed by cell, with the verdicts that need no statistics; log seconds."""
-    names = new[0].index.union(base[0].index, sort=False)
-    table = new[0].reindex(names).combine_first(base[0].reindex(names)).loc[names]
+def _joined(base: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """The union of both sides' cells, indexed by cell, with the verdicts that need no statistics."""
+    names = new.index.union(base.index, sort=False)
+    table = new.reindex(names).combine_first(base.reindex(names)).loc[names]
     table = table.drop(columns=[*ONE_SIDE, "version"])
-    logs = []
-    for (cells, log_seconds), side in zip((base, new), ("base", "new")):
+    for side, cells in (("base", base), ("new", new)):
         for column in (*ONE_SIDE, "version"):
             table[f"{side}_{column}"] = cells[column].reindex(names)
-        logs.append(_aligned(cells, log_seconds, names))
         table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
-    verdicts, reasons = [], []
-    columns = ("base_status", "new_status", "base_reason", "new_reason")
-    for base_status, new_status, base_reason, new_reason in table[list(columns)].itertuples(index=False):
-        verdict, reason = of_status(base_status, new_status, base_reason, new_reason)
-        verdicts.append(verdict)
-        reasons.append(reason)
-    table["verdict"], table["reason"] = verdicts, reasons
+    columns = ["base_status", "new_status", "base_reason", "new_reason"]
+    judged = [verdicts.of_status(*row) for row in table[columns].itertuples(index=False, name=None)]
+    table["verdict"], table["reason"] = ([each[place] for each in judged] for place in (0, 1))
     for column in (*FIGURES, "base_seconds", "new_seconds"):
         table[column] = np.nan
     table[["base_processes", "new_processes"]] = 0
     table[["paired", "fresh", "close"]] = False
-    return table, (logs[0], logs[1])
+    return table
 
 
 def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, Any]], settings: Settings) -> None:
@@ -447,10 +396,10 @@ def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, An
         table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, general[0]]
         return
     table.loc[samples, "reason"] = [
-        Reason(DIFFERS, about="samples", values=(int(base), int(new)))
+        Reason(verdicts.DIFFERS, about="samples", values=(int(base), int(new)))
         for base, new in table.loc[samples, ["base_samples", "new_samples"]].itertuples(index=False)
     ]
-    table.loc[versions, "reason"] = Reason(SUITE)
+    table.loc[versions, "reason"] = Reason(verdicts.SUITE)
     table.loc[samples | versions, "verdict"] = NOT_COMPARABLE
 
 
@@ -513,7 +462,7 @@ def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, setti
     needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
     more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
     return judged.assign(
-        reason=[Reason() if there else Reason(TOO_FEW) for there in enough],
+        reason=[Reason() if there else Reason(verdicts.TOO_FEW) for there in enough],
         more=np.where(judged["verdict"] == INCONCLUSIVE, more, np.nan),
         base_processes=counts[0],
         new_processes=counts[1],
@@ -527,19 +476,13 @@ def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, setti
 
 def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> None:
     """Decide nothing, in place, of cells that one side never saw calm: the machine may be what differs."""
-    busy = [[value is False for value in side] for side in (base, new)]
-    for place, (base_busy, new_busy) in enumerate(zip(*busy)):
-        if base_busy or new_busy:
-            reason = Reason(NEVER_CALM, "both" if base_busy and new_busy else "base" if base_busy else "new")
-            decided.loc[decided.index[place], ["verdict", "reason", "close"]] = [INCONCLUSIVE, reason, False]
+    busy_base, busy_new = (side.eq(False).to_numpy(dtype=bool) for side in (base, new))
+    for who, busy in (("both", busy_base & busy_new), ("base", busy_base & ~busy_new), ("new", ~busy_base & busy_new)):
+        decided.loc[busy, ["verdict", "reason", "close"]] = [INCONCLUSIVE, Reason(verdicts.NEVER_CALM, who), False]
 
 
 def _decide_fresh(
-    decided: pd.DataFrame,
-    names: pd.Index,
-    family: Any,
-    fresh: tuple[Results, Results],
-    settings: Settings,
+    decided: pd.DataFrame, names: pd.Index, family: Any, fresh: tuple[Results, Results], settings: Settings
 ) -> None:
     """Replace, in place, what the first stage says of close cells by the verdict of fresh processes alone.
 
@@ -548,8 +491,7 @@ def _decide_fresh(
     """
     sides = describe(fresh[0]), describe(fresh[1])
     parts = [_timed(side, settings.only) for side in fresh]
-    first, second, *floors = (_aligned(part[0], part[place], names) for place in (1, 2) for part in parts)
-    logs, _ = _at_one_pace(sides, (first, second), floors)
+    logs, _ = _at_one_pace(sides, [processes for _, processes in parts], names)
     paired = _paired(logs, is_interleaved(*sides))
     logs = _in_pairs(logs, paired)
     close = decided["close"].to_numpy(dtype=bool)
@@ -562,7 +504,7 @@ def _decide_fresh(
     estimated = Estimate(*(value[judged] for value in vars(estimated).values()))
     again = _decide(base[judged], new[judged], pairs[judged], estimated, settings)
     again[["fresh", "close"]] = True
-    _withhold_busy(again, *(cells["quiet"].reindex(names[chosen]) for cells, _, _ in parts))
+    _withhold_busy(again, *(cells["quiet"].reindex(names[chosen]) for cells, _ in parts))
     decided["q"] = np.nan  # of the first stage: it flags nothing
     for column in again.columns:
         decided[column] = decided[column].astype(again[column].dtype)

@@ -523,23 +523,22 @@ def crossed(values: Floats, variance: Floats, release: Places, node: Places, fam
     cells, releases, nodes = len(values), int(release.max()) + 1, int(node.max()) + 1
     by_release, by_node = np.eye(releases)[release], np.eye(nodes)[node]
     known = np.isfinite(values) & (variance > 0)
-    fixed = [
-        _nodes_fixed(values[c, measured], variance[c, measured], by_release[measured], by_node[measured])
-        for c, measured in enumerate(known)
-    ]
+    fixed = np.array(
+        [
+            _nodes_fixed(values[c, measured], variance[c, measured], by_release[measured], by_node[measured])
+            for c, measured in enumerate(known)
+        ]
+    ).reshape(cells, 5)
     node_sd, interaction_sd = {}, {}
     extra, between = np.zeros(cells), np.zeros(cells)
     for family in np.unique(families):
-        members = [fixed[place] for place in np.flatnonzero(families == family)]
-        df, chi = sum(each.df for each in members), sum(each.chi for each in members)
-        usual = np.median(variance[families == family][known[families == family]]) if df else 0.0
-        extra[families == family] = max(0.0, chi / df - 1.0) * usual if df else 0.0
-        worse = 1.0 + extra[families == family][0] / usual if df else 1.0
-        ranks = sum(each.rank for each in members)
-        spread = sum(each.spread - worse * each.expected for each in members)
-        between[families == family] = max(0.0, spread / ranks) if ranks else 0.0
-        node_sd[str(family)] = float(np.sqrt(between[families == family][0]))
-        interaction_sd[str(family)] = float(np.sqrt(extra[families == family][0]))
+        members = families == family
+        spread, expected, ranks, chi, df = fixed[members].sum(axis=0)
+        usual = np.median(variance[members][known[members]]) if df else 0.0
+        extra[members] = beyond = max(0.0, chi / df - 1.0) * usual if df else 0.0
+        worse = 1.0 + beyond / usual if df else 1.0
+        between[members] = of_nodes = max(0.0, (spread - worse * expected) / ranks) if ranks else 0.0
+        node_sd[str(family)], interaction_sd[str(family)] = float(np.sqrt(of_nodes)), float(np.sqrt(beyond))
     level, error = np.full((cells, releases), np.nan), np.full((cells, releases), np.nan)
     effect, left = np.full((cells, nodes), np.nan), np.full(values.shape, np.nan)
     for c, measured in enumerate(known):
@@ -562,23 +561,13 @@ def crossed(values: Floats, variance: Floats, release: Places, node: Places, fam
     return Crossed(level, error, effect, left, node_sd, interaction_sd)
 
 
-@dataclass(frozen=True)
-class _Fixed:
+def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> tuple[float, float, int, float, int]:
     """Nodes taken as fixed: the sum of their squares and what of it errors explain, of so many degrees of freedom; what
-    is left, in units of the variance, of df."""
-
-    spread: float
-    expected: float
-    rank: int
-    chi: float
-    df: int
-
-
-def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> _Fixed:
+    is left, in units of the variance, and its degrees of freedom."""
+    if not len(y):
+        return 0.0, 0.0, 0, 0.0, 0
     weight = 1.0 / variance
     x = x[:, x.any(axis=0)]
-    if not len(y):
-        return _Fixed(0.0, 0.0, 0, 0.0, 0)
     wx = weight[:, None] * x
     swept = np.diag(weight) - wx @ (wx / wx.sum(axis=0)).T  # a visit is of one release
     information = z.T @ swept @ z
@@ -590,10 +579,5 @@ def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> _Fixed:
     rank = int(real.sum())
     rest = y - z @ effect
     rest = rest - x @ ((wx.T @ rest) / wx.sum(axis=0))
-    return _Fixed(
-        float(effect @ effect),
-        float(np.trace(covariance)),
-        rank,
-        float(weight @ rest**2),
-        len(y) - x.shape[1] - rank,
-    )
+    df = len(y) - x.shape[1] - rank
+    return float(effect @ effect), float(np.trace(covariance)), rank, float(weight @ rest**2), df

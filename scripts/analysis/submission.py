@@ -20,19 +20,17 @@ from store.records import Conditions, Record, Settings, Toolchain
 from benchmarks.contracts import COPY, INTO
 from benchmarks.families import CONVERSION
 
-from .cells import Cell, cells_of, limit_of
+from .cells import cells_of, limit_of
 from .results import Results, load_files
 from .statistics import MIN_PROCESSES
 from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
 
-# What a finding may be
-BROKEN_FILE, NO_RECORD, NO_SAMPLES, NO_MACHINE, INTERRUPTED, FAILED = (
-    *("broken", "no run record", "no samples", "no machine.json", "interrupted", "failed"),
-)
-VERSION, UNKNOWN, RUNNER, FOREIGN = "another version", "unknown benchmark", "another asv_runner", "another machine"
-BUSY, UNWATCHED, FEW = "busy", "nobody watched", "few processes"
-PATH, HOST, FIELD, STRANGE = "a path", "a host's or a person's name", "an unknown field", "an unknown file"
-MEMCPY, LINK, LIMIT, MEMORY = "above memcpy", "above the link", "above the measured limit", "above any memory"
+# What a finding may be: the blocks of pages/templates/prose/submission.md.jinja
+BROKEN_FILE, NO_RECORD, NO_SAMPLES, NO_MACHINE = "broken_file", "no_record", "no_samples", "no_machine"
+INTERRUPTED, FAILED, VERSION, UNKNOWN = "interrupted", "failed", "version", "unknown"
+RUNNER, FOREIGN, BUSY, UNWATCHED, FEW = "runner", "foreign", "busy", "unwatched", "few"
+PATH, HOST, FIELD, STRANGE = "path", "host", "field", "strange"
+MEMCPY, LINK, LIMIT, MEMORY = "memcpy", "link", "limit", "memory"
 
 BUSY_SHARE = 0.25  # of the timed cells may never have been calm
 BEYOND = 1.5  # times memcpy's bandwidth; on a busy machine memcpy itself may be disturbed, and 1.1 is seen there
@@ -136,33 +134,30 @@ def _names_here() -> re.Pattern[str]:
 
 def _fields(path: Path, text: str, name: str) -> Iterator[Finding]:
     """The fields of a file that no run writes: they may hold anything. Broken files are found when they are loaded."""
-    parts = {"toolchain": Toolchain, "settings": Settings, "conditions": Conditions}
+    kinds = {"toolchain": Toolchain, "settings": Settings, "conditions": Conditions}
     try:
         if path.name == "machine.json":
-            unknown = set(json.loads(text)) - MACHINE_FIELDS
+            parts = [("", json.loads(text), MACHINE_FIELDS)]
         elif path.suffix == ".json":
-            known = json.loads(text)
-            unknown = set(known) - RESULT_FIELDS
-            unknown |= {f"params.{field}" for field in set(known["params"]) - MACHINE_FIELDS - {"python"}}
+            result = json.loads(text)
+            parts = [("", result, RESULT_FIELDS), ("params.", result["params"], MACHINE_FIELDS | {"python"})]
         elif path.suffix == ".jsonl":
             records = [json.loads(line) for line in text.splitlines()]
-            unknown = {field for record in records for field in set(record) - _known(Record)}
-            unknown |= {
-                f"{part}.{field}"
-                for record in records
-                for part, kind in parts.items()
-                for field in set(record.get(part) or ()) - _known(kind)
-            }
+            parts = [("", record, _known(Record)) for record in records]
+            parts += [
+                (f"{part}.", each.get(part) or (), _known(kind)) for each in records for part, kind in kinds.items()
+            ]
         else:
             return
+        unknown = {f"{prefix}{field}" for prefix, found, known in parts for field in set(found) - known}
     except BROKEN:
         return
     for field in sorted(unknown):
         yield Finding(name, FIELD, field)
 
 
-def _known(kind: type) -> set[str]:
-    return {field.name for field in fields(kind)}
+def _known(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
 
 
 # --- what was measured -----------------------------------------------------------------------------------------------
@@ -247,5 +242,4 @@ def _possible(name: str, loaded: Results) -> Iterator[Finding]:
 
 
 def _too_fast(name: str, what: str, fast: TooFast) -> Finding:
-    cell: Cell = fast.worst
-    return Finding(name, what, cell.cell, (fast.cells, fast.reads))
+    return Finding(name, what, fast.worst.cell, (fast.cells, fast.reads))

@@ -14,7 +14,7 @@ and a bandwidth taken from a bent one predict nothing.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -28,6 +28,7 @@ from .answers import MOVE, Choice, Need, choose
 from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
 from .results import Results
 
+WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 BOTH = "both at once"
 SUSTAINED = "sustained"
 PARTS = ("products", "transfer", "both")  # of overlap.Hidden
@@ -123,8 +124,7 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     every = tuple(cell for cell in cells if cell.declared.needs_device)
     on_device = tuple(filter(credible, every))
     withheld = tuple(cell for cell in every if not credible(cell))
-    ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
-    plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in ways]
+    plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in WAYS]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
     measured: dict[str, dict[int, Cell]] = {}
@@ -156,11 +156,10 @@ def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     for cell in cells:
         need = Need(MOVE, cell.direction, cell.memory, host=cell.host, array=cell.contract.array)
         by_need.setdefault(need, []).append(cell)
-    ways = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 
     def order(key: Need) -> tuple[int, bool, int, bool]:
         place = HOSTS.index(key.host) if key.host in HOSTS else len(HOSTS)
-        return ways.index(key.direction), not key.array, place, key.into
+        return WAYS.index(key.direction), not key.array, place, key.into
 
     return {key: by_need[key] for key in sorted(by_need, key=order)}
 
@@ -198,25 +197,24 @@ class TooFast:
     reads: float
 
 
+def _worst(rates: Sequence[tuple[Cell, float]]) -> TooFast | None:
+    return TooFast(len(rates), *max(rates, key=lambda pair: pair[1])) if rates else None
+
+
 def beyond_capacity(transfers: Transfers) -> TooFast | None:
     """What reads more than the link carries: something did not wait."""
     capacity = transfers.link.capacity
     if capacity is None:
         return None
-    moved = [(cell, 1) for cell in _waited(transfers)]
-    moved += [(cell, limit.moved) for limit in transfers.link.limits.values() for cell in limit.cells.values()]
-    rates = [(cell, ways, cell.nbytes / cell.seconds) for cell, ways in moved]
-    fast = [each for each in rates if each[2] > capacity]
-    if not fast:
-        return None
-    worst, ways, rate = max(fast, key=lambda each: each[2])
-    return TooFast(len(fast), worst, ways * rate)
+    moved = {cell: 1 for cell in _waited(transfers)}
+    moved |= {cell: limit.moved for limit in transfers.link.limits.values() for cell in limit.cells.values()}
+    fast = _worst([(cell, rate) for cell in moved if (rate := cell.nbytes / cell.seconds) > capacity])
+    return fast and replace(fast, reads=moved[fast.worst] * fast.reads)
 
 
 def beyond_memory(transfers: Transfers) -> TooFast | None:
     """What reads more than any memory moves, and is withheld."""
-    rates = [(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld]
-    return TooFast(len(rates), *max(rates, key=lambda pair: pair[1])) if rates else None
+    return _worst([(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld])
 
 
 def beyond_limit(transfers: Transfers) -> TooFast | None:
@@ -226,8 +224,7 @@ def beyond_limit(transfers: Transfers) -> TooFast | None:
         limit = transfers.link.limit(cell.direction)
         if cell.nbytes >= min(limit.cells, default=0):  # smaller ones may lie in a cache, which the limit did not
             shares.append((cell, limit.share(cell) or 0.0))
-    fast = [(cell, share) for cell, share in shares if share > BEYOND]
-    return TooFast(len(fast), *max(fast, key=lambda pair: pair[1])) if fast else None
+    return _worst([(cell, share) for cell, share in shares if share > BEYOND])
 
 
 def _waited(transfers: Transfers) -> list[Cell]:

@@ -13,45 +13,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 import pandas as pd
+from analysis import verdicts
 from analysis.comparison import Comparison
 from analysis.statistics import MIN_PROCESSES
-from analysis.verdicts import (
-    ACROSS,
-    AS_MANY,
-    DECIDED,
-    DIFFERS,
-    FAILED,
-    FASTER,
-    FEWER,
-    FINAL,
-    GONE,
-    INCONCLUSIVE,
-    MORE,
-    NEVER_CALM,
-    NEW,
-    NO_CHANGE,
-    NO_RECORD,
-    NOT_COMPARABLE,
-    NOT_RUN,
-    OTHER_PACE,
-    SKIPS,
-    SLOWER,
-    SUITE,
-    TOO_FEW,
-    VERDICTS,
-    WITHHELD,
-    Reason,
-    of_verdict,
-)
+from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, of_verdict
 from store.records import MACHINE
 
 from pages import show
 from pages.show import code
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
-COLOURS = {SLOWER: "bold red", FASTER: "bold green", FAILED: "red", NOT_COMPARABLE: "yellow", INCONCLUSIVE: "dim"}
-COLOURS |= {MORE: COLOURS[SLOWER], FEWER: COLOURS[FASTER]}
-FIRST = (SLOWER, FASTER, FAILED)  # shown without being asked for, ...
+COLOURS = {SLOWER: "bold red", FASTER: "bold green", INCONCLUSIVE: "dim"}
+COLOURS |= {verdicts.FAILED: "red", verdicts.NOT_COMPARABLE: "yellow"}
+COLOURS |= {verdicts.MORE: COLOURS[SLOWER], verdicts.FEWER: COLOURS[FASTER]}
+FIRST = (SLOWER, FASTER, verdicts.FAILED)  # shown without being asked for, ...
 AT_MOST = 20  # ... this many of each
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
 MANY = 1000  # processes: beyond it the number is no advice
@@ -63,21 +38,12 @@ DIFFERENCE |= {"samples": "samples a process differ"}
 
 def why(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
+    if not reason:
+        return ""
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
-    share = percentage(reason.values[0]) if reason.what == OTHER_PACE else ""
-    return {
-        FAILED: f"in {reason.side}" + (f": {reason.about}" if reason.about else ""),
-        SKIPS: f"{reason.side} skips it: {reason.about}",
-        NOT_RUN: f"not part of {reason.side}'s run",
-        DIFFERS: difference,
-        ACROSS: f"{difference}; compared because you asked for it",
-        SUITE: "the benchmark itself changed: measure both sides with the same suite",
-        NO_RECORD: "no run record beside the results of one side: its asv_runner and hardware are unknown",
-        OTHER_PACE: f"full speed was {share} slower in {reason.side}, by pulses: times are as at one speed",
-        TOO_FEW: f"fewer than {MIN_PROCESSES} processes a side",
-        NEVER_CALM: f"the machine was never calm in {reason.side}",
-        WITHHELD: "withheld: the A/A contradicts the promise",
-    }.get(reason.what, "")
+    share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_PACE else ""
+    values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
+    return " ".join(show.prose("comparison_reasons", reason.what.replace(" ", "_"), **values))
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -110,6 +76,11 @@ def factor(verdict: str, ratio: float) -> str:
     return f"{number(1 / ratio if verdict == FASTER else ratio)}×"
 
 
+def change_of(row: Mapping[str, Any]) -> str:
+    """Ratio and verdict as the sentences have them: 1.18× faster where the ratio of times is .85."""
+    return factor(row["verdict"], row["ratio"]) + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
+
+
 def change(verdict: str, ratio: float, low: float, high: float, q: float) -> tuple[str, str]:
     """A change that was found, and its evidence: ("1.08× slower", "95 % CI 1.05–1.11; q = .003")."""
     if verdict == FASTER:
@@ -136,7 +107,7 @@ def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
 
 def _undecided(row: Mapping[str, Any], comparison: Comparison) -> str:
     seen = f"{number(row['low95'])}–{number(row['high95'])}; " if math.isfinite(row["low95"]) else ""
-    if row["reason"].what in FINAL:
+    if row["reason"].what in verdicts.FINAL:
         return seen + why(row["reason"])
     more = int(row["more"]) if math.isfinite(row["more"]) else 0
     wanted = f"{more:,} more process{'es' if more > 1 else ''}"
@@ -158,10 +129,7 @@ def cell_line(row: Mapping[str, Any]) -> str:
     parts: list[str] = []
     expression = values.pop("route", None) or values.pop("statement", None)
     for name, value in values.items():
-        if name == "nbytes":
-            parts.append(show.size(float(value)))
-        else:
-            parts.append(show.valued(name, value))
+        parts.append(show.size(float(value)) if name == "nbytes" else show.valued(name, value))
     method = str(row["method"]).partition("_")[2]
     parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method not in ("convert", row["family"]) else ""))
     rest = ", ".join(parts)
@@ -193,11 +161,6 @@ def all_lines(comparison: Comparison) -> list[str]:
     return [*timed, *filter(None, [counted_line(comparison)])]
 
 
-def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A count's verdict with its evidence."""
-    return sentence_of_count(row, why(row["reason"]), f"±{_margin(comparison)}")
-
-
 def title(comparison: Comparison) -> str:
     base, new = comparison.base, comparison.new
     base_toolchain, new_toolchain = base["toolchain"], new["toolchain"]
@@ -206,41 +169,24 @@ def title(comparison: Comparison) -> str:
     return f"{base_toolchain} → {new_toolchain} on {new['machine']}"
 
 
-def trust(comparison: Comparison) -> list[str]:
+def trust(comparison: Comparison) -> tuple[str, ...]:
     """How the figures came about and how often the method errs on them, a sentence each."""
-    check, settings = comparison.check, comparison.settings
-    lines = []
-    if check.splits:
-        lines.append(
-            f"A/A on the baseline's own processes: {check.flagged:.3g} of {check.cells} cells flagged on average over "
-            f"{check.splits} splits ({percentage(check.rate)}, at most {percentage(check.upper)}); "
-            f"promised: at most {percentage(settings.promise)}"
-        )
-    else:
-        lines.append("A/A not possible: no cell has four processes on the baseline's side")
-    if comparison.interleaved:
-        lines.append("processes of both sides ran in turns (A B B A): effects are means of paired differences")
-    else:
-        most = math.sqrt(max(comparison.sessions.values(), default=0.0))
-        learnt = (
-            f" (learnt from toolchains that were measured twice here: up to {percentage(round(most, 3))})"
-            if most
-            else ""
-        )
-        lines.append(
-            f"the sides were measured at different times: the variance of sessions is added{learnt}, which hides small "
-            "changes; --run measures them in turns"
-        )
-    reasons = Counter(row["reason"] for row in of_verdict(comparison.cells, NOT_COMPARABLE))
-    lines += [f"not comparable, {count} cells: {why(reason)}" for reason, count in reasons.most_common()]
-    for verdict in (NEW, GONE):
-        reasons = Counter(row["reason"] for row in of_verdict(comparison.cells, verdict))
-        lines += [f"{verdict}, {count} cells: {why(reason)}" for reason, count in reasons.most_common(3)]
-    if comparison.skipped:
-        lines.append(f"{comparison.skipped} cells that both sides skip have no verdict")
-    if comparison.looked_at:
-        lines.append(f"{comparison.looked_at} cells that are counted once are not compared")
-    return lines + [why(note) for note in comparison.notes]
+    reasons = []
+    for verdict, most in ((verdicts.NOT_COMPARABLE, None), (verdicts.NEW, 3), (verdicts.GONE, 3)):
+        counted = Counter(row["reason"] for row in of_verdict(comparison.cells, verdict))
+        reasons += [(verdict, cells, why(reason)) for reason, cells in counted.most_common(most)]
+    session = math.sqrt(max(comparison.sessions.values(), default=0.0))
+    return show.prose(
+        "comparison_trust",
+        comparison=comparison,
+        check=comparison.check,
+        rate=percentage(comparison.check.rate),
+        upper=percentage(comparison.check.upper),
+        promise=percentage(comparison.settings.promise),
+        learnt=percentage(round(session, 3)) if session else "",
+        reasons=reasons,
+        notes=[why(note) for note in comparison.notes],
+    )
 
 
 def withheld(comparison: Comparison) -> list[str]:
@@ -299,33 +245,28 @@ def why_not(comparison: Comparison) -> str:
 def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdout) -> None:
     """Print the comparison: with colours and a table where ``stream`` is a terminal and rich is installed."""
     try:
+        from rich import box
         from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
     except ImportError:
         Console = None  # type: ignore[assignment, misc]
     if Console is None or not stream.isatty():
         stream.write(text(comparison, everything))
         return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     console = Console(file=stream, highlight=False)
     console.print(Text(title(comparison), style="bold"))
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
     table.add_column("verdict", overflow="fold", ratio=1)
     table.add_column("cell", overflow="fold", ratio=1)
     for verdict, evidence, cell, hidden in _listing(comparison, everything):
-        style = COLOURS.get(verdict, "")
-        table.add_row(Text(evidence, style=style), Text(cell, style="dim" if hidden else ""))
+        table.add_row(Text(evidence, style=COLOURS.get(verdict, "")), Text(cell, style="dim" if hidden else ""))
     if table.row_count:
         console.print(table)
-    console.print(Text(headline(comparison), style="bold"))
-    for line in all_lines(comparison):
-        console.print(Text(line))
-    for line in withheld(comparison):
-        console.print(Text(line, style="bold yellow"))
-    for line in trust(comparison):
-        console.print(Text(line, style="dim"))
+    styled = [("bold", [headline(comparison)]), ("", all_lines(comparison)), ("bold yellow", withheld(comparison))]
+    for style, lines in [*styled, ("dim", trust(comparison))]:
+        for line in lines:
+            console.print(Text(line, style=style))
 
 
 def text(comparison: Comparison, everything: bool) -> str:
@@ -336,8 +277,7 @@ def text(comparison: Comparison, everything: bool) -> str:
     lines = [title(comparison), ""]
     lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
     lines += [""] if listing else []
-    lines += [headline(comparison), *all_lines(comparison)]
-    lines += [*withheld(comparison), *trust(comparison)]
+    lines += [headline(comparison), *all_lines(comparison), *withheld(comparison), *trust(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -353,9 +293,9 @@ def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, st
 
 def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
     """Verdicts of times, then of counts, with their cells: what is said of each, and its row."""
-    for verdict in VERDICTS if everything else FIRST:
+    for verdict in verdicts.VERDICTS if everything else FIRST:
         yield verdict, [(sentence(row, comparison), row) for row in of_verdict(comparison.cells, verdict)]
-    for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, FAILED):
+    for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, verdicts.FAILED):
         yield verdict, [(count_sentence(row, comparison), row) for row in of_verdict(comparison.counted, verdict)]
 
 
@@ -395,16 +335,14 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
 
 def as_json(comparison: Comparison, command: str) -> str:
     """Everything, for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
-    cells = [
-        {name: _plain(value) for name, value in row.items() if name != "parameters"}
-        | {"reason": why(row["reason"]), "sentence": sentence(row, comparison)}
-        for row in comparison.cells.to_dict("records")
-    ]
-    counted = [
-        {name: _plain(value) for name, value in row.items() if name != "parameters"}
-        | {"reason": why(row["reason"]), "sentence": count_sentence(row, comparison)}
-        for row in comparison.counted.to_dict("records")
-    ]
+    cells, counted = (
+        [
+            {name: _plain(value) for name, value in row.items() if name != "parameters"}
+            | {"reason": why(row["reason"]), "sentence": said(row, comparison)}
+            for row in table.to_dict("records")
+        ]
+        for table, said in ((comparison.cells, sentence), (comparison.counted, count_sentence))
+    )
     check = comparison.check
     document = {
         "format": 1,
@@ -446,27 +384,24 @@ def _plain(value: Any) -> Any:
 # --- counts of instructions -------------------------------------------------------------------------------------------
 
 
-CHANGED_COUNTS = (MORE, FEWER)
+CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
 
 
-def sentence_of_count(row: Mapping[str, Any], why: str, margin: str) -> str:
-    """A count's verdict with its evidence, and what the time of the same call says where that is something else.
-
-    why: its reason in words; margin: what "as many" is to exclude
-    """
+def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
+    """A count's verdict with its evidence, and what the time of the same call says where that is something else."""
     unit, verdict = row["unit"], row["verdict"]
     numbers = f"{row['base_count']:,.0f} → {row['new_count']:,.0f}" if row["base_count"] == row["base_count"] else ""
     range_of = f"{row['low']:.3f}–{row['high']:.3f} by any two repeats"
     if verdict in CHANGED_COUNTS:
         words = f"{row['ratio']:.3g}× the {unit} ({numbers}; {range_of})"
-    elif verdict == AS_MANY:
-        words = f"as many {unit}, to {margin} ({numbers}; {range_of})"
+    elif verdict == verdicts.AS_MANY:
+        words = f"as many {unit}, to ±{_margin(comparison)} ({numbers}; {range_of})"
     elif verdict == INCONCLUSIVE:
         words = f"inconclusive: {range_of} ({numbers} {unit})"
     else:
-        return f"{verdict}: {why}"
+        return f"{verdict}: {why(row['reason'])}"
     if row["contradicts"]:
-        changed = row["time"] in DECIDED and row["time"] != NO_CHANGE
+        changed = row["time"] in (SLOWER, FASTER)
         words += f"; but its time: {row['time']}" + (f", {row['time_ratio']:.3g}× as long" if changed else "")
     return words
 

@@ -8,20 +8,8 @@ from analysis.declared import Declared
 from analysis.results import Results, parameters_of
 from analysis.verdicts import Count
 
-from benchmarks.families import (
-    BEHIND,
-    BETWEEN,
-    BUSY,
-    CAST_ON_THE_WAY,
-    CASTING,
-    CONVERSION,
-    GRAD,
-    LISTS,
-    MANY,
-    PLACEMENT,
-    SCALAR,
-    SETTINGS,
-)
+from benchmarks import families as roles
+from benchmarks.families import CONVERSION
 
 from . import show, tables
 from .advice import capital
@@ -30,10 +18,8 @@ from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
 # roles whose figures are shown here; others have places of their own
-OWN = (
-    *("", CONVERSION, BETWEEN, GRAD, LISTS, CASTING, SETTINGS, PLACEMENT, SCALAR),
-    *(BUSY, BEHIND, MANY, CAST_ON_THE_WAY),
-)
+OWN: tuple[str, ...] = ("", CONVERSION, roles.BETWEEN, roles.GRAD, roles.LISTS, roles.CASTING, roles.SETTINGS)
+OWN += (roles.PLACEMENT, roles.SCALAR, roles.BUSY, roles.BEHIND, roles.MANY, roles.CAST_ON_THE_WAY)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 
@@ -116,13 +102,20 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     """Seconds, and how they compare with those of the cell that the family wants beside them."""
     beside = dict(declared.beside)
     called, role = beside.pop("called", ""), beside.pop("role", "")
+
+    def place(cell: Cell) -> tuple[Any, ...]:
+        """What a cell has in common with the one it stands beside."""
+        if role:
+            return cell.direction, cell.route, cell.nbytes
+        return tuple(value for name, value in cell.parameters.items() if name not in beside)
+
     if role:
         there = [cell for of_benchmark in timed.values() for cell in of_benchmark if cell.role == role]
         usual = usual_dtype(there)
-        others = {_place(cell): cell for cell in there if cell.dtype == usual}
+        others = {place(cell): cell for cell in there if cell.dtype == usual}
     else:
-        others = {_place(cell, beside): cell for cell in cells if called and _has(cell, beside)}
-    pairs = [(cell, others.get(_place(cell) if role else _place(cell, beside))) for cell in cells]
+        others = {place(cell): cell for cell in cells if called and cell.parameters.items() >= beside.items()}
+    pairs = [(cell, others.get(place(cell))) for cell in cells]
     stand_beside = [other for cell, other in pairs if other is not cell]
 
     def mark(cell: Cell, other: Cell | None) -> Mark:
@@ -135,17 +128,6 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     if declared.role == CONVERSION and len({each.parameters.get("dtype") for each in shown}) < 2:
         return []  # "Time against size" has them
     return _tables(declared, _about(cells[0]), shown, missing)
-
-
-def _has(cell: Cell, wanted: Mapping[str, Any]) -> bool:
-    return all(cell.parameters.get(name) == value for name, value in wanted.items())
-
-
-def _place(cell: Cell, beside: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-    """What a cell has in common with the one it stands beside: all but these parameters, or direction, route, size."""
-    if beside is None:
-        return cell.direction, cell.route, cell.nbytes
-    return tuple(value for name, value in cell.parameters.items() if name not in beside)
 
 
 def _as_long(cell: Cell, other: Cell) -> str:

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as xml
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -15,6 +16,8 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.pyplot as plt
 import numpy as np
 from analysis.cells import Cell, Limit, conversions, method
+from analysis.comparison import Comparison
+from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, of_verdict
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
@@ -23,6 +26,7 @@ from scipy.optimize import isotonic_regression
 from benchmarks.contracts import COPY, INTO, MEMORIES
 
 from . import advice, show
+from . import comparison_words as words
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
@@ -169,30 +173,31 @@ def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     return series
 
 
+def _points(cells: Sequence[Cell], point: Callable[[Cell], tuple[float, float, float, float]]) -> dict[str, Points]:
+    return {route: [point(cell) for cell in by_size] for route, by_size in _series(cells).items()}
+
+
 def draw_times(ax: Axes, cells: Sequence[Cell], limit: Limit | None = None) -> None:
     """Seconds against bytes, both logarithmic."""
     sizes = sorted({cell.nbytes for cell in cells})
     floor = [(n, s, s, s) for n, s in sorted(limit.seconds.items()) if n in sizes] if limit else []
     size_axis(ax, sizes)
     seconds_axis(ax, [s for cell in cells for s in (cell.low, cell.high)] + [point[1] for point in floor])
-    series = {
-        route: [(c.nbytes, c.seconds, c.low, c.high) for c in by_size] for route, by_size in _series(cells).items()
-    }
-    lines(ax, series, floor)
+    lines(ax, _points(cells, lambda cell: (cell.nbytes, cell.seconds, cell.low, cell.high)), floor)
 
 
 def draw_efficiency(ax: Axes, cells: Sequence[Cell], limit: Limit) -> None:
     """Share of memcpy's bandwidth against bytes, where the bytes decide the time."""
     size_axis(ax, sorted({cell.nbytes for cell in cells}))
-    share = [limit.seconds[cell.nbytes] / cell.low for cell in cells]
-    ax.set_ylim(0, max(1.05, *share))
+
+    def point(cell: Cell) -> tuple[float, float, float, float]:
+        top = limit.seconds[cell.nbytes]
+        return cell.nbytes, top / cell.seconds, top / cell.high, top / cell.low
+
+    ax.set_ylim(0, max(1.05, *(point(cell)[3] for cell in cells)))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    series = {}
-    for route, by_size in _series(cells).items():
-        tops = [limit.seconds[cell.nbytes] for cell in by_size]
-        series[route] = [(c.nbytes, top / c.seconds, top / c.high, top / c.low) for c, top in zip(by_size, tops)]
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
-    lines(ax, series)
+    lines(ax, _points(cells, point))
 
 
 def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) -> None:
@@ -204,7 +209,7 @@ def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) 
         speed, low, high = (cell.nbytes / seconds / 1e9 for seconds in (cell.seconds, cell.high, cell.low))
         return cell.nbytes, speed, low, high
 
-    series = {route: [point(cell) for cell in by_size] for route, by_size in _series(cells).items()}
+    series = _points(cells, point)
     top = [(float(n), limit / 1e9, limit / 1e9, limit / 1e9) for n in sizes] if limit else []
     ax.set_ylim(0, 1.08 * max(high for points in (*series.values(), top) for _, _, _, high in points))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} GB/s"))
@@ -254,9 +259,9 @@ def finish(
     _change(root, lambda key, value: FONT.sub(lambda font: f"{font[0]}, {FALLBACKS[font[0]]}", value))
     _lean(root, name)
     root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-desc"}
-    for place, (tag, words) in enumerate((("title", title), ("desc", description))):
+    for place, (tag, text) in enumerate((("title", title), ("desc", description))):
         about = xml.Element(f"{{{SVG}}}{tag}", id=f"{name}-{tag}")
-        about.text, about.tail = words, "\n"
+        about.text, about.tail = text, "\n"
         root.insert(place, about)
     file = f'<?xml version="1.0" encoding="utf-8"?>\n{xml.tostring(root, encoding="unicode")}\n'
     # on the page: as wide as there is room, no paper, colours that have a dark variant
@@ -404,3 +409,78 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
             name = slug("efficiency", direction)
             made.append(finish(figure, name, title, _told(shown, limit), shown, f"{direction} ({shown[0].dtype})"))
     return made
+
+
+# --- a comparison as a forest plot ------------------------------------------------------------------------------------
+
+
+MOST_ROWS = 40  # of a forest plot that can still be read
+ROW = 0.19  # inches
+LETTER = 0.061  # inches a letter of a label takes
+LETTERS = 120  # of a label at most
+MARKS = {SLOWER: ("s", "#d55e00"), FASTER: ("o", "#009e73"), NO_CHANGE: ("|", MUTED), INCONCLUSIVE: ("D", MUTED)}
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
+
+
+def chosen(comparison: Comparison) -> list[dict[str, Any]]:
+    """The cells that the plot shows, from slowest to fastest: what changed, then what is undecided, then the rest."""
+    rows: list[dict[str, Any]] = []
+    changed = sorted(
+        (row for verdict in (SLOWER, FASTER) for row in of_verdict(comparison.cells, verdict)),
+        key=lambda row: -abs(math.log(row["ratio"])),
+    )
+    for group in (changed, of_verdict(comparison.cells, INCONCLUSIVE), of_verdict(comparison.cells, NO_CHANGE)):
+        drawable = [row for row in group if math.isfinite(row["low95"])]
+        rows += drawable[: MOST_ROWS - len(rows)]
+    return sorted(rows, key=lambda row: -row["ratio"])
+
+
+def draw_forest(ax: Axes, cells: list[dict[str, Any]], equivalence: float) -> None:
+    """Ratio new / base with its 95 % interval, a row a cell, the first at the top; hollow: inconclusive."""
+    ax.axvspan(1 / (1 + equivalence), 1 + equivalence, color=GRID, alpha=0.6, linewidth=0)
+    ax.axvline(1.0, color=MUTED, linewidth=0.9)
+    for place, row in enumerate(cells):
+        marker, colour = MARKS[row["verdict"]]
+        face = "white" if row["verdict"] == INCONCLUSIVE else colour
+        ax.hlines(place, row["low95"], row["high95"], color=colour, linewidth=1.4)
+        ax.plot(row["ratio"], place, marker=marker, color=colour, markersize=4.6, markerfacecolor=face)
+    ends = [row[name] for row in cells for name in ("low95", "high95")]
+    seen = [row["ratio"] for row in cells]
+    # an interval may be far wider than any effect: the axis follows the effects, and arrows are not needed to see that
+    low = max(min(ends), min(*seen, 1 / (1 + 2 * equivalence)) / 1.5)
+    high = min(max(ends), max(*seen, 1 + 2 * equivalence) * 1.5)
+    ax.set_xscale("log")
+    ax.set_xlim(min(low, 1 / (1 + 2 * equivalence)) / 1.02, max(high, 1 + 2 * equivalence) * 1.02)
+    ax.set_ylim(len(cells) - 0.4, -0.6)
+    room = 0.4 / (ax.get_window_extent().width / ax.figure.dpi)  # 0.4 inches between labels
+    ratio_axis(ax.xaxis, ax.get_xlim(), room, TICKS, words.number)
+    ax.set_yticks([])
+    ax.grid(axis="y", visible=False)
+
+
+def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
+    """The figure; None where no cell has an effect to draw. The same comparison gives the same bytes."""
+    cells = chosen(comparison)
+    if not cells:
+        return None
+    labels = [show.short(show.bare(words.cell_line(row)), LETTERS) for row in cells]
+    verdicts = [words.change_of(row) for row in cells]
+    rest = f"; the {len(cells)} with the largest changes are shown" if len(cells) < len(comparison.cells) else ""
+    description = f"{words.headline(comparison)}. {words.counts_line(comparison)}{rest}."
+    equivalence = comparison.settings.equivalence
+    caption = f"Ratio of times with its 95 % interval, largest first. Band: ±{words.percentage(equivalence)}. Hollow: "
+    caption += "inconclusive. Squares are slower, circles faster."
+    left, plot = LETTER * max(map(len, labels)) + 0.32, 2.8
+    right = LETTER * max(map(len, verdicts)) + 0.25
+    width, height = left + plot + right, ROW * (len(cells) + 1)
+    total = height + 0.55
+    with plt.style.context(str(STYLE)):
+        figure = plt.figure(figsize=(width, total))
+        ax = figure.add_axes((left / width, 0.45 / total, plot / width, height / total))
+        draw_forest(ax, cells, equivalence)
+        ax.set_xlabel(f"time of {comparison.new['toolchain']} / time of {comparison.base['toolchain']}")
+        for place, (text, word) in enumerate(zip(labels, verdicts)):
+            look: dict[str, Any] = {"fontsize": 7, "va": "center_baseline", "transform": ax.get_yaxis_transform()}
+            ax.text(-0.03, place, text, ha="right", color=INK, family=MONO, **look)
+            ax.text(1.03, place, word, ha="left", color=INK, **look)
+        return finish(figure, name, words.title(comparison), description, (), caption)

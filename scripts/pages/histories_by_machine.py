@@ -29,10 +29,10 @@ from pages.advice import Box, capital, title
 from pages.comparison_words import number
 from pages.history_page import COLUMNS as HISTORY
 from pages.history_words import left_out, others, together
-from pages.page import Page, Section, prose, rendered
-from pages.show import code
+from pages.page import Page, Section, rendered
+from pages.show import code, prose
 from pages.tables import Entry, Table
-from pages.transfer_advice import result_of, way_of
+from pages.transfers import result_of, way_of
 
 NOT_A_CELL = {name for names in HISTORY for name in names}  # all other columns are parameters
 CELL = ("cell", "route", "place")

@@ -20,8 +20,8 @@ from benchmarks.timing import LARGE
 from pages import show
 from pages.advice import Box
 from pages.figures import MEMCPY_LABEL, Figure, slug
-from pages.page import Page, Section, prose
-from pages.show import code
+from pages.page import Page, Section
+from pages.show import code, prose
 from pages.spreadsheet import FIGURE
 from pages.tables import Table, named
 

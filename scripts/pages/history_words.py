@@ -23,8 +23,8 @@ from benchmarks.families import CONVERSION
 from pages import show
 from pages.comparison_words import change, factor, number
 from pages.figures import MEMCPY_LABEL, PANEL, slug
-from pages.page import Section, prose
-from pages.show import code
+from pages.page import Section
+from pages.show import code, prose
 from pages.tables import Entry, Table, named
 
 AT_MOST = 30  # rows of the largest changes; results.csv holds all

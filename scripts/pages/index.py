@@ -1,12 +1,11 @@
 """The page over all machines: where each one's pages are, what holds on all of them, and what only on some."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 from cli import put
 
 from . import show
@@ -55,30 +54,18 @@ def page_of(machines: Sequence[Summary]) -> Page:
     questions = list(dict.fromkeys(question for summary in machines for question in summary.answers))
     alike = {question: _alike(question, machines) for question in questions}
     number = len(machines)
-    boxes = []
-    if number > 1:
-        same, alone, other = _grouped(alike, machines)
-        for title, lines in (
-            (f"The same on all {number} machines, or on as many as answer it", same),
-            ("Not the same everywhere: see side by side", other),
-            ("Answered on one machine only", alone),
-        ):
-            if lines:
-                boxes.append(Box(title, lines=tuple(lines)))
-    else:
-        boxes += machines[0].boxes
+    boxes = _grouped(alike, machines) if number > 1 else machines[0].boxes
     links = []
     for summary in machines:
-        links.append((f"{summary.machine}: {' · '.join(summary.facts)}", f"{quote(summary.machine)}/"))
-        links += (
-            [(f"{summary.machine}: {summary.history}", f"history/{quote(summary.machine)}/")] if summary.history else []
-        )
+        place = f"{quote(summary.machine)}/"
+        links.append((f"{summary.machine}: {' · '.join(summary.facts)}", place))
+        links += [(f"{summary.machine}: {summary.history}", f"history/{place}")] if summary.history else []
     return Page(
         title=TITLE,
         machine="",
         facts=(f"{number} machine{'s' if number > 1 else ''}",),
         warnings=(),
-        boxes=tuple(boxes),
+        boxes=boxes,
         legend=(),
         sections=[Section("machines", "Side by side", (), tables=(_table(questions, alike, machines),))],
         links=tuple(links),
@@ -103,9 +90,11 @@ def _alike(question: str, machines: Sequence[Summary]) -> tuple[str, ...]:
     return taken[0] if len({frozenset(routes) for routes in taken}) == 1 else ()
 
 
-def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> tuple[list[str], list[str], list[str]]:
-    """A line a question: where machines agree, where a single one answers, and where they differ."""
-    same, alone, other = [], [], []
+def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> tuple[Box, ...]:
+    """A line a question: where machines agree, where they differ, and where a single one answers."""
+    same: list[str] = []
+    other: list[str] = []
+    alone: list[str] = []
     for question, routes in alike.items():
         answering = _answering(question, machines)
         said = f"{question}: {show.codes(routes)}"
@@ -116,7 +105,12 @@ def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> 
         else:
             fewer = f" ({len(answering)} machines)" if len(answering) < len(machines) else ""
             same.append(f"{said}{fewer}")
-    return same, alone, other
+    titled = {
+        f"The same on all {len(machines)} machines, or on as many as answer it": same,
+        "Not the same everywhere: see side by side": other,
+        "Answered on one machine only": alone,
+    }
+    return tuple(Box(title, lines=tuple(lines)) for title, lines in titled.items() if lines)
 
 
 def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> Table:
@@ -130,11 +124,11 @@ def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines
 
 
 def _csv(machines: Sequence[Summary]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([name for names in COLUMNS for name in names])
-    for summary in machines:
-        for question, takes in summary.answers.items():
-            for take in takes:
-                writer.writerow([summary.machine, question, take.when, take.route, show.bare(take.cost)])
-    return text.getvalue()
+    rows = [
+        (summary.machine, question, take.when, take.route, show.bare(take.cost))
+        for summary in machines
+        for question, takes in summary.answers.items()
+        for take in takes
+    ]
+    columns = [name for names in COLUMNS for name in names]
+    return str(pd.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n"))

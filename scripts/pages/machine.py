@@ -10,21 +10,21 @@ from analysis.answers import PLAIN, Answer, answers
 from analysis.case import BY_BYTES
 from analysis.cells import Cell, cells_of, conversions, limit_of, usual_dtype
 from analysis.choices import known_of
+from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
 from store.records import UNKNOWN, Record
 
-from pages import comparison_figure, transfer_advice
-from pages.transfer_advice import said
-from pages.transfer_tables import transfer_sections
+from pages import comparison_words as words
+from pages import transfers
 
 from . import chooser, families, figures, questions, show, tables
 from .advice import advice, neighbours, setting
 from .figures import Figure
-from .page import Page, Section, prose
-from .show import code
+from .page import Page, Section
+from .show import prose
 from .spreadsheet import FIGURE, columns_of
 from .tables import Table
 
@@ -36,43 +36,15 @@ CALM = 0.9  # share of the time at full speed from which a machine is called cal
 
 def facts_of(results: Results) -> tuple[str, ...]:
     """Toolchain, processor, date and size of the evidence, for the head of the page."""
-    facts = []
-    if results.runs:
-        record = results.last
-        at, on, made = record.settings, record.conditions, record.toolchain
-        facts += [f"torch {at.torch or made.torch}", f"numpy {at.numpy or made.numpy}"]
-        facts.append(f"Python {at.python}" if at.python else "")
-        facts.append(f"{on.cpu}, {on.cores_allowed} cores" if on.cpu and on.cores_allowed else "")
-        facts.append(tables.device_of(at))
-        paces = paces_of(results)
-        facts.append(f"at full speed {show.percents(paces)} of the time" if paces else "")
-        facts += [record.started[:10], f"profile {record.profile}" if record.profile else ""]
-    else:
-        python = results.cells["python"].iloc[0]
-        facts += [f"Python {python}", "no run record: asv was run by hand, so toolchain and date are unknown"]
-    if not results.timed.empty:
-        counts = results.timed["processes"].astype(int)
-        low, high = counts.min(), counts.max()
-        each = f"{low}" if low == high else f"{low} to {high}"
-        facts.append(f"{len(counts):,} timed cells, {each} process{'es' if high > 1 else ''} each")
-    return tuple(fact for fact in facts if fact)
-
-
-def busy_machine(results: Results) -> str:
-    """How busy the machine was and what that means for the figures; "" where it was calm, or nobody watched."""
-    paces = paces_of(results)
-    never = int((~results.timed["quiet"].astype(bool)).sum())
-    if not paces or (min(paces) >= CALM and not never):
-        return ""
-    speed = f"it ran at full speed {show.percents(paces)} of the time"
-    was = (
-        f"The machine was busy: {speed}." if min(paces) < CALM else f"The machine was calm for the most part: {speed}."
-    )
-    if not never:
-        return f"{was} Every figure rests on samples that were taken then."
-    return (
-        f"{was} Figures rest on samples that were taken then. {never} of {len(results.timed)} cells never had any: "
-        f"they are marked {show.BUSY.strip()}, and nothing is decided by them."
+    return prose(
+        "machine_facts",
+        recorded=bool(results.runs),
+        run=results.last,
+        at=results.last.settings,
+        device=tables.device_of(results.last.settings),
+        quiet=paces_of(results),
+        python=results.cells["python"].iloc[0],
+        processes=[int(count) for count in results.timed["processes"]],
     )
 
 
@@ -95,66 +67,29 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     return runs[::-1]
 
 
-def of_runs(results: Results) -> list[str]:
-    """Which runs the cells are of where there are several, and which of those are a quick look."""
-    sentences: list[str] = []
-    shown = runs_shown(results)
-    total = sum(count for _, count, _ in shown)
-    for record, count, _ in shown[1:] if len(shown) > 1 else []:
-        when = f"the run of {record.started[:16].replace('T', ' ')}" if record.started else "an earlier run"
-        command = f": {code(record.command)}" if record.command else ""
-        sentences.append(f"{count} of {total} timed cells are of {when}{command}.")
-    for _, count, processes in shown:
-        if processes < MIN_PROCESSES:
-            plural = "process" if processes == 1 else "processes"
-            which = "" if len(shown) == 1 else f" in {count} of {total} cells"
-            sentences.append(
-                f"A quick look{which}: {processes} {plural} a cell, too few for an interval or a verdict. The ranges "
-                "are those of the processes, not confidence intervals."
-            )
-    return sentences
-
-
-def outdated(results: Results) -> str:
-    """Whether benchmarks have changed since the figures were taken; "" where none has."""
-    timed = results.timed[["benchmark", "version"]].drop_duplicates()
-    now = [results.benchmarks[name].version for name in timed["benchmark"]]
-    changed = sum(version != known for version, known in zip(timed["version"], now))
-    if not changed:
-        return ""
-    which = "All benchmarks" if changed == len(timed) else f"{changed} of {len(timed)} benchmarks"
-    return f"{which} have changed since these figures were taken: what they are now may give others."
-
-
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
-    warnings: list[str] = transfer_advice.impossible(moved)
-    failed = results.missing[results.missing["status"] == "failed"]
-    if len(failed):
-        names = list(dict.fromkeys(failed["benchmark"]))
-        cells_failed = "1 cell failed" if len(failed) == 1 else f"{len(failed)} cells failed"
-        warnings.append(f"{cells_failed}, in {show.join(names)}: listed under Machine and method.")
-    warnings += of_runs(results)
-    busy = busy_machine(results)
-    if busy:
-        warnings.append(busy)
-    dated = outdated(results)
-    if dated:
-        warnings.append(dated)
-    if others:
-        warnings.append(f"The latest run is shown. There are results of {show.join(others)}, too.")
-    if results.unknown:
-        unknown = sorted({name for _, name in results.unknown})
-        count = sum(results.unknown.values())
-        plural = "figure is" if count == 1 else "figures are"
-        warnings.append(
-            f"{count} {plural} not shown, of benchmarks that benchmarks.json does not describe any more: "
-            f"{tables.named(unknown)}."
-        )
-    broken = Semantics(results).broken(results.contracts.values())
-    if broken:
-        warnings.append(f"Measurement contradicts {len(broken)} promises of contracts: listed under Contracts.")
-    return tuple(warnings)
+    failed = results.missing[results.missing["status"] == "failed"]["benchmark"]
+    versions = results.timed[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
+    changed = [results.benchmarks[name].version != version for name, version in versions]
+    return prose(
+        "machine_warnings",
+        impossible=transfers.impossible(moved),
+        failed=list(failed.unique()),
+        cells_failed=len(failed),
+        runs=runs_shown(results),
+        least_processes=MIN_PROCESSES,
+        quiet=paces_of(results),
+        calm=CALM,
+        noisy=int((~results.timed["quiet"].astype(bool)).sum()),
+        timed=len(results.timed),
+        changed=sum(changed),
+        benchmarks=len(changed),
+        others=others,
+        unknown=tables.named(sorted({name for _, name in results.unknown})),
+        figures=sum(results.unknown.values()),
+        broken=len(Semantics(results).broken(results.contracts.values())),
+    )
 
 
 def page_of(
@@ -171,7 +106,7 @@ def page_of(
     made = answers(cells)
     copies = slowed(cells)
     moved = transfers_of(results, timed)
-    about_transfers = transfer_advice.advice(moved)
+    about_transfers = transfers.advice(moved)
     every = [*results.cells["toolchain"]]
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
@@ -204,11 +139,6 @@ def page_of(
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-TRANSFERS_VERIFIED = (
-    "Transfers are not measured that way: before each was timed, what arrived was compared with what was sent."
-)
-
-
 def sections_of(
     results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
 ) -> list[Section]:
@@ -224,76 +154,53 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(cells)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
-    first, clocks, dtypes, *more_transfers = transfer_sections(moved, missing)
+    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(moved, missing)
+
+    def said(block: str) -> tuple[str, ...]:
+        return prose(
+            "machine_sections", block, usual=usual, by_bytes=BY_BYTES, tie=tables.TIE, transfers=bool(moved.main)
+        )
+
+    times, reached = (tuple(map(data, draw(cells, limit))) for draw in (figures.times, figures.efficiency))
+    broken = tables.broken(semantics, results.contracts.values())
+    decided = (tables.decision(decisions, limit),) if decisions else ()
+    promised = tuple(tables.contracts(results, semantics, shown))
+    asked = questions.Questions(results, cells, moved).table(results.last.settings.no_device)
+    against = []
+    if before is not None and not (before.processes.empty or results.processes.empty):
+        against.append(comparison_section(comparison.compare(before, results)))
     sections = [
-        Section(
-            "decision",
-            "Decision table",
-            (
-                f"Source of {usual}, by its size in bytes. GB/s are decimal, bytes of the source over seconds; % "
-                "of memcpy compares with C's memmove into warm memory on one thread, measured in the same run, and "
-                f"is shown from where memmove takes {BY_BYTES:g} times its call. {tables.TIE} Next: the "
-                "fastest safe route that is slower, and by how much.",
-            ),
-            tables=(tables.decision(decisions, limit),) if decisions else (),
-        ),
+        Section("decision", "Decision table", said("decision"), tables=decided),
         first,
-        Section(
-            "size",
-            "Time against size",
-            ("One line a route. Bars: the range over processes. Dashed: memcpy, the limit of what copies.",),
-            tuple(map(data, figures.times(cells, limit))),
-        ),
-        Section(
-            "efficiency",
-            "Efficiency of copies",
-            (
-                "memcpy's seconds over the route's: 100 % is what the machine allows. memcpy writes into warm "
-                "memory; a route that makes fresh memory also pays for the pages it touches for the first time.",
-            ),
-            tuple(map(data, figures.efficiency(cells, limit))),
-        ),
+        Section("size", "Time against size", said("size"), times),
+        Section("efficiency", "Efficiency of copies", said("efficiency"), reached),
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
-        *families.sections(results, cells, missing, on_device=True, sentences=said(moved)),
+        *families.sections(results, cells, missing, on_device=True, sentences=transfers.said(moved)),
         *more_transfers,
-        Section(
-            "contracts",
-            "Contracts",
-            (
-                "Memory and dtype as declared in the catalogue, and beside them as measured on this toolchain by "
-                "writing to one side and looking at the other. What a route does with awkward sources is declared, "
-                "and tested by tests/test_contracts.py. An alias of a broadcast array or of an expanded tensor has "
-                "one number for all its elements: a write to one shows in all.",
-                "int8, torch's CharTensor, converts both ways, tested by tests/test_contracts.py; that it cannot "
-                "is an old belief.",
-                *([TRANSFERS_VERIFIED] if moved.main else []),
-                *tables.broken(semantics, results.contracts.values()),
-            ),
-            tables=tuple(tables.contracts(results, semantics, shown)),
-        ),
-        comparison_section(before, results),
-        Section(
-            "questions",
-            "What users ask",
-            tables=(questions.Questions(results, cells, moved).table(results.last.settings.no_device),),
-        ),
+        Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
+        *against,
+        Section("questions", "What users ask", tables=(asked,)),
         _method(results, cells, missing),
     ]
     return [section for section in sections if section]
 
 
-def comparison_section(base: Results | None, new: Results) -> Section:
-    """What got faster or slower against the run before on this machine; empty where there is none to compare with."""
-    title = "Against the run before"
-    if base is None or base.processes.empty or new.processes.empty:
-        return Section("comparison", title)
-    compared = comparison.compare(base, new)
-    intro, drawn, after = comparison_figure.section(compared)
+def comparison_section(compared: Comparison) -> Section:
+    """What got faster or slower against the run before on this machine."""
+    intro = (f"{words.title(compared)}: {words.headline(compared)}.", *words.all_lines(compared))
+    figure = figures.forest(compared)
+    cells = tuple((words.cell_line(row), words.sentence(row, compared)) for row in figures.chosen(compared))
+    data = Table("Cells in the figure", ("cell", "verdict"), cells, numeric=False)
     verdicts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
     return Section(
-        "comparison", title, intro, drawn, (tables.Table("Verdicts", ("verdict", "cells"), verdicts),), after
+        "comparison",
+        "Against the run before",
+        intro,
+        ((figure, data),) if figure else (),
+        (Table("Verdicts", ("verdict", "cells"), verdicts),),
+        (*words.withheld(compared), *words.trust(compared)),
     )
 
 
@@ -304,7 +211,8 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     absent = results.missing["status"].value_counts()
     after = prose(
         "machine_method",
-        noisy=_named(results.last.noisy_cells) if results.runs else "",
+        recorded=bool(results.runs),
+        noisy=results.last.noisy_cells,
         failed=absent.get("failed", 0),
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
@@ -314,10 +222,3 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         processes=MIN_PROCESSES,
     )
     return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)
-
-
-def _named(cells: Sequence[str], most: int = 12) -> str:
-    """Cells in words; some of them where they are many."""
-    if not cells:
-        return "none"
-    return ", ".join(cells[:most]) + (f" and {len(cells) - most} more" if len(cells) > most else "")

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import jinja2.ext
 from cli import UserError
 from markupsafe import Markup
 
 from . import show
 from .advice import Box
 from .figures import Figure, slug
-from .tables import Entry, Table
+from .tables import Entry, Table, lines_of
 
-TEMPLATES = Path(__file__).resolve().parent / "templates"
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
-OPTIONS: dict[str, Any] = {"loader": jinja2.FileSystemLoader(TEMPLATES), "trim_blocks": True, "lstrip_blocks": True}
+OPTIONS: dict[str, Any] = {
+    "loader": jinja2.FileSystemLoader(show.TEMPLATES),
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+}
 OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
 
 
@@ -159,19 +161,4 @@ def _html(entry: Entry) -> Markup:
 
 
 def _markdown(entry: Entry) -> str:
-    lines = entry if isinstance(entry, list) else [entry]
-    return "<br>".join(map(show.to_markdown, lines))
-
-
-class _Backticks(jinja2.ext.Extension):
-    """Code of a template's own backticks, before there is any value in it: those of a value stay what they are."""
-
-    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        return re.sub(r"`([^`]*)`", lambda span: show.code(span[1]), source)
-
-
-def prose(name: str, **values: Any) -> tuple[str, ...]:
-    """The paragraphs of templates/prose/NAME.md.jinja, each a sentence or more; values are put in as they are."""
-    text = jinja2.Environment(autoescape=False, extensions=[_Backticks], **OPTIONS)  # a sentence is escaped when shown
-    written = text.get_template(f"prose/{name}.md.jinja").render(values)
-    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", written) if part.strip())
+    return "<br>".join(map(show.to_markdown, lines_of(entry)))

@@ -34,7 +34,7 @@ from . import show
 from .advice import between_neighbours, takes
 from .show import code
 from .tables import Entry, Table, catalogue, compared, measured_memory
-from .transfer_advice import cost_words
+from .transfers import cost_words
 
 TITLES = {
     1: "Which call, and does it share memory?",

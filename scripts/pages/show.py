@@ -5,14 +5,20 @@ two control characters. A text of a file may hold backticks, but never those (cl
 ours, so it may be put into any sentence as it is.
 """
 
+import functools
 import html
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # advise.py answers in less time than its imports take
+    import jinja2
     from analysis.cells import Cell
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 # Parameters whose values say what they are
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
@@ -175,3 +181,28 @@ def fenced(text: str) -> str:
 def short(text: str, letters: int) -> str:
     """The text, or so many letters of it, the last of which says that there were more."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+@functools.cache
+def _prose(name: str) -> "jinja2.Template":
+    """The template templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not."""
+    import jinja2
+
+    def source(name: str) -> str:
+        text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
+        return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
+
+    # without autoescape: a sentence is escaped when shown
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    return jinja2.Environment(loader=jinja2.FunctionLoader(source), **options).get_template(name)
+
+
+def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
+    """The paragraphs of templates/prose/NAME.md.jinja, or of one block of it, each a sentence or more.
+
+    Values are put in as they are; ``show`` is this module.
+    """
+    template = _prose(name)
+    context = template.new_context({"show": sys.modules[__name__], **values})
+    written = "".join((template.blocks[block] if block else template.root_render_func)(context))
+    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", written) if part.strip())

@@ -52,15 +52,17 @@ class Table:
 
     def __post_init__(self) -> None:
         """Say what the mark of a figure means where one is marked."""
-        entries = (
-            line for row in self.rows for entry in row for line in ([entry] if isinstance(entry, str) else entry)
-        )
+        entries = (line for row in self.rows for entry in row for line in lines_of(entry))
         marked = (show.BUSY in text for line in entries for text, is_code in show.spans(line) if not is_code)
         if BUSY_NOTE not in self.notes and any(marked):
             object.__setattr__(self, "notes", (*self.notes, BUSY_NOTE))
 
     def __bool__(self) -> bool:
         return bool(self.rows)
+
+
+def lines_of(entry: Entry) -> list[str]:
+    return [entry] if isinstance(entry, str) else entry
 
 
 def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
@@ -105,11 +107,7 @@ def pivot(
     head: Callable[[Any], str] = str,
 ) -> Table:
     """Routes of one benchmark down, one parameter across; see laid."""
-
-    def lines(words: Entry) -> list[str]:
-        return words if isinstance(words, list) else [words]
-
-    marks = [Mark(cell.parameters, lines(entry(cell)), cell.order) for cell in cells]
+    marks = [Mark(cell.parameters, lines_of(entry(cell)), cell.order) for cell in cells]
     benchmark, row = (cells[0].benchmark, cells[0].row) if cells else ("", "route")
     return laid(title, benchmark, marks, column, missing, head, row)
 
@@ -200,7 +198,7 @@ def curves(
 ) -> Table:
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row.
 
-    counts: instructions of calls, see counts.of_calls; a column for each size at which some of the cells have them
+    counts: instructions of calls, see verdicts.of_calls; a column for each size at which some of the cells have them
     """
 
     def both(cell: Cell) -> list[str]:
@@ -225,8 +223,7 @@ def count(counted: Count | None) -> Entry:
     """A count, and its range where its repeats differ by more than is worth mentioning."""
     if counted is None:
         return ""
-    value, *others = f"{counted.value:,.0f}", *count_range(counted)
-    return [value, *others] if others else value
+    return _entry([f"{counted.value:,.0f}", *count_range(counted)])
 
 
 def count_range(counted: Count) -> list[str]:
@@ -324,14 +321,8 @@ def spread(cells: Sequence[Cell]) -> Table:
     rows: list[tuple[Entry, ...]] = []
     for kind, of_kind in kinds.items():
         worst = max(of_kind, key=lambda cell: cell.cv)
-        rows.append(
-            (
-                kind,
-                f"{len(of_kind)}",
-                show.percent(statistics.median(cell.cv for cell in of_kind), 1),
-                [show.percent(worst.cv, 1), code(worst.cell)],
-            )
-        )
+        median = show.percent(statistics.median(cell.cv for cell in of_kind), 1)
+        rows.append((kind, f"{len(of_kind)}", median, [show.percent(worst.cv, 1), code(worst.cell)]))
     columns = ("memory", "cells", "median", "worst")
     return Table("Coefficient of variation between the processes of a cell", columns, tuple(rows))
 
@@ -358,10 +349,9 @@ def absent(missing: Missing) -> Table:
 def environment(record: Record) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
     at, on = record.settings, record.conditions
-    caches = ", ".join(f"{level} {size}" for level, size in on.caches.items())
     cores = f"{on.cores_allowed} of {on.cores} allowed" if on.cores and on.cores_allowed else ""
     rows: list[tuple[str, Any]] = [
-        ("torch", f"{at.torch}{_in_brackets('git', at.git[:12])}"),
+        ("torch", f"{at.torch} (git {at.git[:12]})" if at.git else at.torch),
         ("numpy", at.numpy),
         ("Python", at.python),
         ("CUDA, HIP", ", ".join(filter(None, (at.cuda, at.hip))) or "none"),
@@ -369,7 +359,7 @@ def environment(record: Record) -> Table:
         ("threads of torch", at.torch_threads),
         ("CPU", on.cpu),
         ("cores", cores),
-        ("caches", caches),
+        ("caches", ", ".join(f"{level} {size}" for level, size in on.caches.items())),
         ("memory", show.size(on.memory_bytes) if on.memory_bytes else ""),
         ("system", on.system),
         ("C library", on.libc),
@@ -393,27 +383,13 @@ def device_of(settings: Settings) -> str:
     return f"{name} ({device})" if device and name else device
 
 
-def _in_brackets(name: str, value: str) -> str:
-    return f" ({name} {value})" if value else ""
-
-
 def runs(records: Sequence[Record]) -> Table:
     """One row a run: when, how, how quiet the machine was, and how many samples were taken again."""
     rows = []
     for record in records:
-        only = f", only {record.only}" if record.only else ""
-        command = code(record.command)
-        rows.append(
-            (
-                record.started,
-                command,
-                f"{record.profile}{only}",
-                f"{record.rounds}",
-                f"{record.samples:,}",
-                "" if record.quiet is None else show.percent(record.quiet),
-                f"{record.retaken:,}",
-                f"{record.seconds:.0f} s",
-            )
-        )
+        profile = f"{record.profile}, only {record.only}" if record.only else record.profile
+        quiet = "" if record.quiet is None else show.percent(record.quiet)
+        measured = (f"{record.rounds}", f"{record.samples:,}", quiet, f"{record.retaken:,}", f"{record.seconds:.0f} s")
+        rows.append((record.started, code(record.command), profile, *measured))
     columns = ("started", "command", "profile", "processes a cell", "samples", "quiet", "taken again", "took")
     return Table("Runs whose figures are on this page", columns, tuple(rows), numeric=False)

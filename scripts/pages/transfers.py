@@ -1,0 +1,459 @@
+"""What is said about transfers between host and device: what to take, and the sections of a machine's page."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from analysis import transfers
+from analysis.answers import Choice, Need, Segment, choices_of, choose
+from analysis.cells import Cell, method, usual_size
+from analysis.transfers import SUSTAINED, WAYS, Hidden, Transfers
+
+from benchmarks import families as roles
+from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, PAGEABLE
+from pages import figures, show
+from pages.advice import Box, Take, busy, capital, needs_words, why_unsafe
+from pages.figures import Figure, slug
+from pages.page import Section
+from pages.show import code, prose
+from pages.tables import IN_CACHE, TIE, Entry, Missing, Table, curves, named, pivot
+
+UNBROKEN = "\N{NO-BREAK SPACE}"
+MEANING = {
+    COMPLETION: "until the bytes have arrived: the call, and a synchronize where the call may return before",
+    ENQUEUE: "the call alone: how long the caller is held, the queue empty before it",
+    SUSTAINED: "several copies in flight and one synchronize, by the copy",
+}
+
+# --- what is advised --------------------------------------------------------------------------------------------------
+
+
+def advice(moved: Transfers) -> list[Box]:
+    """A box a way and end at the host, by completion time, and one on scalars."""
+    made = [_box(each, moved) for each in transfers.recommendations(moved)]
+    scalars = choose(moved.role(roles.SCALAR))
+    if scalars:
+        choice = scalars[0].choices[0]
+        take = Take("", choice.cell.route, show.time(choice.cell))
+        notes = (*busy(choices_of(scalars)), *_conditions(choice.cell), *_beside(choice))
+        made.append(Box("From the device to a number: a scalar such as a loss", (take,), notes=notes))
+    return made
+
+
+def _box(each: Mapping[Need, Choice], moved: Transfers) -> Box:
+    """What to take for needs that differ in whether the result is fresh alone."""
+    need, choice = next(iter(each.items()))
+    end = f"{end_of(need)} of {show.size(choice.nbytes)}"
+    title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
+    takes: list[Take] = []
+    notes: list[str] = []
+    for need, choice in each.items():
+        chosen, fast = choice.cell, next(iter(choice.conditional), None)
+        fresh = f"{result_of(need)}, " if len(each) > 1 else ""
+        how = "on a condition" if chosen.contract.hazard else "no condition"
+        takes.append(Take(fresh + how, chosen.route, cost_words(chosen, moved)))
+        notes += [*busy([choice]), *_conditions(chosen), *_beside(choice)]
+        if fast is not None:
+            takes.append(Take(f"{fresh}faster, on a condition", fast.route, cost_words(fast, moved)))
+            gain = show.ratio(chosen.seconds / fast.seconds)
+            notes += [f"{code(fast.route)} is {gain} as fast as {code(chosen.route)}.", *_conditions(fast)]
+        notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c)}." for c in choice.unsafe]
+    if not moved.link.limit(need.direction).bandwidth:
+        notes.append("No share of the link's limit: the limit was not measured in this run.")
+    return Box(title, tuple(takes), notes=tuple(dict.fromkeys(notes)))
+
+
+def _conditions(cell: Cell) -> Iterator[str]:
+    if cell.contract.hazard:
+        yield f"{code(cell.route)}: {cell.contract.hazard}."
+    if cell.contract.needs:
+        yield f"{code(cell.route)} {needs_words(cell.contract)}."
+
+
+def _beside(choice: Choice) -> Iterator[str]:
+    """What is tied with the chosen route, and the next slower."""
+    if choice.ties:
+        yield f"Tie with {show.codes([cell.route for cell in choice.ties])}."
+    if choice.others:
+        slower = choice.others[0]
+        yield f"Next: {code(slower.route)}, {show.ratio(slower.seconds / choice.cell.seconds)} the time."
+
+
+def in_a_line(what: str, choice: Choice) -> str:
+    """What to take, what is as good, and what is faster on a condition."""
+    chosen, fast = choice.cell, next(iter(choice.conditional), None)
+    words = [f"{what}: {code(chosen.route)}, {show.time(chosen)}."]
+    if why := chosen.contract.hazard or chosen.contract.caution:
+        words.append(f"{code(chosen.route)}: {why}.")
+    words += _beside(choice)
+    if fast is not None:
+        faster = f"{code(fast.route)}, {show.time(fast)}, is {show.ratio(chosen.seconds / fast.seconds)} as fast"
+        words.append(f"On a condition {faster}: {fast.contract.hazard}.")
+    return " ".join(words)
+
+
+def impossible(moved: Transfers) -> tuple[str, ...]:
+    """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
+    return prose(
+        "transfers",
+        "impossible",
+        memory=transfers.beyond_memory(moved),
+        capacity=transfers.beyond_capacity(moved),
+        limit=transfers.beyond_limit(moved),
+        link=moved.link,
+    )
+
+
+# A need and a transfer in words
+
+
+def end_of(need: Need) -> str:
+    """The host's end."""
+    if need.array:
+        return "a NumPy array" if need.host == PAGEABLE else f"a NumPy array in {need.host} memory"
+    return f"a {need.host} host tensor"
+
+
+def way_of(need: Need) -> str:
+    end = end_of(need)
+    return f"from {end} to the device" if need.direction == HOST_TO_DEVICE else f"from the device to {end}"
+
+
+def result_of(need: Need) -> str:
+    """New or existing, as the beginning of a line."""
+    there = need.direction == HOST_TO_DEVICE
+    if need.into:
+        return f"into {'a device' if there else 'a host'} tensor that exists"
+    return "a new array" if need.array and not there else "a new tensor"
+
+
+def cost_words(cell: Cell, moved: Transfers) -> str:
+    """Time, and decimal GB/s and share of the limit where these have a meaning and are known."""
+    words = [show.time(cell)]
+    if moved.by_bytes(cell):
+        share = moved.link.limit(cell.direction).share(cell)
+        words.append(show.bandwidth(cell.nbytes / cell.seconds))
+        words += [f"{show.percent(share)} of the limit"] if share else []
+    return ", ".join(words)
+
+
+# --- what sections say beside their tables ----------------------------------------------------------------------------
+
+
+def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
+    """Family -> sentences."""
+    calls = transfers.while_busy(moved)
+    held, free = (_listed(each.cell for each in calls if each.waits == waits) for waits in (True, False))
+    return {
+        "busy": prose("transfers", "busy", held=held, free=free, behind=transfers.read_behind(moved)),
+        "many": tuple(_chosen(moved.role(roles.MANY), "tensors")),
+        "transfer": tuple(_chosen(moved.role(roles.CAST_ON_THE_WAY), "nbytes")),
+    }
+
+
+def _listed(cells: Iterable[Cell]) -> str:
+    """Routes, each with the host memory and the sizes at which it was measured to be so."""
+    sizes: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        word = "from" if cell.direction == HOST_TO_DEVICE else "to"
+        sizes.setdefault((cell.route, word, cell.host), []).append(show.size(cell.nbytes))
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for (route, word, host), measured in sizes.items():
+        hosts.setdefault((route, word, show.join(measured)), []).append(host)
+    return "; ".join(
+        f"{code(route)} {word} {show.join(memories)} memory, {at}" for (route, word, at), memories in hosts.items()
+    )
+
+
+def _chosen(cells: Iterable[Cell], by: str) -> Iterator[str]:
+    """What to take from each host memory, at each value of a parameter."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.benchmark.endswith("completion"):
+            value = cell.parameters[by]
+            what = show.size(value) if by == "nbytes" else f"{value:,} {by}"
+            groups.setdefault((what, cell.host), []).append(cell)
+    for (what, host), group in groups.items():
+        named = f"float32 to bfloat16, {what}" if by == "nbytes" else what
+        yield in_a_line(f"{named} from {host} memory", choose(group)[0].choices[0])
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def decision(moved: Transfers) -> list[Table]:
+    """One table a direction: memory state × size band, the figures at the band's largest size."""
+    take = "fastest, without a condition unless said"
+    columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next", "faster on a condition")
+    tables = []
+    for direction in WAYS:
+        rows = tuple(
+            _band(need, segment, moved)
+            for need, cells in transfers.needs(moved.of(COMPLETION, direction)).items()
+            for segment in choose(transfers.comparable(cells))
+        )
+        title = f"{direction}: completion, GB/s and % at the largest size of each row"
+        tables.append(Table(title, columns, rows, numeric=False))
+    return [table for table in tables if table]
+
+
+def _band(need: Need, segment: Segment, moved: Transfers) -> tuple[Entry, ...]:
+    choice, fast = segment.choices[-1], segment.conditional
+    cell, tied = choice.cell, named([tie.route for tie in choice.ties])
+    sizes = dict.fromkeys(show.size(nbytes) for nbytes in (segment.sizes[0], segment.sizes[-1]))
+    slower = [f"{code(c.route)} {show.ratio(c.seconds / cell.seconds)}" for c in choice.others[:1]]
+    faster: list[str] = []
+    if fast is not None:
+        gain = f"{show.ratio(cell.seconds / fast.seconds)} as fast"
+        faster = [code(fast.route), f"{cost_words(fast, moved)}: {gain}", fast.contract.hazard]
+    return (
+        [capital(way_of(need)), result_of(need)],
+        " to ".join(sizes).replace(" ", UNBROKEN),
+        [code(cell.route), *filter(None, (cell.contract.hazard, tied and f"tie: {tied}"))],
+        show.time(cell),
+        *_speed(cell, moved),
+        slower or "",
+        faster or "",
+    )
+
+
+def _speed(cell: Cell, moved: Transfers) -> tuple[str, str]:
+    if not moved.by_bytes(cell):
+        return "", ""
+    share = moved.link.limit(cell.direction).share(cell)
+    return show.significant(cell.nbytes / cell.seconds / 1e9, 2), show.percent(share) if share else ""
+
+
+def clocks(moved: Transfers) -> list[Table]:
+    """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
+    every = [cell for cell in moved.main if cell.contract.non_blocking]
+    held = [cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED)]
+    if not held:
+        return []
+    nbytes = usual_size(held)
+    here = {(c.direction, c.host, c.route, method(c)): c for c in every if c.nbytes == nbytes}
+    rows: list[tuple[Entry, ...]] = []
+    for direction, host, route in dict.fromkeys(key[:3] for key in here):
+        done, queued, several = (here.get((direction, host, route, c)) for c in (COMPLETION, ENQUEUE, SUSTAINED))
+        share = f"{show.significant(100 * queued.seconds / done.seconds, 2)} %" if queued and done else ""
+        completion, sustained = (cost_words(cell, moved) if cell else "" for cell in (done, several))
+        enqueue = show.time(queued) if queued else ""
+        rows.append((code(route), f"{direction}, {host}", completion, enqueue, share, sustained))
+    columns = ("route", "way, host memory", "completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
+    title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
+    return [Table(title, columns, tuple(rows))]
+
+
+def bandwidths(cells: Sequence[Cell], missing: Missing, moved: Transfers) -> Table:
+    """The figures behind a panel of GB/s against size."""
+
+    def speed(cell: Cell) -> Entry:
+        share = moved.link.limit(cell.direction).share(cell)
+        return [show.bandwidth(cell.nbytes / cell.seconds), *([show.percent(share)] if share else [])]
+
+    title = "Decimal GB/s of the median, and % of the measured limit"
+    return pivot(title, cells, "nbytes", missing, speed, show.size)
+
+
+def dtypes(moved: Transfers, missing: Missing) -> list[Table]:
+    """Transfers by dtype where more than one was measured."""
+    tables = []
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in moved.cells:
+        if cell.role == roles.TRANSFER and cell.dtype and method(cell) == COMPLETION:
+            groups.setdefault((cell.benchmark, cell.host), []).append(cell)
+    for (_, host), cells in groups.items():
+        nbytes = usual_size(cells, "dtype", IN_CACHE)
+        here = [cell for cell in cells if cell.nbytes == nbytes]
+        several = {c.route for c in here if len({d.dtype for d in here if d.route == c.route}) > 1}
+        shown = [cell for cell in here if cell.route in several]
+        if shown:
+            title = f"{cells[0].direction}, {host}, completion, {show.size(nbytes)}, by dtype"
+            tables.append(pivot(title, shown, "dtype", missing))
+    return tables
+
+
+# Overlap
+
+
+def overlap(moved: Transfers) -> list[Table]:
+    """The share that hides."""
+    rows: list[tuple[Entry, ...]] = []
+    for each in transfers.hidden(moved):
+        span = f"{show.percent(min(each.shares))} to {show.percent(max(each.shares))}" if each.sound else ""
+        name = f"{each.cell.direction}, {each.cell.host}, {show.size(each.cell.nbytes)}"
+        rows.append((name, *(show.seconds(each.seconds(part)) for part in transfers.PARTS), share_words(each), span))
+    title = "A non-blocking copy beside matrix products on another stream, completion"
+    columns = ("transfer", "products", "transfer alone", "both", "hidden", "range")
+    return [Table(title, columns, tuple(rows))] if rows else []
+
+
+def share_words(each: Hidden) -> str:
+    """The share that hides; what noise lifts above all or below nothing is said to be that, or not told at all."""
+    share = each.share
+    if not each.sound:
+        return "not told: the three times do not fit together"
+    if share > 1:
+        return f"all ({show.percent(share)} by noise)"
+    return f"none ({show.percent(share)} by noise)" if share < 0 else show.percent(share)
+
+
+# One-time costs, the link
+
+ONCE = {
+    "allocate": "first pinned allocation in a process",
+    "pin_copy": "t.pin_memory(): a pinned copy of an existing tensor",
+    "register": "registering an existing tensor's memory in place",
+}
+
+
+def firsts(moved: Transfers) -> list[Table]:
+    """What the first use costs, in seconds and in seconds a GiB."""
+    made = "the device's context, made by the first tensor on it"
+    context = tuple((made, _range(cell)) for cell in moved.role(roles.CONTEXT))
+    here = {(method(cell), cell.nbytes): cell for cell in moved.role(roles.PINNING)}
+    sizes = sorted({nbytes for _, nbytes in here})
+    pinned = tuple(
+        (ONCE.get(what, what), *(_once(here[what, n]) if (what, n) in here else "n/a" for n in sizes))
+        for what in dict.fromkeys(what for what, _ in here)
+    )
+    first = "The first tensor on the device, from before its driver is touched"
+    allocated = "Pinned memory for the first time in a process, the context there already"
+    tables = (
+        Table(first, ("what", "once a process"), context),
+        Table(allocated, ("what", *map(show.size, sizes)), pinned),
+    )
+    return [table for table in tables if table]
+
+
+def _range(cell: Cell) -> Entry:
+    low_high = show.interval(cell.low, cell.high)
+    return [show.time(cell), low_high] if cell.processes > 1 else show.time(cell)
+
+
+def _once(cell: Cell) -> Entry:
+    per_gib = cell.seconds / cell.nbytes * 2**30
+    return [show.time(cell), f"{show.significant(per_gib)} s/GiB"]
+
+
+HARDWARE = {"link generation": "Gen{:.0f}", "link width": "x{:.0f}"}
+HARDWARE |= dict.fromkeys(("graphics clock", "memory clock"), "{:.0f} MHz")
+
+
+def link(moved: Transfers) -> list[Table]:
+    """The link as its driver describes it under load, what it carries, its measured limits, the floor of completion."""
+    capacity, limits = moved.link.capacity, moved.link.limits
+    driver = [(name, HARDWARE.get(name, "{:.0f}").format(value)) for name, value in moved.link.hardware.items()]
+    if capacity is not None:
+        driver.append(("carried each way, after encoding", show.bandwidth(capacity)))
+    sizes = sorted({n for limit in limits.values() for n in limit.cells})
+    measured = tuple(
+        (way, *(_limit(limit.cells[n], limit.moved, capacity) if n in limit.cells else "n/a" for n in sizes))
+        for way, limit in limits.items()
+    )
+    both = ("Both at once: twice the size moves, and GB/s count both ways.",) if transfers.BOTH in limits else ()
+    title = "The limit: a pinned copy into memory that exists, by the device's clock"
+    floor = [("synchronize() of an idle device", _range(cell)) for cell in [moved.link.floor] if cell]
+    tables = (
+        Table("Read under load with nvidia-ml-py", ("what", "value"), tuple(driver), numeric=False),
+        Table(title, ("direction", *map(show.size, sizes)), measured, both),
+        Table("The floor of every completion time", ("what", "a call"), tuple(floor)),
+    )
+    return [table for table in tables if table]
+
+
+def _limit(cell: Cell, moved: int, capacity: float | None) -> Entry:
+    rate = moved * cell.nbytes / cell.seconds
+    lines: list[str] = [show.bandwidth(rate), show.time(cell)]
+    if capacity:
+        lines.append(f"{show.percent(rate / capacity / moved)} of what the link carries")
+    return lines
+
+
+# Latency and bandwidth
+
+FITTED = (
+    "Time = α + bytes / bandwidth (decimal GB/s), fitted by relative error; n½: where half of the bandwidth is reached"
+)
+
+
+def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
+    """Hockney's model, a row a route, and a sentence on the routes that it does not fit; both empty at few sizes."""
+    series: dict[tuple[str, str, str], dict[int, float]] = {}
+    for cell in cells:
+        series.setdefault((cell.direction, cell.host, cell.route), {})[cell.nbytes] = cell.seconds
+    rows: list[tuple[Entry, ...]] = []
+    bent: list[str] = []
+    for (direction, host, route), seconds in series.items():
+        model = transfers.fit(seconds)
+        if model is not None and model.good:
+            fitted = show.seconds(model.latency), show.bandwidth(model.bandwidth), show.size(round(model.half))
+            way = f"{direction}, {host}" if host else direction
+            rows.append(([code(route), way], *fitted, show.percent(model.deviation)))
+        elif len(seconds) >= transfers.LEAST_SIZES:
+            bent.append(route)
+    columns = ("route", "latency α", "bandwidth", "n½", "largest deviation")
+    why = f"within {show.percent(transfers.GOOD_FIT)} (caches and page faults bend the line)"
+    lines = [f"No fit of time = α + bytes / bandwidth {why}: {named(bent)}."] if bent else []
+    return [Table(FITTED, columns, tuple(rows))] if rows else [], lines
+
+
+# --- sections ---------------------------------------------------------------------------------------------------------
+
+
+def transfer_sections(moved: Transfers, missing: Missing) -> list[Section]:
+    """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
+    fitted, bent = fits(moved.of(COMPLETION))
+    have = {cell.host for cell in moved.main}
+    lacking = {str(row.get("memory")) for row in moved.missing} if have else set()
+    hosts = [host for host in transfers.HOSTS if host not in have and host in lacking]
+
+    def words(block: str) -> tuple[str, ...]:
+        return prose(
+            "transfers",
+            block,
+            moved=moved,
+            run=moved.run,
+            dtype=moved.main[0].dtype if moved.main else "",
+            meaning=MEANING,
+            tie=TIE,
+            limits=any(moved.link.limit(direction).bandwidth for direction in WAYS),
+            no_limit=moved.why_not(role=roles.LINK),
+            absent={host: moved.why_not(role=roles.TRANSFER, memory=host) for host in hosts},
+            processes=sorted({cell.processes for cell in moved.main}),
+        )
+
+    return [
+        Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(moved))),
+        Section(
+            "clocks",
+            "Transfers: completion, enqueue, sustained",
+            words("clocks"),
+            tuple(_curves(moved, missing)),
+            (*clocks(moved), *fitted),
+            tuple(bent),
+        ),
+        Section("transfer-dtypes", "Transfers by dtype", tables=tuple(dtypes(moved, missing))),
+        Section("overlap", "Transfers behind compute", words("overlap"), tables=tuple(overlap(moved))),
+        Section("firsts", "What the first use costs", words("firsts"), tables=tuple(firsts(moved))),
+        Section("link", "The link", words("link"), tables=tuple(link(moved))),
+    ]
+
+
+def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
+    """For each direction and host memory: completion and enqueue time, then completion's and sustained's GB/s."""
+    for direction, host in itertools.product(WAYS, transfers.HOSTS):
+        limit = moved.link.limit(direction).bandwidth
+        memory = f"{direction}, {host} host memory"
+        for clock in (COMPLETION, ENQUEUE):
+            cells, about = moved.of(clock, direction, host), f"{memory}: {clock} time"
+            for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
+                yield figure, curves(figure.cells, missing)
+        for clock in (COMPLETION, SUSTAINED):
+            cells = [cell for cell in moved.of(clock, direction, host) if moved.by_bytes(cell)]
+            about, name = f"{memory}: GB/s by {clock}", slug("bandwidth", direction, host, clock)
+            for figure in figures.bandwidths(name, *_named(about, cells), limit):
+                yield figure, bandwidths(figure.cells, missing, moved)
+
+
+def _named(about: str, cells: list[Cell]) -> tuple[str, str, list[Cell]]:
+    return about, f"{about} ({cells[0].dtype})" if cells else about, cells
