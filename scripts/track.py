@@ -20,6 +20,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
@@ -27,14 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import report
 from cli import ONLY, Parser, UserError, run
-from measuring import watch
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
-from measuring.plan import HOW, RELEASES, Plan
 from measuring.profiles import PROFILES, check_chosen
-from measuring.state import held
-from measuring.tracking import see_through
+from measuring.state import check_same, held
+from measuring.tracking import Plan, coarse_to_fine, due_plan, see_through
 from toolchains import environments, index, ledger, selection
+
+RELEASES = ("history", "releases", "since")  # the options that choose them
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -70,15 +71,19 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
-    name = chosen.profile or "tracking"
     directory = ROOT / ".asv" / "runs" / machine / "track"
-    plan = Plan.of(directory, chosen.toolchains, name, chosen.only, chosen.rounds or PROFILES[name].rounds)
+    lines = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
+    tags = [toolchain.tag for _, line in lines for toolchain in coarse_to_fine(list(line))]
     if chosen.resume:
-        said = [option for option in (*RELEASES, *HOW) if getattr(chosen, option) is not None]
-        interrupted = plan.resumed(said)
-        if interrupted:
-            return interrupted
+        plan = Plan.load(directory)
+        if plan:
+            asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
+            how = {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only", "rounds")}
+            check_same(asked | how)
+            return plan
         print("nothing to resume: a new run")
+    name = chosen.profile or "tracking"
+    plan = Plan(directory, tags, name, chosen.only, chosen.rounds or PROFILES[name].rounds)
     plan.begin()
     return plan
 
@@ -103,13 +108,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return track(chosen, machine)
         name = chosen.profile or "tracking"
         directory = ROOT / ".asv" / "runs" / machine / "new"
-        plan = watch.plan_of(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
+        plan = due_plan(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
+        every = ledger.tagged()
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
         if not plan.path.exists():
             plan.begin()
-        releases = watch.new_in(plan)
+        releases = [every[tag] for tag in plan.tags if tag not in plan.beside and tag in every]
         code = track(chosen, machine, plan)
     try:
         from pages import release_notes

@@ -13,8 +13,8 @@ from cli import UserError, matcher
 from store import quiet
 from store.records import Unfinished, name_of, with_samples
 
-from .beside import awake
 from .engine import round_of
+from .machine import awake
 from .processes import Show, after
 from .profiles import PROFILES, Profile, cells, exactly, select
 from .record import summed_up

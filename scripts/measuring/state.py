@@ -15,9 +15,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cli import UserError, put
 from store.files import put_all
@@ -25,6 +25,7 @@ from store.records import Unfinished, made_of, name_of
 
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
+PLAN = "plan.json"  # of several runs, see Kept
 NAMED = 2.0  # seconds within which whoever holds a run has said so
 
 
@@ -126,12 +127,40 @@ class State:
             self.directory.rmdir()  # unless other runs lie below it
 
 
+Self = TypeVar("Self", bound="Kept")
+
+
+@dataclass
+class Kept:
+    """What is kept on disk until all of it is done: the fields but ``directory``, in which that is."""
+
+    directory: Path
+
+    @classmethod
+    def load(cls: type[Self], directory: Path) -> Self | None:
+        """What is kept there; None where nothing is, or nothing that can be read."""
+        try:
+            return cls(directory, **json.loads((directory / PLAN).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def path(self) -> Path:
+        return self.directory / PLAN
+
+    def save(self) -> None:
+        put(self.path, json.dumps({name: value for name, value in vars(self).items() if name != "directory"}))
+
+    def finish(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
 def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:
     """UserError where --resume comes with options that the interrupted run had not.
 
-    options  option -> what is asked now, None where it is not said, and what was asked then
+    options  name of an option -> what is asked now, None where it is not said, and what was asked then
     """
-    changed = [name for name, (now, then) in options.items() if now is not None and now != then]
+    changed = [f"--{name}" for name, (now, then) in options.items() if now is not None and now != then]
     if changed:
         raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
 

@@ -22,9 +22,10 @@ from typing import Any, Protocol
 import cli
 from cli import UserError, put
 from measuring.engine import RESULTS, ROOT
-from measuring.plan import coarse_to_fine
 from measuring.profiles import PROFILES
-from measuring.state import State, put_all
+from measuring.state import State
+from measuring.tracking import coarse_to_fine
+from store.files import put_all
 from store.records import Record
 from toolchains import environments, ledger
 

@@ -30,9 +30,8 @@ import cli
 from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, check_asv, register
 from measuring.interleave import copy_code
 from measuring.machine import check_machine
-from measuring.plan import Plan
 from measuring.state import held
-from measuring.tracking import Tracker
+from measuring.tracking import Plan, Tracker
 from store.files import NODE, RECORDS
 from store.records import Record, record_of
 from toolchains import environments
@@ -153,8 +152,8 @@ def take(job: Mapping[str, Any]) -> int:
             print("all of it is measured on this node")
             return 0
         fleet = {"id": job["id"], "engine": job["engine"], "node": job["node"]}
-        Tracker(plan, machine, job["keep"], {"command": job["command"], "fleet": fleet}).run()
-    return 2 if plan.failed else 0
+        failed = Tracker(plan, machine, job["keep"], {"command": job["command"], "fleet": fleet}).run()
+    return 2 if failed else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

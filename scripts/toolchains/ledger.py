@@ -163,6 +163,11 @@ def commits() -> dict[str, Toolchain]:
     return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
 
 
+def tagged() -> dict[str, Toolchain]:
+    """Tag -> toolchain, of the histories."""
+    return {toolchain.tag: toolchain for toolchain in commits().values()}
+
+
 def find(commit: str, outside: Iterable[Toolchain] = ()) -> Toolchain | None:
     """The toolchain of a commit, among the histories and ``outside``."""
     in_history = commits().get(commit)
