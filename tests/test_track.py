@@ -162,7 +162,8 @@ def test_next_release_is_installed_ahead(project):
 def test_what_is_installed_ahead_leaves_the_cores_to_the_counts():
     """Its niceness, and that of its session where Linux weighs sessions: there the first alone is nothing."""
     group = Path("/proc/self/autogroup")
-    code = "import os; from pathlib import Path; from measuring.tracking import stand_back; stand_back(); print(os.nice(0))\n"
+    code = "import os; from pathlib import Path; from measuring.tracking import stand_back\n"
+    code += "stand_back(); print(os.nice(0))\n"
     code += f"if Path({str(group)!r}).is_file(): print(Path({str(group)!r}).read_text())"
     scripts = os.pathsep.join([str(ROOT / "scripts"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": scripts}
