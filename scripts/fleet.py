@@ -25,10 +25,8 @@ import report
 from cli import ONLY, Parser, UserError, run
 from measuring.engine import check_asv
 from measuring.profiles import PROFILES, check_chosen
-from measuring.state import held
-from nodes import jobs
-from nodes.campaign import DEBUG, FLEET, MOST_COPIES, PLAN, SLURM, Campaign, plan_lines
-from nodes.jobs import kinds_of, plan_of
+from measuring.state import PLAN, held
+from nodes.campaign import DEBUG, FLEET, MOST_COPIES, SLURM, Campaign, give_up, kinds_of, measure, plan_lines, plan_of
 from toolchains import selection
 
 MOST_NODES = 500
@@ -101,20 +99,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         for machine, options in asked_for.items():
             if not chosen.dry_run:
                 stack.enter_context(held(FLEET / machine))
-            campaign = Campaign.load(machine) if chosen.resume else None
+            campaign = Campaign.load(FLEET / machine) if chosen.resume else None
             if chosen.resume and not campaign:
                 print(f"{machine}: nothing to resume: a new campaign")
             if campaign:
                 campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
             else:
                 if not chosen.dry_run:
-                    jobs.give_up(machine)
+                    give_up(machine)
                 campaign = plan_of(chosen, machine, options)
             print("\n".join(plan_lines(campaign)), flush=True)
             campaigns.append(campaign)
         if chosen.dry_run:
             return 0
-        return jobs.measure(campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run)
+        return measure(campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,8 +148,11 @@ class Kept:
     def path(self) -> Path:
         return self.directory / PLAN
 
+    def kept(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "directory"}
+
     def save(self) -> None:
-        put(self.path, json.dumps({name: value for name, value in vars(self).items() if name != "directory"}))
+        put(self.path, json.dumps(self.kept()))
 
     def finish(self) -> None:
         self.path.unlink(missing_ok=True)
