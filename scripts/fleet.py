@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, run
+from cli import ONLY, Parser, UserError, check_whole, run
 from measuring.engine import check_asv
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import PLAN, held
@@ -59,9 +59,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    for name in ("rounds", "keep", "nodes", "copies", "time"):
-        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
-            raise UserError(f"--{name} takes a whole number from 1")
+    check_whole(chosen, "rounds", "keep", "nodes", "copies", "time")
     if (chosen.nodes or 0) > MOST_NODES or (chosen.copies or 0) > MOST_COPIES:
         raise UserError(f"--nodes takes {MOST_NODES} at most, --copies {MOST_COPIES}")
     if chosen.kinds and (chosen.partition or chosen.constraint or chosen.machine):

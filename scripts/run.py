@@ -11,7 +11,6 @@ is kept when it is done, so an interruption costs a round at most. Results are f
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, line, run
+from cli import ONLY, Parser, UserError, check_whole, line, run
 from measuring.between import refine
 from measuring.engine import RESULTS, ROOT, check_asv, discover, register
 from measuring.machine import check_machine
@@ -50,8 +49,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    if chosen.rounds is not None and chosen.rounds < 1:
-        raise UserError("--rounds takes a whole number from 1")
+    check_whole(chosen, "rounds")
     if chosen.report_with is not None:
         interpreter = selection.python(chosen.report_with)
         if interpreter is None:
@@ -122,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from measuring import checkup
 
         return checkup.check()
-    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name()
     with held(ROOT / ".asv" / "runs" / machine):
         measure(chosen, toolchain, machine)
     if chosen.no_report:

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, run
+from cli import ONLY, Parser, UserError, check_whole, run
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
 from measuring.profiles import PROFILES, check_chosen
@@ -55,9 +55,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    for name in ("rounds", "keep"):
-        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
-            raise UserError(f"--{name} takes a whole number from 1")
+    check_whole(chosen, "rounds", "keep")
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
     if barred:
@@ -102,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.update:
         return 0
     check_asv()
-    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name()
     with held(ROOT / ".asv" / "runs" / machine):
         if not chosen.new:
             return track(chosen, machine)

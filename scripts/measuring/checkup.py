@@ -26,7 +26,8 @@ from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import LOG_VARIABLE
 
 from .engine import ROOT
-from .machine import conditions, read, settings
+from .machine import conditions, settings
+from .processes import read
 
 # --- cells measured without asv, each in a forked process -------------------------------------------------------------
 
@@ -136,10 +137,8 @@ def of_system(known: Mapping[str, Any]) -> Findings:
     def look(what: str, wrong: bool, advice: str) -> None:
         found[what] = advice if wrong else ""
 
-    load, cores, quota, memory = (
-        known[name] for name in ("load_average", "cores_allowed", "quota", "memory_available")
-    )
-    governor, disk = known["governor"], known["disk_free"]
+    load, cores, quota = known["load_average"], known["cores_allowed"], known["quota"]
+    governor, memory, disk = known["governor"], known["memory_available"], known["disk_free"]
     if load is not None:
         look(f"load average {load:.1f}", load > 0.5 * cores, "end what else runs here")
     allow = "asv needs one beside the one that is measured: allow two"

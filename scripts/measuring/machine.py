@@ -22,7 +22,7 @@ from store.records import Conditions, Settings, made_of, record_of
 from toolchains import environments
 
 from .engine import ROOT
-from .processes import apart, session
+from .processes import apart, last_line, read, session
 
 # What a process begins with that asks the suite's own code; the checkout is its argument
 IN_SUITE = "import json, platform, sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\n"
@@ -36,14 +36,9 @@ def check_machine(directory: Path) -> None:
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    before = [
-        recorded
-        for recorded in map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS))
-        if recorded
-    ]
     # a virtual machine may move to another host, whose CPU has the same name
-    mine = caches()
-    other = next((recorded for recorded in before if mine and recorded != mine), None)
+    mine, before = caches(), map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS))
+    other = next((recorded for recorded in before if mine and recorded and recorded != mine), None)
     if other or there != (environments.cpu_model(), os.cpu_count()):
         sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
         raise UserError(
@@ -112,15 +107,7 @@ def ending(code: int, err: str) -> str:
     """How a process that failed ended, in a line: by which signal, or what it said last."""
     if code < 0:
         return f"died with signal {-code} ({signal.strsignal(-code)})"
-    return (err.strip().splitlines() or [f"ended with code {code}"])[-1]
-
-
-def read(path: str) -> str:
-    """Text of a small system file; "" where there is none."""
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+    return last_line(err, f"ended with code {code}")
 
 
 def conditions() -> Conditions:

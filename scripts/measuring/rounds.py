@@ -75,15 +75,17 @@ def cells_of(
         raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
     timed = {name: expressions for name, expressions in patterns.items() if benchmarks[name]["type"] == "time"}
     again = {name: expressions for name, expressions in again.items() if name in timed}
+    every, processes, repeated = (
+        sum(len(cells(expressions, benchmarks[name])) for name, expressions in each.items())
+        for each in (patterns, timed, again)
+    )
     return Cells(
         patterns,
         timed,
         again,
-        processes=sum(len(cells(expressions, benchmarks[name])) for name, expressions in timed.items()),
-        repeated=sum(len(cells(expressions, benchmarks[name])) for name, expressions in again.items()),
-        looked_at=sum(
-            len(cells(expressions, benchmarks[name])) for name, expressions in patterns.items() if name not in timed
-        ),
+        processes,
+        repeated,
+        looked_at=every - processes,
         unavailable=unavailable,
         on_device=any(benchmarks[name].get("needs_device") for name in patterns),
         asleep=[name for name in patterns if benchmarks[name].get("asleep")],

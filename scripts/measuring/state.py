@@ -23,6 +23,8 @@ from cli import UserError, put
 from store.files import put_all
 from store.records import Unfinished, made_of, name_of
 
+from .processes import read
+
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
 PLAN = "plan.json"  # of several runs, see Kept
@@ -183,7 +185,7 @@ def held(directory: Path) -> Iterator[None]:
             break
         except Timeout:
             # who took it this moment has yet to say so, and who ends has taken the name away already: look again
-            who = _read(holder)
+            who = read(holder)
             if who or time.monotonic() > until:
                 raise UserError(
                     f"{directory.name} is being measured already, by {who or 'another process'}: "
@@ -197,11 +199,3 @@ def held(directory: Path) -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
-
-
-def _read(path: Path) -> str:
-    """What stands in a file; nothing where there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 import cli
 from cli import UserError, put
 from measuring.engine import RESULTS, ROOT, new_id
-from measuring.processes import session
+from measuring.processes import last_line, session
 from measuring.profiles import PROFILES
 from measuring.state import Kept, State
 from measuring.tracking import coarse_to_fine
@@ -145,13 +145,13 @@ class Slurm:
                         if tuple(hosts) == without:
                             executor.submit(Command(program(job)))
             except submitit.core.utils.FailedJobError as why:
-                raise UserError(f"Slurm takes no such job: {str(why).strip().splitlines()[-1]}") from None
+                raise UserError(f"Slurm takes no such job: {last_line(str(why))}") from None
 
     def coming(self) -> list[str]:
         asked = ["squeue", "--noheader", "--array", f"--name={self.name}", "--format=%T %r"]
         done = subprocess.run(asked, capture_output=True, text=True)
         if done.returncode:
-            raise UserError(f"squeue does not answer: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
+            raise UserError(f"squeue does not answer: {last_line(done.stderr, 'no reason')}")
         return done.stdout.splitlines()
 
 
@@ -541,7 +541,7 @@ def kinds_of(chosen: argparse.Namespace) -> dict[str, dict[str, str]]:
     """What results are filed under -> Slurm's options that choose such nodes."""
     common = {name: getattr(chosen, name) for name in ("account", "qos") if getattr(chosen, name)}
     if chosen.engine == DEBUG:
-        return {chosen.machine or f"{environments.machine_name(os.cpu_count() or 1)}-fleet": {}}
+        return {chosen.machine or f"{environments.machine_name()}-fleet": {}}
     if not chosen.kinds:
         named = {name: getattr(chosen, name) for name in ("partition", "constraint") if getattr(chosen, name)}
         machine = chosen.machine or "-".join(named.values()) or "slurm"

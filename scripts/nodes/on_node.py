@@ -32,8 +32,8 @@ from measuring.interleave import copy_code
 from measuring.machine import check_machine
 from measuring.state import held
 from measuring.tracking import Plan, Tracker
-from store.files import NODE, RECORDS
-from store.records import Record, record_of
+from store.files import NODE, RECORDS, read_records
+from store.records import Record
 from toolchains import environments
 
 HOSTS = "hosts"
@@ -74,8 +74,7 @@ def name_of(kind: Path, host: str) -> str:
 
 def visits_in(results: Path, campaign: str) -> list[Record]:
     """The visits of a campaign in a directory of a machine's results, those that failed included, in order of time."""
-    lines = (line for path in results.glob(f"*{RECORDS}") for line in path.read_text(encoding="utf-8").splitlines())
-    records = [record_of(json.loads(line)) for line in lines]
+    records = (record for path in results.glob(f"*{RECORDS}") for record in read_records(path))
     return sorted((visit for visit in records if visit.fleet.get("id") == campaign), key=lambda visit: visit.started)
 
 

@@ -282,17 +282,15 @@ def _from_index(torch: Distribution | None, package: Path) -> bool:
 
 def cpu_model() -> str:
     """Name of the processor, as the system tells it."""
-    try:
+    with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         matched = re.search(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", text, re.MULTILINE)
         if matched:
             return matched.group(1).strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
-def machine_name(cores: int) -> str:
+def machine_name(cores: int = os.cpu_count() or 1) -> str:
     """A name made of the hardware, such as amd-epyc-2-cores. Never the host's name, which is nobody's business."""
     words = re.sub(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*", " ", cpu_model().lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:40] + f"-{cores}-cores"
