@@ -3,10 +3,11 @@
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from cli import UserError, matcher
@@ -242,12 +243,7 @@ def _round(record: Unfinished, patterns: Sequence[str], asv: Callable[..., None]
     return record
 
 
-def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+def _affordable(cells: Collection[str], took: Mapping[str, float], seconds: float) -> list[str]:
     """The first of these cells, as many as one process each of takes so many seconds."""
-    left, chosen = seconds - START, []
-    for cell in cells:
-        left -= took[cell]
-        if left < 0:
-            break
-        chosen.append(cell)
-    return chosen
+    spent = accumulate(took[cell] for cell in cells)
+    return [cell for cell, so_far in zip(cells, spent) if so_far <= seconds - START]

@@ -337,10 +337,10 @@ def wheels(directory: Path, tags: Collection[str]) -> None:
             continue
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
         command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory)]
-        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run([*command, *asked], env=clean, capture_output=True, text=True, errors="replace")
-        if done.returncode:
-            print(cli.line(f"{tag} has no wheels: {environments.reason(done.stdout + done.stderr)}"), flush=True)
+        try:
+            environments.run([*command, *asked])
+        except environments.InstallError as error:
+            print(cli.line(f"{tag} has no wheels: {error}"), flush=True)
             continue
         there.append(" ".join(asked))
         put(stamp, json.dumps(there))

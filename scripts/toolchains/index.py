@@ -12,7 +12,6 @@ its version; in the ledger both are on the branch of what is outside the histori
 import json
 import re
 import shutil
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,16 +35,13 @@ def offered(package: str, *options: str) -> tuple[list[str], list[str]]:
     ``options`` are pip's. UserError where pip fails."""
     command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python", *options]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"the package index did not say in {SECONDS} s which releases of {package} there are") from None
-    matched = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
-    if done.returncode or not matched:
-        reason = environments.reason(done.stderr or done.stdout)
-        raise UserError(f"pip cannot say which releases of {package} there are: {reason}")
-    return matched[1].split(", "), re.findall(r"^\s*\* (https?://\S+)$", done.stdout, re.MULTILINE)
+        said = environments.run(command, SECONDS)
+    except environments.InstallError as error:
+        raise UserError(f"pip cannot say which releases of {package} there are: {error}") from None
+    matched = re.search(r"^Available versions: (.+)$", said, re.MULTILINE)
+    if not matched:
+        raise UserError(f"pip cannot say which releases of {package} there are: {environments.reason(said)}")
+    return matched[1].split(", "), re.findall(r"^\s*\* (https?://\S+)$", said, re.MULTILINE)
 
 
 def files_at(place: str) -> list[Mapping[str, Any]]:
