@@ -37,17 +37,9 @@ class State:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.work = directory / WORK
+        self.log = self.work / LOG  # where asv's processes log their samples during a step
+        self.results = self.work / RESULTS  # asv's results directory during a step
         self.taking = False  # a step; what lies there before may be what an interrupted one left
-
-    @property
-    def log(self) -> Path:
-        """Where asv's processes log their samples during a step."""
-        return self.work / LOG
-
-    @property
-    def results(self) -> Path:
-        """asv's results directory during a step."""
-        return self.work / RESULTS
 
     def _last(self) -> Path | None:
         """The last whole step."""

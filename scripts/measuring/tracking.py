@@ -7,7 +7,6 @@ Run as a program: installs the release with this tag, with so many environments 
 """
 
 import contextlib
-import json
 import os
 import statistics
 import subprocess
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it 
 import cli
 from cli import UserError
 from store import files, quiet
-from store.records import Line, name_of, record_of, with_samples
+from store.records import Line, name_of, with_samples
 from toolchains import environments, ledger
 from toolchains.ledger import Toolchain
 
@@ -128,18 +127,13 @@ def _dealt_with(machine: str | None) -> dict[str, bool]:
     could be measured, once at least."""
     measured: dict[str, bool] = {}
     for path in files.result_files(RESULTS, machine, files.RECORDS):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            commit = path.name.split("-")[0]
-            measured[commit] = measured.get(commit, False) or not _failed(line)
+        try:
+            whole = any(not record.failed for record in files.read_records(path))
+        except UserError:  # it is broken: whoever measured it, nothing can be compared with that
+            whole = False
+        commit = path.name.split("-")[0]
+        measured[commit] = measured.get(commit, False) or whole
     return measured
-
-
-def _failed(record: str) -> bool:
-    """Whether a run record says that the release could not be measured; of one that says nothing that is so, too."""
-    try:
-        return bool(record_of(json.loads(record)).failed)
-    except (ValueError, TypeError):
-        return True
 
 
 # --- the next toolchain, installed meanwhile --------------------------------------------------------------------------

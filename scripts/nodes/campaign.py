@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cli
 from cli import UserError, put
@@ -53,17 +53,8 @@ Jobs = Sequence[tuple[Job, Sequence[str]]]  # each with the hosts that are not t
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
-class Engine(Protocol):
-    """submit: have these jobs done, each without the hosts beside it.
-
-    coming: a word on each of the campaign's jobs that waits or runs.
-    """
-
-    def submit(self, jobs: Jobs) -> None: ...
-
-    def coming(self) -> list[str]: ...
-
-
+# An engine has two methods. submit: have these jobs done, each without the hosts that go with it. coming: a word on each
+# of the campaign's jobs that waits or runs.
 GRACE = 60  # seconds before the end of a job's time in which it may end by itself
 REQUEUES = 5  # times that a job may run out of time, and go on
 
@@ -159,6 +150,9 @@ def partitions() -> list[str]:
     """The names of the cluster's partitions."""
     done = subprocess.run(["sinfo", "--noheader", "--format=%R"], capture_output=True, text=True)
     return done.stdout.split()
+
+
+Engine = Debug | Slurm
 
 
 # --- campaigns --------------------------------------------------------------------------------------------------------
