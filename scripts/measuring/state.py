@@ -28,7 +28,7 @@ from .processes import read
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
 PLAN = "plan.json"  # of several runs, see Kept
-NAMED = 2.0  # seconds within which whoever holds a run has said so
+NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
 
 
 class State:
@@ -168,22 +168,15 @@ def held(directory: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
 
     directory.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(directory.with_name(directory.name + ".lock"))
+    lock = FileLock(directory.with_name(directory.name + ".lock"), timeout=NAMED)
     holder = directory.with_name(directory.name + ".holder")
-    until = time.monotonic() + NAMED
-    while True:
-        try:
-            lock.acquire(timeout=0)
-            break
-        except Timeout:
-            # who took it this moment has yet to say so, and who ends has taken the name away already: look again
-            who = read(holder)
-            if who or time.monotonic() > until:
-                raise UserError(
-                    f"{directory.name} is being measured already, by {who or 'another process'}: "
-                    "wait for it, or use --machine"
-                ) from None
-            time.sleep(0.05)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{directory.name} is being measured already, by {read(holder) or 'another process'}: "
+            "wait for it, or use --machine"
+        ) from None
     try:
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
         put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")

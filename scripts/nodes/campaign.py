@@ -53,8 +53,8 @@ Jobs = Sequence[tuple[Job, Sequence[str]]]  # each with the hosts that are not t
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
-# An engine has two methods. submit: have these jobs done, each without the hosts that go with it. coming: a word on each
-# of the campaign's jobs that waits or runs.
+# An engine has two methods. submit: have these jobs done, each without the hosts that go with it. coming: a word on
+# each of the campaign's jobs that waits or runs.
 GRACE = 60  # seconds before the end of a job's time in which it may end by itself
 REQUEUES = 5  # times that a job may run out of time, and go on
 
