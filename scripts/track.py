@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, check_whole, run
+from cli import ONLY, Parser, UserError, check_whole, line, run
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
 from measuring.profiles import PROFILES, check_chosen
 from measuring.state import check_same, held
-from measuring.tracking import Plan, coarse_to_fine, due_plan, see_through
+from measuring.tracking import Plan, Tracker, coarse_to_fine, due_plan
 from toolchains import environments, index, ledger, selection
 
 RELEASES = ("history", "releases", "since")  # the options that choose them
@@ -70,8 +70,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
     directory = ROOT / ".asv" / "runs" / machine / "track"
-    lines = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-    tags = [toolchain.tag for _, line in lines for toolchain in coarse_to_fine(list(line))]
+    histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
+    tags = [toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases))]
     if chosen.resume:
         plan = Plan.load(directory)
         if plan:
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = chosen.machine or environments.machine_name()
     with held(ROOT / ".asv" / "runs" / machine):
         if not chosen.new:
-            return track(chosen, machine)
+            return track(chosen, machine, plan_of(chosen, machine))
         name = chosen.profile or "tracking"
         directory = ROOT / ".asv" / "runs" / machine / "new"
         plan = due_plan(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
@@ -122,18 +122,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     return worst([code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)])
 
 
-def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:
-    """Carry out a plan, without one that of the command line; the exit code."""
+def track(chosen: argparse.Namespace, machine: str, plan: Plan) -> int:
+    """Carry out a plan, say what came of it, and build the page; the exit code."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    plan = plan or plan_of(chosen, machine)
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
     check_machine(RESULTS / machine)
     register(machine)
-    return see_through(
-        plan, machine, keep, chosen.new, (lambda machine: None) if chosen.no_report else report.after_run
+    print(
+        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
+        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
     )
+    again = "--new" if chosen.new else "--resume"
+    try:
+        failed = Tracker(plan, machine, keep).run()
+    except KeyboardInterrupt:
+        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
+        raise
+    if plan.finished and not chosen.no_report:
+        report.after_run(machine)
+    for tag, reason in failed.items():
+        print(line(f"{tag} has no results: {reason}"))
+    # a new release that is not for this Python is done with, or every week would try it again
+    lasting = chosen.new and all(reason.startswith(environments.NO_WHEEL) for reason in failed.values())
+    if failed and not lasting:
+        print(f"python scripts/track.py {again} tries those again")
+        return 2
+    plan.finish()
+    if failed:
+        return 2
+    print("all saved; asv compare, asv find and asv publish work over releases")
+    return 0
 
 
 def candidate(chosen: argparse.Namespace) -> int:

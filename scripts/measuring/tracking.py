@@ -307,34 +307,6 @@ class Tracker:
         state.finish()
 
 
-def see_through(plan: Plan, machine: str, keep: int, new: bool, build: Callable[[str], object]) -> int:
-    """Carry out a plan, say what came of it, and have ``build`` make a page; the exit code. new: what came since."""
-    print(
-        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
-        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
-    )
-    again = "--new" if new else "--resume"
-    try:
-        failed = Tracker(plan, machine, keep).run()
-    except KeyboardInterrupt:
-        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
-        raise
-    if plan.finished:
-        build(machine)
-    for tag, reason in failed.items():
-        print(cli.line(f"{tag} has no results: {reason}"))
-    # a new release that is not for this Python is done with, or every week would try it again
-    lasting = new and all(reason.startswith(environments.NO_WHEEL) for reason in failed.values())
-    if failed and not lasting:
-        print(f"python scripts/track.py {again} tries those again")
-        return 2
-    plan.finish()
-    if failed:
-        return 2
-    print("all saved; asv compare, asv find and asv publish work over releases")
-    return 0
-
-
 def figures(lines: Iterable[Line]) -> dict[str, float]:
     """Cell -> the median over its quiet processes, in seconds per call."""
     by_run: dict[str, list[Line]] = {}
