@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import numpy as np
+import pandas as pd
 from analysis.statistics import rate_bounds
 from analysis.verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, SLOWER
 from checking.repeated import CALLS, COUNTS, HELD, Repeated, Verdicts, checked
@@ -35,26 +36,23 @@ from benchmarks.probes import MEMORY
 
 def width(history: Repeated) -> Iterator[tuple[str, bool]]:
     """What is said of a history's points, and whether it is as promised."""
-    for family, kind in history.kinds.items():
-        half, wide = (show.percent(float(np.quantile(kind.half, share)), 1) for share in (0.5, 0.9))
-        kept = family == MEMORY or bool(np.median(kind.half) <= CALLS)
-        yield f"{history.package}, {family}: {len(kind.half):,} points, ± {half}, nine in ten ± {wide}", kept
+    for family, half in history.points.groupby("family", sort=False)["half"]:
+        kept = family == MEMORY or bool(half.median() <= CALLS)
+        middle, wide = (show.percent(half.quantile(share), 1) for share in (0.5, 0.9))
+        yield f"{history.package}, {family}: {len(half):,} points, ± {middle}, nine in ten ± {wide}", kept
 
 
 def again(repeated: Sequence[Repeated]) -> Iterator[tuple[str, bool]]:
     """The same of what was measured twice, of all histories together: they are of one machine, and of few visits."""
     hours = show.join([f"{history.hours:.1f}" for history in repeated if math.isfinite(history.hours)])
-    for family in dict.fromkeys(family for history in repeated for family in history.kinds):
-        kinds = [history.kinds[family] for history in repeated if family in history.kinds]
-        apart = np.abs(np.concatenate([kind.apart for kind in kinds]))
-        held = np.concatenate([kind.held for kind in kinds])
-        if len(apart):
-            middle, wide = (show.percent(float(np.quantile(apart, share)), 1) for share in (0.5, 0.9))
-            yield (
-                f"{family}, {hours} hours apart: {len(apart):,} points differ by {middle} in the median, nine in ten "
-                f"by {wide}; {show.percent(float(held.mean()), 1)} as both intervals allow",
-                rate_bounds(len(held) - int(held.sum()), len(held))[0] <= 1 - HELD,  # of few more are out by chance
-            )
+    pairs = pd.concat([history.points for history in repeated]).dropna(subset="apart")
+    for family, points in pairs.groupby("family", sort=False):
+        middle, wide = (show.percent(points["apart"].abs().quantile(share), 1) for share in (0.5, 0.9))
+        yield (
+            f"{family}, {hours} hours apart: {len(points):,} points differ by {middle} in the median, nine in ten "
+            f"by {wide}; {show.percent(points['held'].mean(), 1)} as both intervals allow",
+            rate_bounds(int((~points["held"]).sum()), len(points))[0] <= 1 - HELD,  # of few more are out by chance
+        )
     breaks = np.array([each for history in repeated for each in history.breaks]).reshape(-1, 2)
     if len(breaks):
         same, within = breaks.sum(axis=0).tolist()

@@ -88,13 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"--resume {os.path.relpath(place.directory)} goes on with it", file=sys.stderr)
         raise
     by_condition, about = promises.figures(place, plan), promises.describe(place, plan)
-    table = promises.rows(by_condition)
-    print(f"\n{promises.markdown(table)}\n\n{promises.sentence(about)}")
+    kept = promises.kept(by_condition)
+    print(f"\n{promises.markdown(by_condition)}\n\n{promises.sentence(about)}")
     if chosen.json:
-        kept = {row.label: dict(row.kept) for row in table if row.kept}
         text = json.dumps({"about": about, "figures": by_condition, "kept": kept}, indent=1, ensure_ascii=False)
         put(chosen.json, text + "\n")
-    return promises.exit_code(table)
+    return 0 if kept and all(all(tried.values()) for tried in kept.values()) else 1
 
 
 if __name__ == "__main__":

@@ -76,6 +76,13 @@ def share(text: str, ends: bool = False) -> float:
     return value
 
 
+def check_whole(chosen: argparse.Namespace, *options: str) -> None:
+    """UserError unless these options, where given, are whole numbers from 1."""
+    for name in options:
+        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
+            raise UserError(f"--{name} takes a whole number from 1")
+
+
 def check_writable(option: str, path: Path) -> None:
     """UserError where ``put`` could not write ``path``, before anything is measured for it."""
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):

@@ -19,7 +19,6 @@ Exit code: 0 nothing slower, 1 something slower, 2 could not compare, or nothing
 
 import argparse
 import contextlib
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -82,7 +81,7 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
-    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name()
     first, second = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
     return str(first.root), str(second.root)
 
@@ -100,14 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from analysis import pairs
     from analysis.verdicts import Settings
 
-    settings = Settings(
-        only=chosen.only,
-        min_effect=chosen.min_effect,
-        equivalence=chosen.equivalence,
-        fdr=chosen.fdr,
-        min_decided=chosen.min_decided,
-        across_machines=chosen.across_machines,
-    )
+    same = ("only", "min_effect", "equivalence", "fdr", "min_decided", "across_machines")
+    settings = Settings(**{name: getattr(chosen, name) for name in same})
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 from cli import Parser, UserError, run
 from measuring.engine import RESULTS, ROOT, check_asv
 from measuring.interleave import copy_code
-
-DESCRIPTION = "benchmarks.json"
+from measuring.processes import last_line
+from store.files import BENCHMARKS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,11 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = [sys.executable, "-m", "asv", "run", "--bench", "just-discover"]
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
         if done.returncode:
-            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
+            raise UserError(f"asv found no benchmarks: {last_line(done.stdout + done.stderr, 'it printed nothing')}")
         RESULTS.mkdir(parents=True, exist_ok=True)
-        shutil.copy(copy / "reports" / "results" / DESCRIPTION, RESULTS)
-    print((RESULTS / DESCRIPTION).relative_to(ROOT))
+        shutil.copy(copy / "reports" / "results" / BENCHMARKS, RESULTS)
+    print((RESULTS / BENCHMARKS).relative_to(ROOT))
     return 0
 
 

@@ -22,13 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, run
+from cli import ONLY, Parser, UserError, check_whole, run
 from measuring.engine import check_asv
 from measuring.profiles import PROFILES, check_chosen
-from measuring.state import held
-from nodes import jobs
-from nodes.campaign import DEBUG, FLEET, MOST_COPIES, PLAN, SLURM, Campaign, plan_lines
-from nodes.jobs import kinds_of, plan_of
+from measuring.state import PLAN, held
+from nodes.campaign import DEBUG, FLEET, MOST_COPIES, SLURM, Campaign, give_up, kinds_of, measure, plan_lines, plan_of
 from toolchains import selection
 
 MOST_NODES = 500
@@ -61,9 +59,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    for name in ("rounds", "keep", "nodes", "copies", "time"):
-        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
-            raise UserError(f"--{name} takes a whole number from 1")
+    check_whole(chosen, "rounds", "keep", "nodes", "copies", "time")
     if (chosen.nodes or 0) > MOST_NODES or (chosen.copies or 0) > MOST_COPIES:
         raise UserError(f"--nodes takes {MOST_NODES} at most, --copies {MOST_COPIES}")
     if chosen.kinds and (chosen.partition or chosen.constraint or chosen.machine):
@@ -101,20 +97,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         for machine, options in asked_for.items():
             if not chosen.dry_run:
                 stack.enter_context(held(FLEET / machine))
-            campaign = Campaign.load(machine) if chosen.resume else None
+            campaign = Campaign.load(FLEET / machine) if chosen.resume else None
             if chosen.resume and not campaign:
                 print(f"{machine}: nothing to resume: a new campaign")
             if campaign:
                 campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
             else:
                 if not chosen.dry_run:
-                    jobs.give_up(machine)
+                    give_up(machine)
                 campaign = plan_of(chosen, machine, options)
             print("\n".join(plan_lines(campaign)), flush=True)
             campaigns.append(campaign)
         if chosen.dry_run:
             return 0
-        return jobs.measure(campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run)
+        return measure(campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run)
 
 
 if __name__ == "__main__":

@@ -11,21 +11,28 @@ is kept when it is done, so an interruption costs a round at most. Results are f
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, run
-from measuring.engine import ROOT
+from cli import ONLY, Parser, UserError, check_whole, line, run
+from measuring.between import refine
+from measuring.engine import RESULTS, ROOT, check_asv, discover, register
+from measuring.machine import check_machine
+from measuring.processes import duration, progress
 from measuring.profiles import PROFILES, check_chosen
-from measuring.single import DEFAULT, check_ready, measure
-from measuring.state import held
+from measuring.record import file_record, how_quiet, new_record
+from measuring.rounds import budget, cells_of, sum_up, take_rounds
+from measuring.state import State, check_same, held
 from toolchains import environments, selection
+from toolchains.ledger import Toolchain
+
+DEFAULT = "quick"  # profile
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -42,8 +49,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    if chosen.rounds is not None and chosen.rounds < 1:
-        raise UserError("--rounds takes a whole number from 1")
+    check_whole(chosen, "rounds")
     if chosen.report_with is not None:
         interpreter = selection.python(chosen.report_with)
         if interpreter is None:
@@ -52,17 +58,71 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
+def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> None:
+    """Take the profile's rounds, or with --resume those that are left of the interrupted run, and file them."""
+    check_machine(RESULTS / machine)
+    state = State(ROOT / ".asv" / "runs" / machine)
+    if state.publish(RESULTS):
+        print("the interrupted run was whole; its results are filed now")
+        if chosen.resume:
+            return
+    record = state.load() if chosen.resume else None
+    if record:
+        if record.toolchain.tag != toolchain.tag:
+            raise UserError(f"the interrupted run was on {record.toolchain.tag}: --resume there, or run anew")
+        then = {"profile": record.profile, "only": record.only, "rounds": record.planned}
+        check_same({name: (getattr(chosen, name), before) for name, before in then.items()})
+    elif chosen.resume:
+        print("nothing to resume: a new run")
+    register(machine)
+    benchmarks = discover(machine)
+    if not record:
+        name = chosen.profile or DEFAULT
+        rounds = chosen.rounds or PROFILES[name].rounds
+        record = new_record(name, chosen.only, machine, toolchain, sys.executable, rounds)
+        state.start(record)
+    rounds, profile = record.planned, record.profile
+    cells = cells_of(PROFILES[profile], benchmarks, record.only, profile, record.settings.no_device)
+    if cells.on_device:
+        # memory of the far node is another population
+        record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
+    load, cores = record.conditions.load_average, record.conditions.cores_allowed
+    if load is not None and cores is not None and load > 0.5 * cores:
+        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may stay noisy")
+    for said in cells.left_out():
+        print(line(f"skipped: {said}"))
+    total = cells.total(rounds)
+    some = "" if cells.repeated == cells.processes else f", {cells.processes - cells.repeated} of them once"
+    print(
+        f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes{some}, "
+        f"{cells.looked_at} looked at once; up to {duration(budget(total, profile))} more where the machine is busy"
+    )
+    minutes = PROFILES[profile].refine_minutes
+    if minutes:
+        print(f"then up to {duration(60 * minutes)} of cells between sizes, around crossovers and breaks")
+    with progress(total, "measuring") as show:
+        record = take_rounds(record, state, cells, rounds, show)
+    if minutes:
+        record = sum_up(refine(record, state, benchmarks, minutes), state, cells)
+    file_record(record, toolchain.commit, state)
+    waited = f"{record.waited:.0f} of them waiting for quiet"
+    print(f"{record.samples} samples in {record.seconds:.0f} s, {waited}; {how_quiet(record)}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
-    toolchain = check_ready()
+    try:
+        toolchain = environments.toolchain()
+    except ModuleNotFoundError as missing:
+        raise UserError(f"{missing}: `make bench` installs everything") from None
+    check_asv()
     if chosen.check:
         from measuring import checkup
 
         return checkup.check()
-    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name()
     with held(ROOT / ".asv" / "runs" / machine):
-        wanted = {name: getattr(chosen, name) for name in ("profile", "only", "rounds")}
-        measure(toolchain, machine, wanted, chosen.resume)
+        measure(chosen, toolchain, machine)
     if chosen.no_report:
         print("results saved; python scripts/report.py builds the page")
         return 0

@@ -20,21 +20,22 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import report
-from cli import ONLY, Parser, UserError, run
-from measuring import watch
+from cli import ONLY, Parser, UserError, check_whole, line, run
 from measuring.engine import RESULTS, ROOT, check_asv, register
 from measuring.machine import check_machine
-from measuring.plan import HOW, RELEASES, Plan
 from measuring.profiles import PROFILES, check_chosen
-from measuring.state import held
-from measuring.tracking import see_through
+from measuring.state import check_same, held
+from measuring.tracking import Plan, Tracker, coarse_to_fine, due_plan
 from toolchains import environments, index, ledger, selection
+
+RELEASES = ("history", "releases", "since")  # the options that choose them
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -54,9 +55,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
     check_chosen(chosen.profile, chosen.machine, chosen.only)
-    for name in ("rounds", "keep"):
-        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
-            raise UserError(f"--{name} takes a whole number from 1")
+    check_whole(chosen, "rounds", "keep")
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
     if barred:
@@ -70,15 +69,19 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
-    name = chosen.profile or "tracking"
     directory = ROOT / ".asv" / "runs" / machine / "track"
-    plan = Plan.of(directory, chosen.toolchains, name, chosen.only, chosen.rounds or PROFILES[name].rounds)
+    histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
+    tags = [toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases))]
     if chosen.resume:
-        said = [option for option in (*RELEASES, *HOW) if getattr(chosen, option) is not None]
-        interrupted = plan.resumed(said)
-        if interrupted:
-            return interrupted
+        plan = Plan.load(directory)
+        if plan:
+            asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
+            how = {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only", "rounds")}
+            check_same(asked | how)
+            return plan
         print("nothing to resume: a new run")
+    name = chosen.profile or "tracking"
+    plan = Plan(directory, tags, name, chosen.only, chosen.rounds or PROFILES[name].rounds)
     plan.begin()
     return plan
 
@@ -97,19 +100,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.update:
         return 0
     check_asv()
-    machine = chosen.machine or environments.machine_name(os.cpu_count() or 1)
+    machine = chosen.machine or environments.machine_name()
     with held(ROOT / ".asv" / "runs" / machine):
         if not chosen.new:
-            return track(chosen, machine)
+            return track(chosen, machine, plan_of(chosen, machine))
         name = chosen.profile or "tracking"
         directory = ROOT / ".asv" / "runs" / machine / "new"
-        plan = watch.plan_of(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
+        plan = due_plan(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
+        every = ledger.tagged()
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
         if not plan.path.exists():
             plan.begin()
-        releases = watch.new_in(plan)
+        releases = [every[tag] for tag in plan.tags if tag not in plan.beside and tag in every]
         code = track(chosen, machine, plan)
     try:
         from pages import release_notes
@@ -118,18 +122,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     return worst([code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)])
 
 
-def track(chosen: argparse.Namespace, machine: str, plan: Plan | None = None) -> int:
-    """Carry out a plan, without one that of the command line; the exit code."""
+def track(chosen: argparse.Namespace, machine: str, plan: Plan) -> int:
+    """Carry out a plan, say what came of it, and build the page; the exit code."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
-    plan = plan or plan_of(chosen, machine)
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
     check_machine(RESULTS / machine)
     register(machine)
-    return see_through(
-        plan, machine, keep, chosen.new, (lambda machine: None) if chosen.no_report else report.after_run
+    print(
+        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
+        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
     )
+    again = "--new" if chosen.new else "--resume"
+    try:
+        failed = Tracker(plan, machine, keep).run()
+    except KeyboardInterrupt:
+        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
+        raise
+    if plan.finished and not chosen.no_report:
+        report.after_run(machine)
+    for tag, reason in failed.items():
+        print(line(f"{tag} has no results: {reason}"))
+    # a new release that is not for this Python is done with, or every week would try it again
+    lasting = chosen.new and all(reason.startswith(environments.NO_WHEEL) for reason in failed.values())
+    if failed and not lasting:
+        print(f"python scripts/track.py {again} tries those again")
+        return 2
+    plan.finish()
+    if failed:
+        return 2
+    print("all saved; asv compare, asv find and asv publish work over releases")
+    return 0
 
 
 def candidate(chosen: argparse.Namespace) -> int:

@@ -5,8 +5,8 @@ import re
 import subprocess
 from types import SimpleNamespace
 
-import measuring.beside
 import measuring.engine
+import measuring.machine
 import measuring.rounds
 import pytest
 from measuring.processes import members
@@ -14,13 +14,13 @@ from measuring.profiles import Profile, Rule
 from measuring.record import device_probe
 from store.records import Toolchain, Unfinished
 
-HOLDS = f"import sys; print({measuring.beside.AWAKE!r}, flush=True); sys.stdin.read()"
+HOLDS = f"import sys; print({measuring.machine.AWAKE!r}, flush=True); sys.stdin.read()"
 
 
 @pytest.fixture
 def held(monkeypatch):
     """Have another program hold the device, and a second process find it as said; the sessions that were started."""
-    started, session = [], measuring.beside.session
+    started, session = [], measuring.machine.session
 
     @contextlib.contextmanager
     def watched(*arguments, **options):
@@ -29,9 +29,9 @@ def held(monkeypatch):
             yield process
 
     def hold(code=HOLDS, second=""):
-        monkeypatch.setattr(measuring.beside, "CODE", code)
-        monkeypatch.setattr(measuring.beside, "session", watched)
-        monkeypatch.setattr(measuring.beside, "device_that_works", lambda *asked: {"no_device": second})
+        monkeypatch.setattr(measuring.machine, "CODE", code)
+        monkeypatch.setattr(measuring.machine, "session", watched)
+        monkeypatch.setattr(measuring.machine, "device_that_works", lambda *asked: {"no_device": second})
         return started
 
     return hold
@@ -39,7 +39,7 @@ def held(monkeypatch):
 
 def test_a_context_is_held_beside_the_block_and_no_longer(held):
     started = held()
-    with measuring.beside.awake() as why_not:
+    with measuring.machine.awake() as why_not:
         (process,) = started
         assert why_not == "" and members(process.pid) == [process.pid]
     assert members(process.pid) == []
@@ -47,7 +47,7 @@ def test_a_context_is_held_beside_the_block_and_no_longer(held):
 
 def test_a_device_for_one_process_alone_is_let_go_before_the_block(held):
     started = held(second="cuda:0 cannot be used: busy")
-    with measuring.beside.awake() as why_not:
+    with measuring.machine.awake() as why_not:
         assert why_not == "cuda:0 cannot be used: busy" and members(started[0].pid) == []
 
 
@@ -55,7 +55,7 @@ def test_a_device_for_one_process_alone_is_let_go_before_the_block(held):
 @pytest.mark.parametrize("code", ["raise SystemExit(1)", "import time; time.sleep(60)", "print('other')"])
 def test_a_device_that_cannot_be_held_is_none_to_wait_for(held, code):
     started = held(code)
-    with measuring.beside.awake(seconds=2) as why_not:
+    with measuring.machine.awake(seconds=2) as why_not:
         assert "made none" in why_not and members(started[0].pid) == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import fleet
 import pytest
 from cli import UserError
-from nodes import campaign, jobs, on_node
+from nodes import campaign, on_node
 from resultfiles import record
 from store import files
 from store.records import record_of
@@ -64,7 +64,7 @@ def test_what_is_missing_is_asked_of_others():
 
 def test_dry_run_prints_the_plan_and_does_nothing(called, monkeypatch, tmp_path):
     monkeypatch.setattr(fleet, "FLEET", tmp_path / "fleet")
-    monkeypatch.setattr(jobs, "FLEET", tmp_path / "fleet")
+    monkeypatch.setattr(campaign, "FLEET", tmp_path / "fleet")
     options = ("--history", "torch", "--since", "2.10", "--nodes", "3", "--partition", "cpu", "--dry-run")
     code, said, _ = called(fleet, *options)
     assert code == 0 and not (tmp_path / "fleet").exists()
@@ -96,16 +96,16 @@ def test_mistakes_are_one_line(arguments, line):
 
 def test_what_the_records_say_was_asked_names_no_place(tmp_path):
     chosen = fleet.arguments(["--history", "torch", "--scratch", str(tmp_path), "--machine", "box", "--rounds", "2"])
-    assert jobs.command_of(chosen) == (
+    assert campaign.command_of(chosen) == (
         "python scripts/fleet.py --history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1"
         " --engine debug"
     )
 
 
 def test_kinds_are_partitions_or_constraints(monkeypatch):
-    monkeypatch.setattr(jobs, "partitions", lambda: ["cpu"])
+    monkeypatch.setattr(campaign, "partitions", lambda: ["cpu"])
     chosen = fleet.arguments(["--kinds", "cpu a100", "--account", "us"])
-    assert jobs.kinds_of(chosen) == {
+    assert campaign.kinds_of(chosen) == {
         "cpu": {"account": "us", "partition": "cpu"},
         "a100": {"account": "us", "constraint": "a100"},
     }
@@ -114,7 +114,7 @@ def test_kinds_are_partitions_or_constraints(monkeypatch):
 def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="needs submitit: pip install submitit"):
-        jobs.Slurm("fleet-1", tmp_path, {}, 5).submit([({}, ())])
+        campaign.Slurm("fleet-1", tmp_path, {}, 5).submit([({}, ())])
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -239,10 +239,10 @@ def test_nothing_to_resume(project):
 
 
 def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatch):
-    """By result files alone, whatever an engine says of its jobs."""
+    """By result files alone, whatever an engine says of its campaign."""
     monkeypatch.setattr(campaign, "RESULTS", campaign.ROOT / "reports" / "results")
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
-    made = jobs.plan_of(fleet.arguments(options), "cpu", {})
+    made = campaign.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path
 
     def filed(node, tag, **more):
@@ -286,30 +286,29 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatc
 def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "FLEET", tmp_path)
-    monkeypatch.setattr(jobs, "FLEET", tmp_path)
-    made = jobs.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
+    made = campaign.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
     made.save()
-    assert campaign.Campaign.load("cpu") == made
+    assert campaign.Campaign.load(tmp_path / "cpu") == made
     coming = ["RUNNING None"]
-    monkeypatch.setattr(jobs, "engine_of", lambda campaign: type("Engine", (), {"coming": lambda self: coming})())
+    monkeypatch.setattr(campaign, "engine_of", lambda made: type("Engine", (), {"coming": lambda self: coming})())
     with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
-        jobs.give_up("cpu")
+        campaign.give_up("cpu")
     coming.clear()
-    jobs.give_up("cpu")
-    assert campaign.Campaign.load("cpu") is None
+    campaign.give_up("cpu")
+    assert campaign.Campaign.load(tmp_path / "cpu") is None
 
 
 def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1", "--partition", "cpu", "--nodes", "2"]
-    made = jobs.plan_of(fleet.arguments(options), "cpu", {})
+    made = campaign.plan_of(fleet.arguments(options), "cpu", {})
     made.directory = tmp_path / "cpu"
     made.save()
     built = []
-    assert jobs.ended(made, built.append) == 2 and not built, "nothing was measured"
+    assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
     monkeypatch.setattr(made, "had", lambda: {"torch-2.1.2": {"node-a", "node-b"}, "torch-2.3.1": {"node-a", "node-b"}})
-    assert jobs.ended(made, built.append) == 0 and built == ["cpu"]
-    assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
+    assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
+    assert campaign.Campaign.load(tmp_path / "cpu") is None, "a campaign that is complete is forgotten"
 
 
 def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
@@ -323,9 +322,8 @@ def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
     pages = []
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "FLEET", tmp_path)
-    monkeypatch.setattr(jobs, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
-    monkeypatch.setattr(jobs, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
+    monkeypatch.setattr(fleet, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
     assert pages == built

@@ -93,9 +93,9 @@ def test_what_a_program_leaves_behind_goes_with_it():
 
 def test_apart_gives_what_was_printed(tmp_path):
     done = processes.apart([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
-    assert (done.returncode, done.stdout, processes.last_words(done)) == (1, "1\n", "b")
+    assert (done.returncode, done.stdout, processes.last_line(done.stderr)) == (1, "1\n", "b")
     done = processes.apart([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
-    assert (done.returncode, processes.last_words(done)) == (3, "stopped without a word")
+    assert (done.returncode, processes.last_line(done.stderr)) == (3, "stopped without a word")
 
 
 def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):

@@ -183,11 +183,11 @@ def test_ledger_takes_no_time(tmp_path):
 def test_commit_is_known_without_git(toolchain, tmp_path):
     made(tmp_path / "ledger", [*LINE, *ODD])
     assert git(tmp_path / "ledger", "rev-parse", f"refs/tags/{toolchain.tag}") == toolchain.commit
-    assert ledger.find(toolchain.commit, [*LINE, *ODD]) == toolchain
+    assert ledger.find(toolchain.commit) == (toolchain if toolchain.history else None)
 
 
 def test_unknown_commit_is_no_toolchain():
-    assert ledger.find(ODD[0].commit, LINE) is None
+    assert ledger.find(ODD[0].commit) is None
 
 
 # Histories ----------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ import track
 from analysis.results import load
 from cli import UserError
 from conftest import ROOT
-from measuring import beside, tracking
-from measuring.plan import Plan, coarse_to_fine
+from measuring import tracking
 from measuring.profiles import PROFILES
 from measuring.state import State
+from measuring.tracking import Plan, coarse_to_fine
 from store import files
 from store.records import name_of, with_samples
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
@@ -151,10 +151,10 @@ def test_interrupted_run_goes_on(project):
 
 
 def test_next_release_is_installed_ahead(project):
-    done = project.run(sys.executable, "scripts/measuring/beside.py", "torch-2.1.0", "3")
+    done = project.run(sys.executable, "scripts/measuring/tracking.py", "torch-2.1.0", "3")
     assert done.returncode == 0, done.stderr
     assert [name for name in project.environments if "torch-2.1.0" in name], project.environments
-    done = project.run(sys.executable, "scripts/measuring/beside.py", f"torch-{WITHOUT_WHEEL}", "3")
+    done = project.run(sys.executable, "scripts/measuring/tracking.py", f"torch-{WITHOUT_WHEEL}", "3")
     assert done.returncode, "who needs it says why"
 
 
@@ -162,7 +162,8 @@ def test_next_release_is_installed_ahead(project):
 def test_what_is_installed_ahead_leaves_the_cores_to_the_counts():
     """Its niceness, and that of its session where Linux weighs sessions: there the first alone is nothing."""
     group = Path("/proc/self/autogroup")
-    code = "import os; from pathlib import Path; from measuring import beside; beside.stand_back(); print(os.nice(0))\n"
+    code = "import os; from pathlib import Path; from measuring.tracking import stand_back\n"
+    code += "stand_back(); print(os.nice(0))\n"
     code += f"if Path({str(group)!r}).is_file(): print(Path({str(group)!r}).read_text())"
     scripts = os.pathsep.join([str(ROOT / "scripts"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": scripts}
@@ -170,9 +171,9 @@ def test_what_is_installed_ahead_leaves_the_cores_to_the_counts():
         [sys.executable, "-c", code], env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
     )
     said = done.stdout.split()
-    assert int(said[0]) == min(os.nice(0) + beside.BEHIND, 19)
+    assert int(said[0]) == min(os.nice(0) + tracking.BEHIND, 19)
     if len(said) > 1:  # "/autogroup-123 nice 10"; in a container there may be none
-        assert said[-1] == str(beside.BEHIND)
+        assert said[-1] == str(tracking.BEHIND)
 
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch, tmp_path):

@@ -20,7 +20,7 @@ import track
 from analysis import pairs as analysed
 from analysis.pairs import news_of
 from cli import UserError
-from measuring import watch
+from measuring import tracking
 from pages import release_notes
 from store.records import Record, Toolchain
 from test_feed import check
@@ -241,11 +241,11 @@ def test_what_came_since(offered, new):
 
 def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     """Those that came now, what came after the last it has, each after the release before it; else nothing."""
-    monkeypatch.setattr(watch, "RESULTS", tmp_path)
+    monkeypatch.setattr(tracking, "RESULTS", tmp_path)
     torch = {one.version: one for one in ledger.history("torch")}
 
     def planned(*added):
-        plan = watch.plan_of(tmp_path / "run", "box", [torch[version] for version in added], "tracking", 4)
+        plan = tracking.due_plan(tmp_path / "run", "box", [torch[version] for version in added], "tracking", 4)
         return plan and (plan.tags, plan.beside)
 
     def measured(name, version, **record):

@@ -23,7 +23,7 @@ from typing import Any
 from cli import UserError, put
 from measuring.engine import ROOT
 from measuring.interleave import CODE, copy_code
-from measuring.processes import apart, duration, last_words, own_home
+from measuring.processes import apart, duration, last_line, own_home
 from measuring.profiles import KIB, MIB
 
 CALM, NOISE = CONDITIONS = "calm", "noise"
@@ -130,7 +130,7 @@ def export(commit: str, root: Path, paths: Sequence[str] = CODE) -> None:
     """What a run needs of that commit, or these files and folders of it, into ``root``."""
     archive = git("archive", "--format=zip", commit, "--", *paths)
     if archive.returncode:
-        raise UserError(f"cannot export {commit[:8]}: {archive.stderr.decode().strip().splitlines()[-1]}")
+        raise UserError(f"cannot export {commit[:8]}: {last_line(archive.stderr.decode())}")
     zipfile.ZipFile(io.BytesIO(archive.stdout)).extractall(root)
 
 
@@ -306,7 +306,7 @@ class Workplace:
         """What this Python printed, run in ``root`` with a home of its own; UserError with its words if it failed."""
         done = apart([sys.executable, *arguments], root, own_home(self.directory / "home"))
         if done.returncode not in fine or not done.stdout:
-            raise UserError(f"{arguments[0]} in {root.name}: {last_words(done)}")
+            raise UserError(f"{arguments[0]} in {root.name}: {last_line(done.stderr)}")
         return done.stdout
 
     def _write(self, name: str, result: Any) -> None:

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from cli import UserError
 from measuring.profiles import KIB, MIB
-from store.records import Record, record_of
+from store.records import record_of
 
 from .noise import BEFORE, CALM, CONDITIONS, NEW, PAIRS, PLANTED, ROUNDS, ROUTE, SLOWDOWN, Step, Workplace, steps
 
 # What is promised; A/A figures are |log ratio|, 0.02 is 2 %
 MEDIAN, NINE_IN_TEN = 0.02, 0.06
 TIME, MOVED = 1.15, 0.01  # calm, new against before: seconds a cell, and the median cell's figure
+
+Figures = Mapping[str, Mapping[str, Any]]  # condition -> all that its finished steps tell, see figures()
 
 # The classes that the A/A is shown by, sizes in bytes
 ALL, WERE_CALM, NEVER_CALM = "all", "calm in both runs", "never calm in one of them"
@@ -31,44 +35,36 @@ DECIDED = (*FLAGS, "no change")
 def spread(run: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """A/A of two runs, for all cells and for those of each of CLASSES: cells in both and in either, and of the
     |log ratio| of their figures the median, the 90 % quantile (nine) and the share beyond NINE_IN_TEN."""
-    calm = {*run["quiet"]} & {*other["quiet"]}
-    nbytes = {**run["nbytes"], **other["nbytes"]}
-    first, second = run["cells"], other["cells"]
-    either: Counter[str] = Counter()
-    apart: dict[str, list[float]] = {name: [] for name in CLASSES}
-    for cell in {**first, **second}:
-        sizes = [name for name, (low, high) in SIZES.items() if low <= nbytes.get(cell, math.nan) <= high]
-        for name in (ALL, WERE_CALM if cell in calm else NEVER_CALM, *sizes):
-            either[name] += 1
-            if cell in first and cell in second:
-                apart[name].append(abs(math.log(first[cell] / second[cell])))
-    if not apart[ALL]:
+    cells = pd.DataFrame({"run": run["cells"], "other": other["cells"]})
+    cells["apart"] = np.log(cells["run"] / cells["other"]).abs()
+    nbytes = pd.Series({**run["nbytes"], **other["nbytes"]}, dtype=float).reindex(cells.index)
+    calm = cells.index.isin({*run["quiet"]} & {*other["quiet"]})
+    chosen = {ALL: calm | True, WERE_CALM: calm, NEVER_CALM: ~calm}
+    chosen |= {name: nbytes.between(*ends) for name, ends in SIZES.items()}
+    found = {}
+    for name, which in chosen.items():
+        off = cells["apart"][which].dropna()
+        if len(off):
+            found[name] = {
+                "cells": len(off),
+                "either": int(which.sum()),
+                "median": off.median(),
+                "nine": off.quantile(0.9),
+                "beyond": (off > NINE_IN_TEN).mean(),
+            }
+    if not found:
         raise UserError("two runs of one code have no cell in common")
-    return {
-        name: {
-            "cells": len(off),
-            "either": either[name],
-            "median": statistics.median(off),
-            "nine": statistics.quantiles(off, n=10, method="inclusive")[8] if len(off) > 1 else off[0],
-            "beyond": sum(value > NINE_IN_TEN for value in off) / len(off),
-        }
-        for name, off in apart.items()
-        if off
-    }
-
-
-def disturbed(record: Record) -> float:
-    """Share of the time in which the machine was not quiet."""
-    return math.nan if record.quiet is None else 1.0 - record.quiet
+    return found
 
 
 def of_code(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The A/A of the first two runs of a code; seconds, cells and disturbed samples of a run, on average."""
+    quiet = [record_of(result["record"]).quiet for result in runs]
     return {
         "spread": spread(runs[0], runs[1]),
         "seconds": statistics.mean(result["seconds"] for result in runs),
         "cells": statistics.mean(len(result["cells"]) for result in runs),
-        "disturbed": statistics.mean(disturbed(record_of(result["record"])) for result in runs),
+        "disturbed": statistics.mean(math.nan if share is None else 1 - share for share in quiet),
     }
 
 
@@ -76,15 +72,11 @@ def against(new: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]
     """Two codes in the same minutes, new ÷ before: time (seconds a cell) and figures (of the median cell)."""
     sides = new[: len(before) + 1], before
     time_of = [statistics.mean(run["seconds"] / len(run["cells"]) for run in runs) for runs in sides]
-    shared = set.intersection(*(set(run["cells"]) for runs in sides for run in runs))
-    if not shared:
+    logs = [np.log(pd.DataFrame([run["cells"] for run in runs])).mean(skipna=False) for runs in sides]
+    apart = (logs[0] - logs[1]).dropna()  # of the cells that all of these runs have
+    if apart.empty:
         raise UserError("the two codes have no cell in common")
-    logs = [{cell: statistics.mean(math.log(run["cells"][cell]) for run in runs) for cell in shared} for runs in sides]
-    return {
-        "time": time_of[0] / time_of[1],
-        "figures": math.exp(statistics.median(logs[0][cell] - logs[1][cell] for cell in shared)),
-        "cells": len(shared),
-    }
+    return {"time": time_of[0] / time_of[1], "figures": math.exp(apart.median()), "cells": len(apart)}
 
 
 def of_planted(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,16 +135,6 @@ def figures(place: Workplace, plan: Mapping[str, Any]) -> dict[str, dict[str, An
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the table. values: column -> text. kept: condition -> whether the promise was; none without promise."""
-
-    label: str
-    promise: str
-    values: Mapping[str, str]
-    kept: Mapping[str, bool]
-
-
-@dataclass(frozen=True)
 class Line:
     """What a line of the table shows of every condition.
 
@@ -168,21 +150,23 @@ class Line:
     keeps: Callable[[Any], bool] | None = None
     judged: Sequence[str] = CONDITIONS
 
-    def row(self, by_condition: Mapping[str, Mapping[str, Any]]) -> Row:
-        there = {
-            (condition, what): of_condition[what]
-            for condition, of_condition in by_condition.items()
+    def shown(self, by_condition: Figures) -> dict[str, str]:
+        """Column -> text."""
+        return {
+            column(condition, what): self.show(figures[what])
+            for condition, figures in by_condition.items()
             for what in self.of
-            if what in of_condition
+            if what in figures
         }
-        texts = {column(*place): self.show(meant) for place, meant in there.items()}
-        values = {name: text or "–" for name, text in texts.items()} if any(texts.values()) else {}
-        kept = {
-            condition: self.keeps(meant)
-            for (condition, what), meant in there.items()
-            if self.keeps and what != BEFORE and condition in self.judged
+
+    def kept(self, by_condition: Figures) -> dict[str, bool]:
+        """Condition -> whether the promise was kept; none without promise."""
+        return {
+            condition: bool(self.keeps(figures[what]))
+            for condition, figures in by_condition.items()
+            for what in self.of
+            if self.keeps and what in figures and what != BEFORE and condition in self.judged
         }
-        return Row(self.label, self.promise, values, kept)
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -273,27 +257,23 @@ LINES = (
 )
 
 
-def rows(by_condition: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """The table's lines: all figures, and whether the new code kept what is promised of it."""
-    return [row for row in (line.row(by_condition) for line in LINES) if row.values]
+def kept(by_condition: Figures) -> dict[str, dict[str, bool]]:
+    """Promise, by the label of its line -> condition -> whether it was kept; those that were tried."""
+    return {line.label: tried for line in LINES if (tried := line.kept(by_condition))}
 
 
-def markdown(table: Sequence[Row]) -> str:
-    """The table, to be pasted into a page."""
+def markdown(by_condition: Figures) -> str:
+    """The table of all figures, and whether the new code kept what is promised of it, to be pasted into a page."""
+    shown = {line: texts for line in LINES if any((texts := line.shown(by_condition)).values())}
     columns = [column(condition, what) for condition in CONDITIONS for what in (NEW, BEFORE)]
-    used = [name for name in columns if any(name in row.values for row in table)]
+    used = [name for name in columns if any(name in texts for texts in shown.values())]
     lines = [["", "promise", *used, "kept"], ["---"] * (len(used) + 3)]
-    for row in table:
-        broken = [condition for condition, kept in row.kept.items() if not kept]
-        kept = f"**no**: {', '.join(broken)}" if broken else "yes" if row.kept else ""
-        lines.append([row.label, row.promise, *(row.values.get(name, "") for name in used), kept])
+    for line, texts in shown.items():
+        tried = line.kept(by_condition)
+        broken = ", ".join(condition for condition, was_kept in tried.items() if not was_kept)
+        told = f"**no**: {broken}" if broken else "yes" if tried else ""
+        lines.append([line.label, line.promise, *(texts[name] or "–" if name in texts else "" for name in used), told])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def exit_code(table: Sequence[Row]) -> int:
-    """0 where every promise that was tried was kept, and one was tried."""
-    tried = [kept for row in table for kept in row.kept.values()]
-    return 0 if tried and all(tried) else 1
 
 
 def describe(place: Workplace, plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from analysis import comparison
-from analysis.changes import CHANGED, Counted, Series, sides
+from analysis.changes import CHANGED, Series, sides
 from analysis.history import History, history_of
 from analysis.results import Results, load, load_files
 from analysis.sessions import packages, sessions_in
 from analysis.statistics import HALF, Floats, weighted_mean
-from analysis.verdicts import DEFAULT, SAME_WAY, Count, judge_counts
+from analysis.verdicts import DEFAULT, SAME_WAY, judge_counts
 from cli import UserError
 from measuring.engine import RESULTS, ROOT
 from store.files import result_files
@@ -29,34 +29,25 @@ from .noise import export, revision
 CALLS, HELD, COUNTS = 0.03, 0.95, 0.005
 
 Verdicts: TypeAlias = "Counter[tuple[str, str]]"  # family of noise and verdict -> cells
-Key = tuple[str, str]  # a cell, in the version that was measured, and a release
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Points of one family of noise (comparison.families): how wide they are, and what they differ by from before.
-
-    half    (points,) half of a 95 % interval, relative
-    apart   (pairs,) log ratios of points to the same ones of before
-    held    (pairs,) whether that is within the 95 % interval of the difference
-    """
-
-    half: Floats
-    apart: Floats
-    held: Floats
+KEY = ["cell", "release"]  # with the version that was measured
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """A package's history: its families of noise by name; of the counts that were taken twice how far the medians lie
-    apart, relative, and how many a comparison would call changed; hours lie in between, in the median.
+    """A package's history, and what it differs by from that of before.
 
+    points  a row per series and release: its family of noise (comparison.families), half of a 95 % interval, relative;
+            where it was measured before, too, the log ratio to then (apart), and whether that is within the 95 %
+            interval of the difference (held)
+    counts  (pairs,) of the counts that were taken twice how far the medians lie apart, relative
+    flagged how many of them a comparison would call changed
+    hours   lie in between, in the median
     breaks  of those that are told, where both sides were measured at the other time, too: whether it went the same way
             then, and whether by as much as both intervals allow
     """
 
     package: str
-    kinds: Mapping[str, Kind]
+    points: pd.DataFrame
     counts: Floats
     flagged: int
     hours: float
@@ -95,9 +86,8 @@ def against_themselves(machine: str, now: Path, then: Path) -> Verdicts:
 
 def seen_again(now: tuple[Results, History], before: tuple[Results, History] | None) -> Repeated:
     """What a history is known to, and what it differs by from that of before."""
-    results, history = now
-    then: dict[Key, tuple[float, float]] = {}
-    counted: dict[Key, Count] = {}
+    history = now[1]
+    points, counts, then, counted = _points(*now), _counts(history), _points(), _counts()
     hours: dict[str, float] = {}
     if before:
         started = {release.version: release.started for release in before[1].releases}
@@ -105,26 +95,22 @@ def seen_again(now: tuple[Results, History], before: tuple[Results, History] | N
             release.version: _hours(started.get(release.version, ""), release.started) for release in history.releases
         }
         hours = {version: gone for version, gone in between.items() if gone}  # 0: it is the same visit
-        then = {key: figures for series in before[1].series for key, figures in _points(series) if key[1] in hours}
-        counted = {key: figures for cell in before[1].counted for key, figures in _counts(cell) if key[1] in hours}
-    kinds: dict[str, list[tuple[float, float, float]]] = {}
-    table = pd.DataFrame([series.names for series in history.series])
-    for series, family in zip(
-        history.series, comparison.families(table, results.benchmarks).tolist() if len(table) else ()
-    ):
-        points = kinds.setdefault(family, [])
-        for key, (value, error) in _points(series):
-            other, its_error = then.get(key, (math.nan, math.nan))
-            points.append((error, value - other, math.hypot(error, its_error)))
-    pairs = [(count, counted[key]) for cell in history.counted for key, count in _counts(cell) if key in counted]
-    ratios = [(count.low / other.high, count.high / other.low) for count, other in pairs]
+        then, counted = (each[each["release"].isin([*hours])] for each in (_points(*before), _counts(before[1])))
+    points = points.merge(then, on=KEY, how="left", suffixes=("", "_then"))
+    together = np.hypot(points["error"], points["error_then"])
+    points["half"], points["apart"] = HALF * points["error"], points["value"] - points["value_then"]
+    points["held"] = points["apart"].abs() <= HALF * together
+    points.loc[~np.isfinite(together), "apart"] = np.nan
+    pairs = counts.merge(counted, on=KEY, suffixes=("", "_then"))
+    ratios = zip(pairs["low"] / pairs["high_then"], pairs["high"] / pairs["low_then"])
+    known = then.set_index(KEY)[["value", "error"]]
     return Repeated(
         package=history.package,
-        kinds={family: _kind(points) for family, points in kinds.items()},
-        counts=np.array([abs(count.value / other.value - 1) for count, other in pairs]),
+        points=points,
+        counts=(pairs["value"] / pairs["value_then"] - 1).abs().to_numpy(),
         flagged=sum(judge_counts(low, high, history.settings) in SAME_WAY for low, high in ratios),
         hours=float(np.median(list(hours.values()))) if hours else math.nan,
-        breaks=[seen for series in history.series for seen in _breaks(series, then)],
+        breaks=[seen for series in history.series for seen in _breaks(series, known)],
     )
 
 
@@ -141,28 +127,42 @@ def checked(machine: str, before: str | None) -> tuple[list[Repeated], Verdicts]
     with of_revision(machine, before) as results:
         then = histories(machine, results)
         repeated = [seen_again(history, then.get(package)) for package, history in now.items()]
-        if not any(len(kind.apart) for each in repeated for kind in each.kinds.values()):
+        if not any(each.points["apart"].notna().any() for each in repeated):
             raise UserError(f"no figure of {machine} was measured at {before} and again since, by the same benchmarks")
         return repeated, against_themselves(machine, RESULTS, results)
 
 
-def _kind(points: Sequence[tuple[float, float, float]]) -> Kind:
-    error, apart, together = np.array(points).T
-    both = np.isfinite(apart) & np.isfinite(together)
-    return Kind(HALF * error, apart[both], np.abs(apart[both]) <= HALF * together[both])
+def _points(results: Results | None = None, history: History | None = None) -> pd.DataFrame:
+    """Of each release of each series its log seconds (value), and their error."""
+    rows = []
+    if results and history and history.series:
+        names = pd.DataFrame([series.names for series in history.series])
+        for series, family in zip(history.series, comparison.families(names, results.benchmarks)):
+            for release, value, error in zip(series.releases, series.values, series.errors):
+                rows.append((family, _cell(series.names), release.version, value, error))
+    return pd.DataFrame(rows, columns=["family", *KEY, "value", "error"]).astype({"value": float, "error": float})
 
 
-def _points(series: Series) -> Iterator[tuple[Key, tuple[float, float]]]:
-    """Of each release of a series its log seconds, and their error."""
-    for release, value, error in zip(series.releases, series.values, series.errors):
-        yield _key(series.names, release.version), (float(value), float(error))
+def _counts(history: History | None = None) -> pd.DataFrame:
+    rows = [
+        (_cell(cell.names), release.version, *count)
+        for cell in (history.counted if history else ())
+        for release, *count in zip(cell.releases, cell.values, cell.low, cell.high)
+    ]
+    return pd.DataFrame(rows, columns=[*KEY, "value", "low", "high"]).astype(
+        dict.fromkeys(("value", "low", "high"), float)
+    )
 
 
-def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator[tuple[bool, bool]]:
+def _cell(names: Mapping[str, Any]) -> str:
+    return f"{names['cell']} {names['version']}"
+
+
+def _breaks(series: Series, then: pd.DataFrame) -> Iterator[tuple[bool, bool]]:
     """Of each break that is told, what the same releases say at the other time: see Repeated.breaks."""
-    keys = [key for key, _ in _points(series)]
-    versions = [version for _, version in keys]
-    values, errors = np.array([then.get(key, (math.nan, math.nan)) for key in keys]).T
+    versions = [release.version for release in series.releases]
+    keys = pd.MultiIndex.from_product([[_cell(series.names)], versions])
+    values, errors = then.reindex(keys).to_numpy(dtype=float).T
     for number, broken in enumerate(series.breaks, start=1):
         known = [side & np.isfinite(values) for side in sides(series, number, versions)]
         if broken.verdict in CHANGED and all(side.any() for side in known):
@@ -170,15 +170,6 @@ def _breaks(series: Series, then: Mapping[Key, tuple[float, float]]) -> Iterator
             effect, half = math.log(broken.ratio), math.log(broken.high / broken.low) / 2
             within = abs(new - old - effect) <= math.hypot(half, HALF * math.sqrt(before + after))
             yield (new - old) * effect > 0, within
-
-
-def _counts(cell: Counted) -> Iterator[tuple[Key, Count]]:
-    for release, *count in zip(cell.releases, cell.values, cell.low, cell.high):
-        yield _key(cell.names, release.version), Count(*count)
-
-
-def _key(names: Mapping[str, Any], version: str) -> Key:
-    return f"{names['cell']} {names['version']}", version
 
 
 def _hours(sooner: str, later: str) -> float:

@@ -15,19 +15,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from cli import UserError
 from store import quiet
-from store.records import Line, Settings
+from store.records import Line
 
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import LOG_VARIABLE
 
 from .engine import ROOT
-from .machine import conditions, read, settings
+from .machine import conditions, settings
+from .processes import read
 
 # --- cells measured without asv, each in a forked process -------------------------------------------------------------
 
@@ -105,12 +105,7 @@ LEVEL = 5.159  # standard errors: Student's t of six degrees of freedom at 0.002
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was looked at and how it is; ``advice`` says what to change, if anything is to be."""
-
-    what: str
-    advice: str = ""
+Findings = dict[str, str]  # what was looked at, and how it is -> what to change, "" where nothing is to be
 
 
 # --- what the system says --------------------------------------------------------------------------------------------
@@ -135,47 +130,33 @@ def facts() -> dict[str, Any]:
     }
 
 
-def of_system(known: Mapping[str, Any]) -> list[Finding]:
+def of_system(known: Mapping[str, Any]) -> Findings:
     """Findings about ``facts()``."""
-    findings = []
-    load, cores = known["load_average"], known["cores_allowed"]
+    found: Findings = {}
+
+    def look(what: str, wrong: bool, advice: str) -> None:
+        found[what] = advice if wrong else ""
+
+    load, cores, quota = known["load_average"], known["cores_allowed"], known["quota"]
+    governor, memory, disk = known["governor"], known["memory_available"], known["disk_free"]
     if load is not None:
-        busy = load > 0.5 * cores
-        findings.append(Finding(f"load average {load:.1f}", "end what else runs here" if busy else ""))
-    findings.append(
-        Finding(
-            f"{cores} of {known['cores']} cores",
-            "asv needs one beside the one that is measured: allow two" if cores < 2 else "",
-        )
-    )
-    if known["quota"] is not None:
-        findings.append(
-            Finding(
-                f"a quota of {known['quota']:.1f} processors",
-                "the container is stopped when it is used up: lift it (docker run without --cpus)"
-                if known["quota"] < cores
-                else "",
-            )
-        )
-    if known["governor"]:
-        slow = known["governor"] in SLOW_GOVERNORS
-        advice = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed" if slow else ""
-        findings.append(Finding(f"frequency governor {known['governor']}", advice))
-    if known["memory_available"] is not None:
-        short = known["memory_available"] < RUN_MEMORY
-        advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped" if short else ""
-        findings.append(Finding(f"{known['memory_available'] / GIB:.1f} GiB of memory free", advice))
-    short = known["disk_free"] < ENVIRONMENT_DISK
-    advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps" if short else ""
-    findings.append(Finding(f"{known['disk_free'] / GIB:.0f} GiB of disk free", advice))
+        look(f"load average {load:.1f}", load > 0.5 * cores, "end what else runs here")
+    allow = "asv needs one beside the one that is measured: allow two"
+    look(f"{cores} of {known['cores']} cores", cores < 2, allow)
+    if quota is not None:
+        lift = "the container is stopped when it is used up: lift it (docker run without --cpus)"
+        look(f"a quota of {quota:.1f} processors", quota < cores, lift)
+    if governor:
+        advice = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
+        look(f"frequency governor {governor}", governor in SLOW_GOVERNORS, advice)
+    if memory is not None:
+        advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped"
+        look(f"{memory / GIB:.1f} GiB of memory free", memory < RUN_MEMORY, advice)
+    advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps"
+    look(f"{disk / GIB:.0f} GiB of disk free", disk < ENVIRONMENT_DISK, advice)
     if known["virtual"]:
-        findings.append(Finding("a virtual machine: what its host does is seen by speed probes alone"))
-    return findings
-
-
-def of_device(at: Settings) -> Finding:
-    """What ``machine.settings`` found out about a device."""
-    return Finding(f"device {at.device} ({at.device_name})" if at.device else f"no device: {at.no_device}")
+        look("a virtual machine: what its host does is seen by speed probes alone", False, "")
+    return found
 
 
 # --- what pulses and the suite say -----------------------------------------------------------------------------------
@@ -195,48 +176,44 @@ def measured(seconds: float = SECONDS) -> dict[str, list[Line]]:
     return lines
 
 
-def of_quiet(lines: Mapping[str, Sequence[Line]]) -> Finding:
+def of_quiet(lines: Mapping[str, Sequence[Line]]) -> Findings:
     """How quiet the machine was meanwhile."""
-    every = [line for logged in lines.values() for line in logged]
-    share = quiet.Run(every).quiet_share()
-    advice = ""
-    if share < QUIET_SHARE:
-        advice = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another"
-        advice += " machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
-    return Finding(f"quiet {share:.0%} of the time", advice)
+    share = quiet.Run([line for logged in lines.values() for line in logged]).quiet_share()
+    advice = (
+        "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
+        "machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
+    )
+    return {f"quiet {share:.0%} of the time": advice if share < QUIET_SHARE else ""}
 
 
-def of_effects(lines: Mapping[str, Sequence[Line]]) -> list[Finding]:
+def of_effects(lines: Mapping[str, Sequence[Line]]) -> Findings:
     """For each kind of cell, the smallest change that four processes a side would probably find.
 
     What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.
     """
     baselines = quiet.Run([line for logged in lines.values() for line in logged]).baselines
-    findings = []
+    found: Findings = {}
     for title, logged in lines.items():
         run = quiet.Run(logged, baselines)
         figures = run.figures()[run.quiet].tolist()
         if len(figures) < LEAST:
-            few = f"{len(figures)} of {len(logged)} processes were quiet"
-            findings.append(Finding(f"{title}: {few}", "no change of these can be told from noise now"))
+            few = f"{title}: {len(figures)} of {len(logged)} processes were quiet"
+            found[few] = "no change of these can be told from noise now"
             continue
         spread = statistics.stdev([second / figures[0] for second in figures])
         effect = MIN_EFFECT + LEVEL * spread * (2 / SIDE) ** 0.5
-        findings.append(Finding(f"{title}: changes from about {effect:.0%} on are found with four processes a side"))
-    return findings
-
-
-def tell(findings: Sequence[Finding]) -> int:
-    """Print them; 0 where nothing is to be changed, else 1."""
-    for finding in findings:
-        print(f"{'!' if finding.advice else ' '} {finding.what}{f': {finding.advice}' if finding.advice else ''}")
-    return int(any(finding.advice for finding in findings))
+        found[f"{title}: changes from about {effect:.0%} on are found with four processes a side"] = ""
+    return found
 
 
 def check() -> int:
-    """Look at all of it, and say it; the exit code."""
+    """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
     print("looking for about ten seconds", flush=True)
     os.environ[PATIENCE_VARIABLE] = f"{SECONDS / 2}/{PROCESSES}"
     at = settings()
     lines = measured()
-    return tell([*of_system(facts()), of_device(at), of_quiet(lines), *of_effects(lines)])
+    device = f"device {at.device} ({at.device_name})" if at.device else f"no device: {at.no_device}"
+    found = {**of_system(facts()), device: "", **of_quiet(lines), **of_effects(lines)}
+    for what, advice in found.items():
+        print(f"! {what}: {advice}" if advice else f"  {what}")
+    return int(any(found.values()))

@@ -20,7 +20,7 @@ from toolchains import environments
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import LOG_VARIABLE
 
-from .processes import apart, session
+from .processes import apart, last_line, session
 from .state import State
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,8 +73,7 @@ def discover(machine: str, commit: str = "") -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as results:
         done = apart(command, ROOT, {**os.environ, environments.RESULTS_VARIABLE: results})
         if done.returncode:
-            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise UserError(f"asv found no benchmarks: {lines[-1] if lines else 'it printed nothing'}")
+            raise UserError(f"asv found no benchmarks: {last_line(done.stdout + done.stderr, 'it printed nothing')}")
         benchmarks = json.loads((Path(results) / "benchmarks.json").read_text(encoding="utf-8"))
     return {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
 
@@ -121,8 +120,7 @@ def round_of(
         which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(dict.fromkeys(errors))
         print(cli.line(f"failed: {which}: {why[:500]}"))
     elif process.returncode:
-        lines = [line for line in text.splitlines() if line.strip()]
-        raise UserError(f"asv stopped: {lines[-1] if lines else process.returncode}")
+        raise UserError(f"asv stopped: {last_line(text, str(process.returncode))}")
 
 
 def failed_in(text: str) -> list[str]:

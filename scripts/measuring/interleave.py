@@ -29,7 +29,7 @@ from toolchains.selection import Target
 # not relative: this is a program, too
 from measuring.engine import ENVIRONMENTS, ROOT, check_asv, discover, new_id, register
 from measuring.machine import settings
-from measuring.processes import apart, last_words, progress
+from measuring.processes import apart, last_line, progress
 from measuring.profiles import PROFILES, exactly
 from measuring.profiles import cells as cells_in
 from measuring.record import file_record, new_record, summed_up
@@ -39,9 +39,8 @@ from measuring.state import State
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a side needs of the checkout
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-ENOUGH = (
-    4  # quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
-)
+# Quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which a side's Python may lack the packages for
+ENOUGH = 4
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not quiet on both sides end then
 
 
@@ -53,17 +52,13 @@ class Side:
     root: Path
     target: Target
 
-    @property
-    def results(self) -> Path:
-        return self.root / "reports" / "results"
-
     def ask(self, **job: Any) -> Any:
         """Have this side's Python do a job, see ``serve``; its answer. UserError with its own words if it cannot."""
         job["commit"] = self.target.commit
         command = [str(self.target.python), str(self.root / "scripts" / "measuring" / "interleave.py"), json.dumps(job)]
         done = apart(command, self.root)
         if done.returncode:
-            raise UserError(f"{self.name}: {last_words(done)}")
+            raise UserError(f"{self.name}: {last_line(done.stderr)}")
         *said, answer = done.stdout.splitlines() or ["null"]
         for line in said:
             print(cli.line(f"{self.name}: {line}"), flush=True)
@@ -100,9 +95,8 @@ def cells_to_measure(side: Side, machine: str, profile: str, only: str) -> tuple
     timed, counted = side.ask(do="discover", machine=machine, profile=profile)
     chosen = list(filter(matcher(only), timed)), list(filter(matcher(only), counted))
     if not any(chosen):
-        raise UserError(
-            f"--only {only!r} matches none of the {len(timed) + len(counted)} cells of the profile {profile}"
-        )
+        cells = len(timed) + len(counted)
+        raise UserError(f"--only {only!r} matches none of the {cells} cells of the profile {profile}")
     return chosen
 
 
@@ -197,10 +191,6 @@ def measure(
 # --- what a side's own Python does -----------------------------------------------------------------------------------
 
 
-def silent(done: int, more: float = 0.0) -> None:
-    """A side does not tell how far it is: who asks it does."""
-
-
 def serve(job: dict[str, Any]) -> Any:
     """Do one job in this process's checkout and with its torch; only the standard library and asv are needed."""
     check_asv()
@@ -235,8 +225,9 @@ def serve(job: dict[str, Any]) -> Any:
         raise UserError("what was collected so far is gone")
     if job["do"] == "round":
         number = job["number"]
-        # nothing is taken again: the other side's process that ran beside it would be long gone
-        take_round(record, state, number, job["patterns"], job["cells"], silent, commit, again=False)
+        # nothing is taken again: the other side's process that ran beside it would be long gone. Who asks says how far
+        # both sides are
+        take_round(record, state, number, job["patterns"], job["cells"], lambda *done: None, commit, again=False)
         return None
     if job["do"] == "quiet":
         by_cell = quiet.Run(with_samples(state.lines())).rounds()

@@ -1,14 +1,18 @@
-"""What of a machine bears on timing: its hardware, its load, torch with its threads, the device that works."""
+"""What of a machine bears on timing: its hardware, its load, torch with its threads, the device that works.
+
+A process holds a context on the device beside a run: without one, each process timed finds clocks and link asleep.
+"""
 
 import contextlib
 import json
 import os
 import platform
 import re
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from store.records import Conditions, Settings, made_of, record_of
 from toolchains import environments
 
 from .engine import ROOT
-from .processes import apart, session
+from .processes import apart, last_line, read, session
 
 # What a process begins with that asks the suite's own code; the checkout is its argument
 IN_SUITE = "import json, platform, sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\n"
@@ -32,14 +36,9 @@ def check_machine(directory: Path) -> None:
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    before = [
-        recorded
-        for recorded in map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS))
-        if recorded
-    ]
     # a virtual machine may move to another host, whose CPU has the same name
-    mine = caches()
-    other = next((recorded for recorded in before if mine and recorded != mine), None)
+    mine, before = caches(), map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS))
+    other = next((recorded for recorded in before if mine and recorded and recorded != mine), None)
     if other or there != (environments.cpu_model(), os.cpu_count()):
         sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
         raise UserError(
@@ -108,15 +107,7 @@ def ending(code: int, err: str) -> str:
     """How a process that failed ended, in a line: by which signal, or what it said last."""
     if code < 0:
         return f"died with signal {-code} ({signal.strsignal(-code)})"
-    return (err.strip().splitlines() or [f"ended with code {code}"])[-1]
-
-
-def read(path: str) -> str:
-    """Text of a small system file; "" where there is none."""
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+    return last_line(err, f"ended with code {code}")
 
 
 def conditions() -> Conditions:
@@ -135,3 +126,31 @@ def conditions() -> Conditions:
         transparent_hugepages="".join(re.findall(r"\[(\w+)\]", huge)),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     )
+
+
+# --- a device that is kept awake --------------------------------------------------------------------------------------
+
+AWAKE = "awake"
+CODE = f"{IN_SUITE}devices.hold({AWAKE!r})"
+
+
+@contextlib.contextmanager
+def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iterator[str]:
+    """A device that is kept awake while the block runs; gives why it is not, "" where it is.
+
+    A device that takes one process alone is let go before the block begins.
+    """
+    command = [python, "-c", CODE, str(ROOT)]
+    with contextlib.ExitStack() as stack:
+        pipe = subprocess.PIPE
+        beside = session(command, ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        process = stack.enter_context(beside)
+        assert process.stdout
+        readable, _, _ = select.select([process.stdout], [], [], seconds)
+        if not readable or process.stdout.readline().strip() != AWAKE:
+            why = "the process that was to hold a context made none"
+        else:
+            why = device_that_works(python, os.environ, seconds)["no_device"]
+        if why:
+            stack.close()
+        yield why

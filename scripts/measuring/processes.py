@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 GRACE = 5.0  # seconds that a program has after Ctrl-C before its session is killed
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -67,10 +67,17 @@ def own_home(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home)}
 
 
-def last_words(done: "subprocess.CompletedProcess[str]") -> str:
-    """The last line that a program complained in."""
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else "stopped without a word"
+def last_line(text: str, otherwise: str = "stopped without a word") -> str:
+    """The last line that a program printed, or what else is to be said of it."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), otherwise)
+
+
+def read(path: Path | str) -> str:
+    """Text of a small file; "" where there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def end(number: int) -> None:
@@ -129,10 +136,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class Show(Protocol):
-    """Takes how many processes are done, and the seconds for cells that are just taken once more."""
-
-    def __call__(self, done: int, more: float = 0.0) -> None: ...
+# Takes how many processes are done, and perhaps the seconds for cells that are just taken once more
+Show = Callable[..., None]
 
 
 def after(show: Show, before: int) -> Show:

@@ -23,12 +23,7 @@ SILENT = "its process ended without a word: it crashed, was killed, or took long
 
 
 def new_record(
-    profile: str,
-    only: str | None,
-    machine: str,
-    toolchain: ledger.Toolchain,
-    python: str | None,
-    rounds: int,
+    profile: str, only: str | None, machine: str, toolchain: ledger.Toolchain, python: str | None, rounds: int
 ) -> Unfinished:
     """The record of a run that begins. ``python`` has the toolchain; None where nothing has, because it could not be
     installed."""

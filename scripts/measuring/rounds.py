@@ -3,18 +3,19 @@
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from cli import UserError, matcher
 from store import quiet
 from store.records import Unfinished, name_of, with_samples
 
-from .beside import awake
 from .engine import round_of
+from .machine import awake
 from .processes import Show, after
 from .profiles import PROFILES, Profile, cells, exactly, select
 from .record import summed_up
@@ -75,15 +76,17 @@ def cells_of(
         raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
     timed = {name: expressions for name, expressions in patterns.items() if benchmarks[name]["type"] == "time"}
     again = {name: expressions for name, expressions in again.items() if name in timed}
+    every, processes, repeated = (
+        sum(len(cells(expressions, benchmarks[name])) for name, expressions in each.items())
+        for each in (patterns, timed, again)
+    )
     return Cells(
         patterns,
         timed,
         again,
-        processes=sum(len(cells(expressions, benchmarks[name])) for name, expressions in timed.items()),
-        repeated=sum(len(cells(expressions, benchmarks[name])) for name, expressions in again.items()),
-        looked_at=sum(
-            len(cells(expressions, benchmarks[name])) for name, expressions in patterns.items() if name not in timed
-        ),
+        processes,
+        repeated,
+        looked_at=every - processes,
         unavailable=unavailable,
         on_device=any(benchmarks[name].get("needs_device") for name in patterns),
         asleep=[name for name in patterns if benchmarks[name].get("asleep")],
@@ -240,12 +243,7 @@ def _round(record: Unfinished, patterns: Sequence[str], asv: Callable[..., None]
     return record
 
 
-def _affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+def _affordable(cells: Collection[str], took: Mapping[str, float], seconds: float) -> list[str]:
     """The first of these cells, as many as one process each of takes so many seconds."""
-    left, chosen = seconds - START, []
-    for cell in cells:
-        left -= took[cell]
-        if left < 0:
-            break
-        chosen.append(cell)
-    return chosen
+    spent = accumulate(took[cell] for cell in cells)
+    return [cell for cell, so_far in zip(cells, spent) if so_far <= seconds - START]

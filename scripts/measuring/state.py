@@ -15,17 +15,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cli import UserError, put
 from store.files import put_all
 from store.records import Unfinished, made_of, name_of
 
+from .processes import read
+
 RUN, LOG, RESULTS = "run.json", "sampling.jsonl", "results"
 WORK, WHOLE = "work", "whole"
-NAMED = 2.0  # seconds within which whoever holds a run has said so
+PLAN = "plan.json"  # of several runs, see Kept
+NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
 
 
 class State:
@@ -34,17 +37,9 @@ class State:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.work = directory / WORK
+        self.log = self.work / LOG  # where asv's processes log their samples during a step
+        self.results = self.work / RESULTS  # asv's results directory during a step
         self.taking = False  # a step; what lies there before may be what an interrupted one left
-
-    @property
-    def log(self) -> Path:
-        """Where asv's processes log their samples during a step."""
-        return self.work / LOG
-
-    @property
-    def results(self) -> Path:
-        """asv's results directory during a step."""
-        return self.work / RESULTS
 
     def _last(self) -> Path | None:
         """The last whole step."""
@@ -126,12 +121,43 @@ class State:
             self.directory.rmdir()  # unless other runs lie below it
 
 
+Self = TypeVar("Self", bound="Kept")
+
+
+@dataclass
+class Kept:
+    """What is kept on disk until all of it is done: the fields but ``directory``, in which that is."""
+
+    directory: Path
+
+    @classmethod
+    def load(cls: type[Self], directory: Path) -> Self | None:
+        """What is kept there; None where nothing is, or nothing that can be read."""
+        try:
+            return cls(directory, **json.loads((directory / PLAN).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def path(self) -> Path:
+        return self.directory / PLAN
+
+    def kept(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "directory"}
+
+    def save(self) -> None:
+        put(self.path, json.dumps(self.kept()))
+
+    def finish(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
 def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:
     """UserError where --resume comes with options that the interrupted run had not.
 
-    options  option -> what is asked now, None where it is not said, and what was asked then
+    options  name of an option -> what is asked now, None where it is not said, and what was asked then
     """
-    changed = [name for name, (now, then) in options.items() if now is not None and now != then]
+    changed = [f"--{name}" for name, (now, then) in options.items() if now is not None and now != then]
     if changed:
         raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
 
@@ -142,22 +168,15 @@ def held(directory: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
 
     directory.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(directory.with_name(directory.name + ".lock"))
+    lock = FileLock(directory.with_name(directory.name + ".lock"), timeout=NAMED)
     holder = directory.with_name(directory.name + ".holder")
-    until = time.monotonic() + NAMED
-    while True:
-        try:
-            lock.acquire(timeout=0)
-            break
-        except Timeout:
-            # who took it this moment has yet to say so, and who ends has taken the name away already: look again
-            who = _read(holder)
-            if who or time.monotonic() > until:
-                raise UserError(
-                    f"{directory.name} is being measured already, by {who or 'another process'}: "
-                    "wait for it, or use --machine"
-                ) from None
-            time.sleep(0.05)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{directory.name} is being measured already, by {read(holder) or 'another process'}: "
+            "wait for it, or use --machine"
+        ) from None
     try:
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
         put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
@@ -165,11 +184,3 @@ def held(directory: Path) -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
-
-
-def _read(path: Path) -> str:
-    """What stands in a file; nothing where there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""

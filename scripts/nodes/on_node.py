@@ -30,11 +30,10 @@ import cli
 from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, check_asv, register
 from measuring.interleave import copy_code
 from measuring.machine import check_machine
-from measuring.plan import Plan
 from measuring.state import held
-from measuring.tracking import Tracker
-from store.files import NODE, RECORDS
-from store.records import Record, record_of
+from measuring.tracking import Plan, Tracker
+from store.files import NODE, RECORDS, read_records
+from store.records import Record
 from toolchains import environments
 
 HOSTS = "hosts"
@@ -75,8 +74,7 @@ def name_of(kind: Path, host: str) -> str:
 
 def visits_in(results: Path, campaign: str) -> list[Record]:
     """The visits of a campaign in a directory of a machine's results, those that failed included, in order of time."""
-    lines = (line for path in results.glob(f"*{RECORDS}") for line in path.read_text(encoding="utf-8").splitlines())
-    records = [record_of(json.loads(line)) for line in lines]
+    records = (record for path in results.glob(f"*{RECORDS}") for record in read_records(path))
     return sorted((visit for visit in records if visit.fleet.get("id") == campaign), key=lambda visit: visit.started)
 
 
@@ -153,8 +151,8 @@ def take(job: Mapping[str, Any]) -> int:
             print("all of it is measured on this node")
             return 0
         fleet = {"id": job["id"], "engine": job["engine"], "node": job["node"]}
-        Tracker(plan, machine, job["keep"], {"command": job["command"], "fleet": fleet}).run()
-    return 2 if plan.failed else 0
+        failed = Tracker(plan, machine, job["keep"], {"command": job["command"], "fleet": fleet}).run()
+    return 2 if failed else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

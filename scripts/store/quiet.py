@@ -23,7 +23,7 @@ from .records import Line, name_of
 
 try:
     import numpy as np
-except ImportError:  # a verb that measures says so in one line (measuring.single.check_ready), once it is imported
+except ImportError:  # a verb that measures says so in one line (run.main), once it is imported
     if TYPE_CHECKING:
         raise
 

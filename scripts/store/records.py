@@ -57,17 +57,8 @@ def with_samples(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if "seconds" in line]
 
 
-SOMETIMES = (
-    "failed",
-    "drift",
-    "interleaved",
-    "fleet",
-    "cores",
-    "awake",
-    "not_awake",
-    "device_probe",
-    "device_changed",
-)  # what most runs have not, and do not mention
+# What most runs have not, and do not mention
+SOMETIMES = ["failed", "drift", "interleaved", "fleet", "cores", "awake", "not_awake", "device_probe", "device_changed"]
 
 
 @dataclass(frozen=True)

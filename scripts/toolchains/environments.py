@@ -181,10 +181,10 @@ def clean_up(root: Path, limit: int) -> list[Path]:
 def make(environment: Path, wanted: Sequence[str], seconds: float, options: Sequence[str] = ()) -> None:
     """A virtual environment with these requirements, its torch and numpy of wheels; ``options`` are pip's. InstallError
     says why it cannot be."""
-    _run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
+    run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
     pip = [str(python(environment)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     # A release without a wheel for this Python is to fail, not to compile for an hour
-    _run([*pip, "--progress-bar=off", "--only-binary=torch,numpy", *options, *wanted], seconds)
+    run([*pip, "--progress-bar=off", "--only-binary=torch,numpy", *options, *wanted], seconds)
 
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
@@ -197,22 +197,19 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
         raise InstallError(f"pip installed {really} instead")
 
 
-def _run(command: list[str], seconds: float) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def run(command: Sequence[str], seconds: float | None = None) -> str:
+    """What a program such as pip printed; InstallError says why it failed, or that it took longer."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PIP_USER": "false"}
+    none, pipe, both = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
     try:
         done = subprocess.run(
-            command,
-            env={**environment, "PIP_USER": "false"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
+            command, env=env, stdin=none, stdout=pipe, stderr=both, text=True, errors="replace", timeout=seconds
         )
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[2]} took longer than {seconds:.0f} s") from None
     if done.returncode:
-        raise InstallError(reason(done.stdout + done.stderr))
+        raise InstallError(reason(done.stdout))
+    return done.stdout
 
 
 def reason(output: str) -> str:
@@ -282,17 +279,15 @@ def _from_index(torch: Distribution | None, package: Path) -> bool:
 
 def cpu_model() -> str:
     """Name of the processor, as the system tells it."""
-    try:
+    with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         matched = re.search(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", text, re.MULTILINE)
         if matched:
             return matched.group(1).strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
-def machine_name(cores: int) -> str:
+def machine_name(cores: int = os.cpu_count() or 1) -> str:
     """A name made of the hardware, such as amd-epyc-2-cores. Never the host's name, which is nobody's business."""
     words = re.sub(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*", " ", cpu_model().lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:40] + f"-{cores}-cores"

@@ -12,11 +12,9 @@ its version; in the ledger both are on the branch of what is outside the histori
 import json
 import re
 import shutil
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
@@ -32,29 +30,18 @@ FINAL = re.compile(r"\d+(\.\d+)+")  # no candidate, no nightly, no build variant
 SECONDS = 300  # that pip, or a place, may take to answer
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What pip finds of a package: its versions, and the addresses at which it looked."""
-
-    versions: tuple[str, ...]
-    places: tuple[str, ...]
-
-
-def offered(package: str, *options: str) -> Offer:
-    """What the index has of a package, whichever Python it is for; ``options`` are pip's. UserError where pip fails."""
+def offered(package: str, *options: str) -> tuple[list[str], list[str]]:
+    """What the index has of a package, whichever Python it is for: its versions, and the addresses at which pip looked;
+    ``options`` are pip's. UserError where pip fails."""
     command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python", *options]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"the package index did not say in {SECONDS} s which releases of {package} there are") from None
-    matched = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
-    if done.returncode or not matched:
-        reason = environments.reason(done.stderr or done.stdout)
-        raise UserError(f"pip cannot say which releases of {package} there are: {reason}")
-    places = re.findall(r"^\s*\* (https?://\S+)$", done.stdout, re.MULTILINE)
-    return Offer(tuple(matched[1].split(", ")), tuple(places))
+        said = environments.run(command, SECONDS)
+    except environments.InstallError as error:
+        raise UserError(f"pip cannot say which releases of {package} there are: {error}") from None
+    matched = re.search(r"^Available versions: (.+)$", said, re.MULTILINE)
+    if not matched:
+        raise UserError(f"pip cannot say which releases of {package} there are: {environments.reason(said)}")
+    return matched[1].split(", "), re.findall(r"^\s*\* (https?://\S+)$", said, re.MULTILINE)
 
 
 def files_at(place: str) -> list[Mapping[str, Any]]:
@@ -105,10 +92,10 @@ def update(today: str = "") -> list[ledger.Toolchain]:
     today = today or datetime.now(timezone.utc).date().isoformat()
     added: list[str] = []
     for package in ledger.PACKAGES:
-        offer = offered(package)
+        versions, places = offered(package)
         known = [toolchain.version for toolchain in ledger.history(package)]
-        fresh = since(known, offer.versions)
-        listed = wheels(file for place in offer.places for file in files_at(place)) if fresh else {}
+        fresh = since(known, versions)
+        listed = wheels(file for place in places for file in files_at(place)) if fresh else {}
         days = days_of(listed)
         dated = {version: days.get(version, today) for version in fresh if listed.get(version) != []}
         ledger.add(package, dated, seen=[version for version in dated if version not in days])
@@ -143,7 +130,7 @@ def newest_candidate(package: str, options: Sequence[str]) -> str:
     """The newest version that is not final and comes after the last release; "" where there is none. ``options`` are
     pip's."""
     last = ledger.parts(ledger.history(package)[-1].version)
-    versions = offered(package, "--pre", *options).versions
+    versions, _ = offered(package, "--pre", *options)
     newer = [
         version for version in versions if NOT_FINAL.fullmatch(version) and ledger.parts(version)[: len(last)] > last
     ]

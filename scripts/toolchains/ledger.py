@@ -163,26 +163,23 @@ def commits() -> dict[str, Toolchain]:
     return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
 
 
-def find(commit: str, outside: Iterable[Toolchain] = ()) -> Toolchain | None:
-    """The toolchain of a commit, among the histories and ``outside``."""
-    in_history = commits().get(commit)
-    return in_history or next((toolchain for toolchain in outside if toolchain.commit == commit), None)
+def tagged() -> dict[str, Toolchain]:
+    """Tag -> toolchain, of the histories."""
+    return {toolchain.tag: toolchain for toolchain in commits().values()}
+
+
+def find(commit: str) -> Toolchain | None:
+    """The toolchain of a commit, among the histories."""
+    return commits().get(commit)
 
 
 def _commit(reference: str, toolchain: Toolchain, parent: Toolchain | None = None) -> str:
     """One commit in git's fast-import language."""
-    return "\n".join(
-        [
-            f"commit {reference}",
-            f"author {toolchain.author}",
-            f"committer {toolchain.author}",
-            f"data {len(toolchain.message.encode())}",
-            toolchain.message,
-            *([f"from {parent.commit}"] if parent else []),
-            "M 100644 inline toolchain.json",
-            f"data {len(toolchain.tree.encode())}",
-            toolchain.tree,
-        ]
+    author, message, tree = toolchain.author, toolchain.message, toolchain.tree
+    return (
+        f"commit {reference}\nauthor {author}\ncommitter {author}\ndata {len(message.encode())}\n{message}\n"
+        + (f"from {parent.commit}\n" if parent else "")
+        + f"M 100644 inline toolchain.json\ndata {len(tree.encode())}\n{tree}"
     )
 
 

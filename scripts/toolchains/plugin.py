@@ -10,7 +10,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +42,6 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
                 continue  # the loader of results names the broken record; asv can do without it
             if toolchain.tag == made.get("tag", toolchain.tag):  # a toolchain of a history has a shorter one
                 toolchains.add(toolchain)
-    return in_order(toolchains)
-
-
-def in_order(toolchains: Iterable[ledger.Toolchain]) -> list[ledger.Toolchain]:
-    """Toolchains in order of release."""
     return sorted(toolchains, key=lambda toolchain: (toolchain.date, toolchain.tag))
 
 
@@ -90,7 +84,7 @@ def setup() -> None:
         # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
         save = Machine.save
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
-    Machine.hardcoded_machine_name = environments.machine_name(os.cpu_count() or 1)
+    Machine.hardcoded_machine_name = environments.machine_name()
     register(Machine.hardcoded_machine_name)
     here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
     try:

@@ -1,7 +1,6 @@
 """What names on a command line select: releases, a Python to measure with, a machine, a file of results."""
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -176,12 +175,13 @@ def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         short = path.name.split("-")[0]  # asv's file name has the first eight letters of the commit
         try:
-            tag = _tag(path.with_suffix(files.RECORDS))
+            records = files.read_records(path)
+            tag = records[-1].toolchain.tag if records else ""
             # a plain asv run leaves no run record and so no tag
             right = tag == name or (known is not None and known.commit.startswith(short))
             if not right and HASH.fullmatch(name) and (short.startswith(name) or name.startswith(short)):
-                right = str(json.loads(path.read_text(encoding="utf-8"))["commit_hash"]).startswith(name)
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+                right = str(files.read_json(path)["commit_hash"]).startswith(name)
+        except (OSError, UserError, LookupError, TypeError):
             broken.append(path.name)
             continue
         tags.add(tag or short)
@@ -192,9 +192,3 @@ def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
         hint = f"; could not read {', '.join(broken)}" if broken else ""
         raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
     return matching
-
-
-def _tag(records: Path) -> str:
-    """The toolchain's tag in the last of the run records in a file; "" where there are none."""
-    lines = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
-    return str(json.loads(lines[-1])["toolchain"]["tag"]) if lines else ""
