@@ -7,6 +7,7 @@ times the size; nothing is carried across a size at which times leap, nor from o
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -359,14 +360,13 @@ def answer(case: Case, known: Known) -> Answer:
 def _sources(case: Case, known: Known) -> Iterator[tuple[str, str, bool]]:
     """Memory, dtype and grad whose times may speak for a case: its own first. Bits are bits, and to detach takes no
     time; another layout may be another thing to do."""
+    alike = (case.direction, case.layout, case.goal)
+    sources = (known.needs[row.need] for row in known.rows)
+    counts = Counter(need.dtype for need in sources if (need.direction, need.layout, need.goal) == alike)
+    dtypes = [case.dtype]
+    if counts and not case.goal:
+        dtypes = list(dict.fromkeys((case.dtype, max(counts, key=counts.__getitem__))))
     for memory in (case.memory,) if case.memory else (ALIAS, COPY):
-        others = {need.dtype: 0 for need in known.needs if need.direction == case.direction}
-        for row in known.rows:
-            need = known.needs[row.need]
-            if need.dtype in others and (need.layout, need.goal) == (case.layout, case.goal):
-                others[need.dtype] += 1
-        usual = max(others, key=lambda dtype: others[dtype], default=case.dtype)
-        dtypes = dict.fromkeys((case.dtype,) if case.goal else (case.dtype, usual))
         for dtype in dtypes:
             for grad in dict.fromkeys((case.grad, False)):
                 if case.needs(known, memory, dtype, grad):

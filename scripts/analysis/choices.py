@@ -118,8 +118,7 @@ def _order(choice: Choice) -> Iterator[tuple[Cell, str]]:
     """The route to take, those that tie, those that are slower; then what is faster on a condition, or unsafe."""
     yield choice.cell, BEST
     yield from ((cell, TIE) for cell in choice.ties)
-    yield from ((cell, SLOWER) for cell in choice.others)
-    yield from ((cell, SLOWER) for cell in choice.undecided)
+    yield from ((cell, SLOWER) for cell in (*choice.others, *choice.undecided))
     yield from ((cell, CONDITION if cell.contract.non_blocking else UNSAFE) for cell in choice.hazardous)
 
 
@@ -151,17 +150,8 @@ def need_of(cell: Cell) -> Need | None:
         return None
     if not route or cell.direction not in DIRECTIONS or (goal and cell.role != CASTING):
         return None
-    return Need(
-        cell.direction,
-        cell.memory,
-        dtype,
-        goal,
-        layout,
-        grad=cell.role == GRAD,
-        batch=bool(cell.declared.arrays),
-        host=cell.host,
-        array=contract.array,
-    )
+    source = (dtype, goal, layout, cell.role == GRAD, bool(cell.declared.arrays))
+    return Need(cell.direction, cell.memory, *source, cell.host, contract.array)
 
 
 def _link(cells: Sequence[Cell]) -> dict[str, Limit]:

@@ -8,6 +8,7 @@ asv compares results of one environment only, and gives every version in its own
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,16 +59,24 @@ def remember(toolchain: ledger.Toolchain, results: Path = RESULTS) -> None:
 def register(name: str) -> None:
     """Make ``name`` known to asv as this machine's, in asv's own file in the home directory.
 
-    asv's UserError where that file is broken.
+    asv's UserError where that file is broken. It is replaced whole: asv 0.6.6 writes it in place, so whoever reads
+    meanwhile, or after the disk was full, would find half of it.
     """
+    path = Path(MachineCollection.get_machine_file_path())
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         try:
             MachineCollection.load(name)
         except util.UserError:
-            MachineCollection.save(name, {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()})
+            if path.is_file():
+                shutil.copy(path, fresh)
+            info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
+            MachineCollection.save(name, info, _path=str(fresh))
+            fresh.replace(path)
     except (util.UserError, TypeError, ValueError, KeyError, AttributeError):
-        path = MachineCollection.get_machine_file_path()
         raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def configured(name: str) -> Any:
