@@ -148,6 +148,8 @@ def suite():
     """Name -> benchmark, as asv discovers them, with this process's torch."""
     from asv_runner.discovery import disc_benchmarks
 
+    from benchmarks import statement  # noqa: F401  registers the suite's types, whoever imported the package before
+
     return {benchmark.name: benchmark for benchmark in disc_benchmarks(str(ROOT / "benchmarks"))}
 
 
