@@ -55,7 +55,7 @@ BEST, TIE, SLOWER, CONDITION, UNSAFE, POINT = "best", "tie", "slower", "conditio
 def itemsize(dtype: str) -> int:
     """Bytes of an element."""
     digits = re.search(r"\d+", dtype)
-    return int(digits[0]) // 8 if digits else 1  # bool
+    return max(1, int(digits[0]) // 8) if digits else 1  # bool
 
 
 def uses(route: str, name: str) -> bool:

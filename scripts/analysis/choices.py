@@ -148,7 +148,7 @@ def need_of(cell: Cell) -> Need | None:
         cell.role in (CONVERSION, BETWEEN, GRAD, LISTS, CASTING) or cell.declared.arrays or cell.text("layout")
     ):
         return None
-    if not route or cell.direction not in DIRECTIONS or (goal and cell.role != CASTING):
+    if not route or not cell.memory or cell.direction not in DIRECTIONS or (goal and cell.role != CASTING):
         return None
     source = (dtype, goal, layout, cell.role == GRAD, bool(cell.declared.arrays))
     return Need(cell.direction, cell.memory, *source, cell.host, contract.array)
