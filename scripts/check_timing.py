@@ -7,14 +7,14 @@
 Each cell is measured in processes of its own: four unless told otherwise, two where a call takes 0.3 s. A process makes
 the source and times the same expression on it in three ways:
 
-    suite/torch  as asv would: the benchmark's whole run() in a fresh process, with its own warm-up, pulses and retakes
+    suite/torch  as asv would: the benchmark's whole run() in a fresh process, with its own warm-up, probes and retakes
     block/torch  in short blocks that alternate with torch's: one sample as the suite takes it
     torch/torch  the same blocks timed by two torch.utils.benchmark.Timers: torch against itself, the A/A
 
 A block of torch's is what Timer(expression, num_threads=1) reads of as many calls as the suite makes for a sample. The
 first ratio sees whatever the suite does; the second, free of drift, says whether its loop and clock are at fault.
 
-All of it stands between pulses, and only what was calm by all pulses of the check counts. Like is compared with like:
+All of it stands between probes, and only what was quiet by all probes of the check counts. Like is compared with like:
 each reading is the 10 % quantile, which is the suite's figure (blocked_autorange shows the median of its blocks). A
 deviation is the mean over processes of the log ratio within a process. What noise may make of it is learnt from the
 spread over processes and from torch against itself, in this cell and in all of its size.
@@ -43,7 +43,7 @@ from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
 
 from benchmarks.probes import PATIENCE_VARIABLE
 
-PATIENCE = 120.0  # seconds that all processes wait for calm together: so much longer the check takes on a busy machine
+PATIENCE = 120.0  # seconds that all processes wait for quiet together: a busy machine adds as much
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -51,7 +51,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
     parser.add_argument("--sizes", default=",".join(map(str, timing.SIZES)), help="bytes, separated by commas")
     parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write figures, samples and pulses there, too")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write figures, samples and probes there, too")
     chosen = parser.parse_args(argv)
     chosen.sizes = timing.sizes_of(chosen.sizes)
     matcher(chosen.only)

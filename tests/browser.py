@@ -1,6 +1,5 @@
-"""A browser, as people have one, and its engine alone. A test is skipped, and says why, where there is none."""
+"""A browser, as people have one. A test is skipped, and says why, where there is none."""
 
-import functools
 import shutil
 from contextlib import contextmanager
 
@@ -9,19 +8,6 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # As root in a container a sandbox cannot be made; and nothing is to be looked up in a network
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-
-
-@functools.cache
-def node():
-    """The path of node: the system's, or the one that playwright brings."""
-    found = shutil.which("node")
-    if found:
-        return found
-    try:
-        from playwright._impl._driver import compute_driver_executable
-    except ImportError as why:
-        pytest.skip(f"no node: {why}")
-    return str(compute_driver_executable()[0])
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The form of a page: it shows the rows that scripts/advise.py has, in its words, and is used as people use it."""
 
+import json
 import random
 from dataclasses import replace
 from urllib.parse import urlencode
@@ -53,8 +54,11 @@ def address(page, case):
 
 
 def test_what_is_embedded_cannot_end_its_element(known):
-    hostile = chooser.embedded(known).replace("box", "</script><!--")
-    assert "<" in hostile and "<" not in chooser.embedded(known)
+    hostile = "</script><!--"
+    contracts = tuple(replace(contract, caution=hostile) for contract in known.contracts)
+    found = chooser.embedded(replace(known, contracts=contracts))
+    assert hostile in json.loads(found)["words"], "it is there as text"
+    assert "<" not in found and "<" not in chooser.embedded(known)
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------

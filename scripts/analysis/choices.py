@@ -1,16 +1,14 @@
 """Routes ranked: for every need that results know, at every measured size, which route to take and which come after.
 
 One ranking (answers.choose): a page's answers are its first routes, its form and scripts/advise.py list its rows. A
-need is what somebody has and wants; see ``NEED``. Rows are what case.py looks up, as plain data that JSON holds.
+need is what somebody has and wants, see case.Need. Rows are what case.py looks up, as plain data that JSON holds.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-from store.files import machines, read_records, result_files
-from store.records import recent
+from store import files
 
 from benchmarks.contracts import ALIAS, ALLOCATE, COMPLETION, CONTIGUOUS, DEVICE_TO_HOST, ENQUEUE, INTO, PIN, PINNED
 from benchmarks.families import BETWEEN, CASTING, CONVERSION, GRAD, LINK, LISTS, PINNING, TRANSFER
@@ -19,33 +17,20 @@ from .answers import Choice, choices_of, choose
 from .case import BEST, CONDITION, FRESH, POINT, SLOWER, TIE, UNSAFE, Gain, Known, Need, Row, Slowed, estimate, uses
 from .cells import DIRECTIONS, Cell, Limit, bytes_decide, cells_of, limit_of, method
 from .findings import advised, between_neighbours
-from .results import Results, load, load_files
+from .results import Results, load_files, newest
 from .transfers import credible
 
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
 TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
-COLUMNS = (*Need.__dataclass_fields__, *(name for name in Row.__dataclass_fields__ if name != "need"))
-
-
-def choices(known: Known) -> pd.DataFrame:
-    """The rows as a table, a row per need, size and route, in order of need, size and rank.
-
-    The columns of Need and of Row; seconds per call, low and high their range over processes.
-    """
-    rows = [{**vars(known.needs[row.need]), **vars(row)} for row in known.rows]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def every(results: Path) -> list[Known]:
     """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
     known = []
-    for machine in machines(results):
-        runs = [record for path in result_files(results, machine, ".jsonl") for record in read_records(path)]
-        runs.sort(key=lambda record: record.started)
-        files = [results / machine / f"{name}.json" for name in recent(runs)]
-        newest = next((path for path in files if path.is_file()), None)
-        loaded = load_files(results, [newest]) if newest else load(results, machine)
+    for machine in files.machines(results):
+        runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
+        loaded = load_files(results, newest(runs)[:1] or list(runs))
         known.append(known_of(loaded, machine, [*filter(credible, cells_of(loaded))]))
     return known
 

@@ -164,17 +164,23 @@ def _paths(results: Path, machine: str | None) -> list[Path]:
     return [path for name in chosen for path in files.result_files(results, name)]
 
 
+def newest(runs: Mapping[Path, Sequence[Record]]) -> list[Path]:
+    """Of results with their run records those that measured something: first the one that a page is about."""
+    paths = {files.file_of(path): path for path in runs}
+    dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
+    return [paths[file] for file in recent(dated)]
+
+
 def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
     """The results that a machine's pages are about, and the toolchains of the others: pages show the releases along a
     history, the run that was made for its own sake most recently, the one before it, and what has no run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
-    dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
-    newest = recent(dated)[:2]
+    two = newest(runs)[:2]
     along = {toolchain.tag for package in ledger.PACKAGES for toolchain in ledger.history(package)}
     others = {
         path: records[-1].toolchain.tag
         for path, records in runs.items()
-        if records and files.file_of(path) not in newest and records[-1].toolchain.tag not in along
+        if records and path not in two and records[-1].toolchain.tag not in along
     }
     return [path for path in runs if path not in others], list(others.values())
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from analysis.case import NUMPY, TORCH, Answer, Case, Known, answer
@@ -81,11 +82,11 @@ class Question:
         processes = range(len(self.cells[0].readings))
         found = []
         for process in processes:
-            means = {id(cell): cell.mean([other for other in processes if other != process]) for cell in self.cells}
-            known = [cell for cell in self.cells if math.isfinite(means[id(cell)] + cell.readings[process])]
-            if known and self.cells[0] in known:
-                best = min(known, key=lambda cell: means[id(cell)])
-                found.append(math.exp(self.cells[0].readings[process] - best.readings[process]) - 1)
+            rest = [other for other in processes if other != process]
+            advised, *others = ((cell.mean(rest), cell.readings[process]) for cell in self.cells)
+            if math.isfinite(sum(advised)):
+                _, best = min([advised, *(each for each in others if math.isfinite(sum(each)))], key=itemgetter(0))
+                found.append(math.exp(advised[1] - best) - 1)
         return sorted(found)
 
     @property

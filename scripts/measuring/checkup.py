@@ -159,7 +159,7 @@ def of_system(known: Mapping[str, Any]) -> Findings:
     return found
 
 
-# --- what pulses and the suite say -----------------------------------------------------------------------------------
+# --- what probes and the suite say -----------------------------------------------------------------------------------
 
 
 def measured(seconds: float = SECONDS) -> dict[str, list[Line]]:

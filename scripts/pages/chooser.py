@@ -26,7 +26,8 @@ def embedded(known: Known) -> str:
     def word(text: str) -> int:
         return words.setdefault(text, len(words))
 
-    rows, about = [], {}
+    rows: list[list[Any]] = []
+    about: dict[str, list[int]] = {}
     ends = {way: pair for pair, way in WAYS.items()}
     for row in known.rows:
         need = known.needs[row.need]
@@ -37,13 +38,14 @@ def embedded(known: Known) -> str:
         code = [word("\n".join(case.snippet(_case(need, row, ends), candidate, known)))] if row.kind == BEST else []
         cost = case.cost_of(candidate, need.crosses)
         rows.append([row.need, row.nbytes, word(row.route), word(row.kind), row.seconds, cost, *code])
-        notes = [*case.promises(contract), *([f"unusual inputs: {said}"] if (said := case.silent(contract)) else [])]
-        about[f"{row.need} {word(row.route)}"] = [word(note) for note in notes]
+        key = f"{row.need} {word(row.route)}"
+        if key not in about:
+            unusual = case.silent(contract)
+            notes = [*case.promises(contract), *([f"unusual inputs: {unusual}"] if unusual else [])]
+            about[key] = [word(note) for note in notes]
     document: dict[str, Any] = {
-        "whose": case.whose(known),
         "ways": {" ".join(pair): way for pair, way in WAYS.items()},
         "shown": case.SHOWN,
-        "lacking": known.lacking,
         "needs": [list(vars(need).values()) for need in known.needs],
         "rows": rows,
         "about": about,

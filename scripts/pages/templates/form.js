@@ -16,6 +16,7 @@
     memory: "any", source: "pageable", grad: false, batch: false, enqueue: false,
   };
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
+  const GOOD = ["best", "tie", "slower"]; // kinds of rows that may be taken
   const COLOURS = ["accent", "red", "green", "pink", "orange"];
   const UNITS = { "": 1, k: 1e3, m: 1e6, g: 1e9, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30 };
 
@@ -80,7 +81,7 @@
     document.getElementById("sizes").replaceChildren(...sizes(needed(chosen())).map((size) => new Option(sizeOf(size).replace(" ", ""))));
   }
 
-  const ranked = (places) => rows.filter((row) => places.includes(row.need) && ["best", "tie", "slower"].includes(row.kind));
+  const ranked = (places) => rows.filter((row) => places.includes(row.need) && GOOD.includes(row.kind));
   const sizes = (places) => [...new Set(ranked(places).map((row) => row.nbytes))].sort((one, other) => one - other);
 
   function update(remember = true) {
@@ -103,7 +104,7 @@
 
   function answer(places, size) {
     const here = rows.filter((row) => places.includes(row.need) && row.nbytes === size);
-    const good = here.filter((row) => ["best", "tie", "slower"].includes(row.kind));
+    const good = here.filter((row) => GOOD.includes(row.kind));
     const list = fact("ol", ...good.slice(0, known.shown).map((row, place) => {
       const swatch = fact("span");
       swatch.className = "swatch";
