@@ -33,7 +33,7 @@ class ArraysToTensor:
     title = "A list of arrays into one tensor"
     arrays = COUNT
     param_names = ("route", "nbytes")
-    params = ([route.expression for route in _routes.select(_routes.BATCHES)], _sources.SIZES[1:6])
+    params = ([route.expression for route in _routes.select(_routes.BATCHES)], _sources.SIZES[1:8])
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.BATCHES)}
     timeout = 300
 
@@ -57,8 +57,11 @@ class TensorsToArray:
     title = "A list of tensors into one array"
     arrays = COUNT
     param_names = ("route", "nbytes")
-    params = ([route.expression for route in _routes.select(_routes.STACKS)], _sources.SIZES[1:6])
+    params = ([route.expression for route in _routes.select(_routes.STACKS)], _sources.SIZES[1:8])
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.STACKS)}
+
+    def samples_for(self, route, nbytes):
+        return _timing.samples_per_process(nbytes)
 
     def setup(self, route, nbytes):
         _sources.require(_routes.find(route, _routes.TORCH_TO_NUMPY).needs)

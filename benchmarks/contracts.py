@@ -16,6 +16,9 @@ PAGEABLE = "pageable"  # ordinary host memory
 PINNED = "pinned"  # page-locked when it was allocated
 REGISTERED = "registered"  # ordinary memory, page-locked in place
 
+ONE_THREAD, ALL_THREADS = "1", "all"  # how many torch has: all are its default
+PARALLEL = 2**15  # elements: torch spreads the copy of so many over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
+
 CONTIGUOUS = "contiguous"  # the layout of a source that is not said otherwise
 
 ALIAS = "alias"  # the result shares the source's memory

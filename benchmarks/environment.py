@@ -42,7 +42,6 @@ class Setting:
     glibc       version that knows it
     huge_pages  it is about huge pages, which a machine may never give
     package     Debian's, of the library that it loads
-    threads     that torch has by it
     x86         it is about instructions of such processors
     copying     it is about how bytes are copied, and not about fresh memory
     caution     one sentence that advice shows
@@ -54,7 +53,6 @@ class Setting:
     glibc: str = ""
     huge_pages: bool = False
     package: str = ""
-    threads: int = 1
     x86: bool = False
     copying: bool = False
     caution: str = ""
@@ -135,11 +133,6 @@ def _not_allocating(library):
     return "" if name.startswith(library) else f"malloc is that of {name or 'no file'}"
 
 
-def _threads_other_than(number):
-    found = torch.get_num_threads()
-    return "" if found == number else f"torch has {found} threads"
-
-
 def _other_threshold(variable):
     """glibc says its values itself; where one is out of bounds it takes its own in silence."""
     name, _, wanted = variable.partition("=")
@@ -172,8 +165,6 @@ SETTINGS = {
     ),
     f"LD_PRELOAD={_TCMALLOC}": Setting(lambda: _not_allocating(_TCMALLOC), package="libtcmalloc-minimal4"),
     f"LD_PRELOAD={_MIMALLOC}": Setting(lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"),
-    # All other settings have one thread here, as all of the suite; torch takes every core where nobody says how many
-    "OMP_NUM_THREADS=2 MKL_NUM_THREADS=2": Setting(lambda: _threads_other_than(2), threads=2, advised=False),
     f"GLIBC_TUNABLES={_NO_REP_MOVSB}": Setting(
         lambda: _other_threshold(_NO_REP_MOVSB),
         glibc="2.33",  # where it can say so; 2.32 has it, too
@@ -222,9 +213,6 @@ def require(text):
         raise NotImplementedError("this machine never gives transparent huge pages")
     if setting.x86 and platform.machine() not in ("x86_64", "AMD64", "i686"):
         raise NotImplementedError(f"is about x86, this is {platform.machine()}")
-    cores = len(os.sched_getaffinity(0))
-    if cores < setting.threads:
-        raise NotImplementedError(f"needs {setting.threads} cores, this process may use {cores}")
     preloaded = variables(text).get("LD_PRELOAD", "")
     if preloaded:  # what the loader does not find it says, and goes on without
         said = subprocess.run(["true"], env=started_with(text), capture_output=True, text=True).stderr

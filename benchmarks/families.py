@@ -10,7 +10,6 @@ from typing import Any
 # Roles: what reports do with figures beside showing them
 # what advice is about
 CONVERSION, GRAD, LISTS, CASTING, SETTINGS = "conversion", "requires grad", "lists", "casting", "settings"
-BETWEEN = "between"  # conversions again, at sizes that a run chooses
 PLACEMENT = "placement"  # beside their figures where source and buffer lie apart
 MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
 # of what an accelerator takes part in

@@ -13,7 +13,7 @@ place = 5
 across = "layout"
 drawn = False
 
-SIZES = [8, 4 * 2**10, 2**20, 64 * 2**20]
+SIZES = [8, 4 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 
 
 class _Layout(_conversion._Conversion):

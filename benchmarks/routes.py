@@ -127,6 +127,11 @@ NUMPY = _each(
     }
 )
 DETACHED = {**NUMPY, "requires grad": DETACHES}
+# copy_ reads whatever a tensor's memory means; the array's own memory is dense
+INTO_ARRAY = {
+    **{**NUMPY, "requires grad": DETACHES},
+    **_each({WORKS: ["conjugate view", "negative view"], "RuntimeError": ["quantized", "sparse"]}),
+}
 RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
 TORCH_CASTS = {
     **NUMPY,
@@ -380,6 +385,7 @@ ROUTES = (
         needs="torch>=2.9 numpy>=2.1",
     ),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
+    _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
     _to_numpy(
         "np.array(t.tolist())",
         COPY,

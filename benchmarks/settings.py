@@ -1,4 +1,4 @@
-"""What does the environment do to fresh memory and to copies: allocator, huge pages, threads, instructions?
+"""What does the environment do to fresh memory and to copies: allocator, huge pages, instructions?
 
 A setting has to be there when a process starts, so every cell has a process of its own that makes the source and runs
 the statement. When to, how often, and whether that was quiet is decided by the benchmark's process, as for any other
@@ -25,7 +25,7 @@ from . import routes as _routes
 section = "Settings of the environment"
 about = (
     "Sources are float32. Every process is looked at, after its first call: whether its memory is in huge pages or is "
-    "asked to be, whether it faults its pages in anew, whose malloc it calls, how many threads torch has. A setting "
+    "asked to be, whether it faults its pages in anew, whose malloc it calls. A setting "
     "that is not in force is a failure. Counted: pages that a call faults in, how much of the memory around a result "
     "lies in huge pages, what the process keeps when all results are freed."
 )
@@ -106,8 +106,8 @@ class Elsewhere:
 
     def __init__(self, family, route, setting, nbytes):
         self.allowed = _os.sched_getaffinity(0)
-        if _environment.SETTINGS[setting].threads == 1:  # on one core, or the probes would be of another one
-            _os.sched_setaffinity(0, {_ctypes.CDLL(None).sched_getcpu()})
+        # on one core, or the probes would be of another one
+        _os.sched_setaffinity(0, {_ctypes.CDLL(None).sched_getcpu()})
         environment = _environment.started_with(setting)
         environment["PYTHONPATH"] = _os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
         self.process = _subprocess.Popen(

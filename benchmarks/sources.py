@@ -15,9 +15,13 @@ NUMPY_DTYPES = ["bool", "uint8", "int32", "int64", "float16", "float32", "float6
 TORCH_DTYPES = [*NUMPY_DTYPES[:5], "bfloat16", *NUMPY_DTYPES[5:]]
 # From a scalar to beyond every cache; 32 MiB is where glibc starts to give every fresh copy fresh pages, so sizes lie
 # on both sides of it
-SIZES = [8, 4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20]
+SIZES = [8, *(kib * 2**10 for kib in (4, 64, 256)), *(mib * 2**20 for mib in (1, 4, 16, 64, 256))]
 LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "5-d", "0-d"]
 TILE = 2**16  # elements made by the random generator; larger sources repeat them
+# Threads that torch takes by itself here, or by the OMP_NUM_THREADS of whoever runs this. All that is measured has one
+# thread, but for the family ``parallel``
+DEFAULT_THREADS = torch.get_num_threads()
+torch.set_num_threads(1)
 
 VERSIONS = {"torch": torch.__version__, "numpy": np.__version__}
 if not hasattr(torch.Tensor, "nbytes"):  # torch 1.13 and 2.0 have none: https://github.com/pytorch/pytorch/pull/98322

@@ -65,6 +65,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
 
     samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
     single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
+    on_all_cores = True      torch spreads it over all cores: all of them are watched
     drained = True           call the namespace's ``synchronize`` before every sample
     probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
                              ``prepare`` queued would be done while probes are taken
@@ -104,6 +105,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         self.sample_time = _get_first_attr(self._attr_sources, "sample_time", timing.SAMPLE_SECONDS)
         self.warmup_time = _get_first_attr(self._attr_sources, "warmup_time", timing.WARMUP_SECONDS)
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
+        self.on_all_cores = bool(_get_first_attr(self._attr_sources, "on_all_cores", False))
         self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
 
     def do_setup(self):
@@ -149,6 +151,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
             number=self.number,
             once=self.once,
             single_threaded=self.single_threaded,
+            on_all_cores=self.on_all_cores,
             probed=self.probed,
             prepare=prepare,
             sample_time=self.sample_time,

@@ -4,6 +4,7 @@ All of this decides figures, so all of it is part of every measurement's version
 """
 
 import math
+import os
 import time
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ class Timing:
     number           times that the statement runs in a sample; 0: as often as sample_time takes
     once             what is timed happens once in a process: no warm-up, one sample of one call
     single_threaded  False: host work is spread over threads or waits for a device, and CPU time tells nothing
+    on_all_cores     torch spreads it over all cores, so each is watched: what stalls one thread stalls them all
     probed           False: the device's own clock times it, and how fast the host is has no part in it
     prepare          called before every sample
     """
@@ -53,6 +55,7 @@ class Timing:
     number: int = 0
     once: bool = False
     single_threaded: bool = True
+    on_all_cores: bool = False
     probed: bool = True
     prepare: object = None
     sample_time: float = SAMPLE_SECONDS
@@ -62,12 +65,15 @@ class Timing:
         """The samples in seconds a call, the times the statement ran in each, and what is worth logging of both."""
         number = 1 if self.once else self.warm_up()
         kinds, refresh = self._kinds()
-        watch = probes.Watch(kinds, self.prepare)
+        watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
+        watch = probes.Watch(kinds, self.prepare, probes.Cores() if watchable else None)
         taken, quiet, disturbed = [], [], []
         while sum(quiet) < self.count and (len(taken) < self.count or watch.left > 0):
             if not watch.quiet and watch.left > 0:
                 watch.wait()
-            if refresh:
+            if self.on_all_cores:  # wakes torch's threads
+                self.timer.timeit(number)
+            elif refresh:
                 self.timer.timeit(1)
             seconds, undisturbed, good = watch.judge(lambda: self.sample(number))
             taken.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))
@@ -128,6 +134,10 @@ class Timing:
 
     def sample(self, number):
         """Seconds of ``number`` calls, and whether the process had a processor all the while."""
+        if self.on_all_cores:
+            before = probes.ready()
+            seconds = self.timer.timeit(number)
+            return seconds, probes.ready() - before <= (1 - UNDISTURBED) * seconds  # False where nobody says
         cpu, wall = time.process_time(), time.perf_counter()
         seconds = self.timer.timeit(number)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

@@ -53,6 +53,12 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     memory.add_argument(
         "--into-buffer", dest="memory", action="store_const", const=INTO, help="it is a buffer you have"
     )
+    parser.add_argument(
+        "--threads",
+        default="",
+        metavar="N",
+        help="that torch has, such as 1 in a DataLoader worker (default: torch's own)",
+    )
     parser.add_argument("--source", dest="host", metavar="MEMORY", default="", help="pageable or pinned, on the host")
     parser.add_argument("--grad", action="store_true", help="the source requires grad")
     parser.add_argument("--batch", default="0", metavar="N", help="N arrays into one")

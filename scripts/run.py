@@ -21,13 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import report
 from cli import ONLY, Parser, UserError, check_whole, line, run
-from measuring.between import refine
 from measuring.engine import RESULTS, ROOT, check_asv, discover, register
 from measuring.machine import check_machine
 from measuring.processes import duration, progress
 from measuring.profiles import PROFILES, check_chosen
 from measuring.record import file_record, how_quiet, new_record
-from measuring.rounds import budget, cells_of, sum_up, take_rounds
+from measuring.rounds import budget, cells_of, take_rounds
 from measuring.state import State, check_same, held
 from toolchains import environments, selection
 from toolchains.ledger import Toolchain
@@ -97,13 +96,8 @@ def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> N
         f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes{some}, "
         f"{cells.looked_at} looked at once; up to {duration(budget(total, profile))} more where the machine is busy"
     )
-    minutes = PROFILES[profile].refine_minutes
-    if minutes:
-        print(f"then up to {duration(60 * minutes)} of cells between sizes, around crossovers and breaks")
     with progress(total, "measuring") as show:
         record = take_rounds(record, state, cells, rounds, show)
-    if minutes:
-        record = sum_up(refine(record, state, benchmarks, minutes), state, cells)
     file_record(record, toolchain.commit, state)
     waited = f"{record.waited:.0f} of them waiting for quiet"
     print(f"{record.samples} samples in {record.seconds:.0f} s, {waited}; {how_quiet(record)}")

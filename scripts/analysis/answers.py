@@ -1,23 +1,27 @@
 """Which route to take: the recommendation and what it rests on, as data; pages/advice.py says it.
 
 A need is what somebody wants ("a copy of this array as a tensor"); its candidates are the routes that do it. At each
-measured size a route is good where it is safe and not decided to be slower than another safe one (see choice.py). Safe:
-no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in common get
-one; of several the catalogue's first. So ties decide nothing: a size at which routes tie joins its neighbours, and the
-same run measured twice gives the same advice but where a difference is barely decided. Being tied is not transitive, so
-what counts is not to be beaten by any, rather than to be tied with the one that happened to read the fastest.
+measured size a route is good where it is safe, not decided to be slower than another safe one (see choice.py), and at
+most AS_GOOD behind the fastest. Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes
+that have a good route in common get one; of several the one that is the least behind at all of them. To take the
+fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4 parts in place
+of 1 or 2, and to take the catalogue's first of all that tie cost up to 30 %.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from benchmarks.contracts import INTO, MEMORIES, Route
-from benchmarks.families import BETWEEN, CASTING
+from benchmarks.families import CASTING
 
 from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
+# Relative: figures of one call that moves 16 MiB differ by 9 % (SD) from session to session, smaller ones by 1 %
+AS_GOOD = 0.1
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 # Kinds of need: alias, copy and into in either direction, what has benchmarks of its own, and what crosses a link
@@ -123,14 +127,12 @@ class Answer:
 
     rivals: all ways that people take, the candidates among them. each: of a cast, the segments of each source dtype,
     which have the same routes in the same order; ``segments`` and ``rivals`` are those of the first.
-    between: cells at sizes that the run chose between those of the candidates, which say nothing but where routes cross
     """
 
     need: Need
     segments: tuple[Segment, ...]
     rivals: tuple[Cell, ...]
     each: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict, hash=False)
-    between: tuple[Cell, ...] = ()
 
     @property
     def choices(self) -> dict[int, Choice]:
@@ -151,19 +153,43 @@ def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
     by_size: dict[int, list[Cell]] = {}
     for cell in candidates:
         by_size.setdefault(cell.nbytes, []).append(cell)
-    groups: list[tuple[list[int], set[str]]] = []
+    groups: list[tuple[list[int], dict[str, Good]]] = []
     for nbytes in sorted(by_size):
-        good = {cell.route for cell in unbeaten(preferred(by_size[nbytes]))}
-        if groups and groups[-1][1] & good:
-            groups[-1] = (groups[-1][0] + [nbytes], groups[-1][1] & good)
-        else:
-            groups.append(([nbytes], good))
+        good = _good(by_size[nbytes])
+        sizes, before = groups[-1] if groups else ([], {})
+        common = {route: before[route].and_at(good[route]) for route in before if route in good}
+        groups[len(groups) - bool(common) :] = [([*sizes, nbytes], common) if common else ([nbytes], good)]
     segments: list[Segment] = []
     for sizes, routes in groups:
-        good_cells = [cell for nbytes in sizes for cell in by_size[nbytes] if cell.route in routes]
-        first = min(good_cells, key=lambda cell: (not cell.calm, cell.order))
-        segments += _cut([_choice(by_size[nbytes], first.route) for nbytes in sizes])
+        first = min(routes, key=lambda route: routes[route])
+        segments += _cut([_choice(by_size[nbytes], first) for nbytes in sizes])
     return tuple(segments)
+
+
+class Good(NamedTuple):
+    """A route that may be taken at some sizes, the least to be taken first. noisy: at all of them; behind: the fastest
+    ones, log seconds; order: in the catalogue."""
+
+    noisy: bool
+    behind: float
+    order: int
+
+    def and_at(self, another: "Good") -> "Good":
+        """At the sizes of both."""
+        return Good(self.noisy and another.noisy, self.behind + another.behind, self.order)
+
+
+def _good(cells: Sequence[Cell]) -> dict[str, Good]:
+    """The safe routes of a size that none is decided to be faster than and that take at most AS_GOOD longer than the
+    fastest, or were never measured in calm."""
+    unbeaten_ones = unbeaten(preferred(cells))
+    fastest = min(unbeaten_ones, key=lambda cell: (not cell.calm, cell.seconds)).seconds
+    behind = {cell: max(0.0, math.log(cell.seconds / fastest)) for cell in unbeaten_ones}
+    return {
+        cell.route: Good(not cell.calm, behind[cell], cell.order)
+        for cell in unbeaten_ones
+        if not cell.calm or behind[cell] <= math.log1p(AS_GOOD)
+    }
 
 
 def _cut(choices: Iterable[Choice]) -> list[Segment]:
@@ -219,33 +245,16 @@ class Crossover:
     undecided: tuple[int, ...]
 
 
-def crossovers(segments: Sequence[Segment], finer: Sequence[Cell] = ()) -> list[Crossover]:
-    """Between the sizes at which either route is decided to be slower than the other; nothing where one is missing.
-
-    finer: cells at sizes between those of the segments
-    """
+def crossovers(segments: Sequence[Segment]) -> list[Crossover]:
+    """Between the sizes at which either route is decided to be slower than the other; nothing where one is missing."""
     narrowed = []
     for before, after in zip(segments, segments[1:]):
         low = [choice.nbytes for choice in before.choices if _slower_here(after.route, choice)]
         high = [choice.nbytes for choice in after.choices if _slower_here(before.route, choice)]
         if low and high:
-            between = [nbytes for nbytes in (*before.sizes, *after.sizes) if low[-1] < nbytes < high[0]]
-            crossover = Crossover(low[-1], high[0], tuple(between))
-            narrowed.append(_narrowed(crossover, before.route, after.route, finer))
+            undecided = [nbytes for nbytes in (*before.sizes, *after.sizes) if low[-1] < nbytes < high[0]]
+            narrowed.append(Crossover(low[-1], high[0], tuple(undecided)))
     return narrowed
-
-
-def _narrowed(crossover: Crossover, before: str, after: str, finer: Iterable[Cell]) -> Crossover:
-    """The crossover of two routes, by what was measured of both between its sizes, too."""
-    by_size: dict[int, dict[str, Cell]] = {}
-    for cell in finer:
-        if crossover.low < cell.nbytes < crossover.high and cell.route in (before, after):
-            by_size.setdefault(cell.nbytes, {})[cell.route] = cell
-    both = {nbytes: ([cells[before]], [cells[after]]) for nbytes, cells in by_size.items() if len(cells) == 2}
-    high = min((n for n, (earlier, later) in both.items() if slower(earlier, later).any()), default=crossover.high)
-    lost = (n for n, (earlier, later) in both.items() if n < high and slower(later, earlier).any())
-    low = max(lost, default=crossover.low)
-    return Crossover(low, high, tuple(n for n in sorted({*crossover.undecided, *both}) if low < n < high))
 
 
 def _slower_here(route: str, choice: Choice) -> bool:
@@ -303,18 +312,14 @@ def answers(cells: Sequence[Cell]) -> list[Answer]:
 
 def decisions(cells: Sequence[Cell]) -> list[Answer]:
     """Alias, copy and into, in each direction."""
-    plain, finer = conversions(cells), [cell for cell in cells if cell.role == BETWEEN]
+    plain = conversions(cells)
     answered = []
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
-            same, between = (
-                tuple(cell for cell in some if (cell.direction, cell.memory) == (direction, memory))
-                for some in (plain, finer)
-            )
+            same = tuple(cell for cell in plain if (cell.direction, cell.memory) == (direction, memory))
             candidates = [cell for cell in same if cell.contract.keeps_dtype(cell.dtype)]
             if candidates:
-                need = Need(PLAIN, direction, memory)
-                answered.append(Answer(need, choose(candidates), same, between=between))
+                answered.append(Answer(Need(PLAIN, direction, memory), choose(candidates), same))
     return answered
 
 

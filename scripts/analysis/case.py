@@ -16,6 +16,7 @@ from store.records import MACHINE, Conditions
 
 from benchmarks.contracts import (
     ALIAS,
+    ALL_THREADS,
     CONTIGUOUS,
     COPY,
     DEVICE_TO_HOST,
@@ -23,7 +24,9 @@ from benchmarks.contracts import (
     INTO,
     NONE,
     NUMPY_TO_TORCH,
+    ONE_THREAD,
     PAGEABLE,
+    PARALLEL,
     PINNED,
     TORCH_TO_NUMPY,
     Route,
@@ -48,8 +51,8 @@ FARTHEST = 4.0  # times the largest measured size, or that part of the smallest:
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
 # What a route is among those of its need at a size: to be taken, as good, slower; faster for whoever heeds its
-# condition; faster and not safe; a point between the sizes at which routes are ranked
-BEST, TIE, SLOWER, CONDITION, UNSAFE, POINT = "best", "tie", "slower", "condition", "unsafe", "point"
+# condition; faster and not safe
+BEST, TIE, SLOWER, CONDITION, UNSAFE = "best", "tie", "slower", "condition", "unsafe"
 
 
 def itemsize(dtype: str) -> int:
@@ -73,6 +76,7 @@ class Need:
     memory   alias, copy or into
     goal     dtype of the result; "": that of the source
     batch    several arrays become one
+    threads  that torch has: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
     host     memory at the host's end of a link; array: there it is a NumPy array, else a tensor
     enqueue  ranked by how long the call holds its caller, else by completion
     """
@@ -84,6 +88,7 @@ class Need:
     layout: str = CONTIGUOUS
     grad: bool = False
     batch: bool = False
+    threads: str = ""
     host: str = ""
     array: bool = False
     enqueue: bool = False
@@ -99,7 +104,7 @@ class Row:
     """A route at a measured size. Rows of a need and size are in the order to take them.
 
     need    place in Known.needs
-    kind    BEST, TIE, SLOWER, CONDITION, UNSAFE or POINT
+    kind    BEST, TIE, SLOWER, CONDITION or UNSAFE
     seconds per call, median over processes; low, high: their range
     quiet   False: no process was, and seconds is an upper bound
     rate    bytes per second where the bytes take the time; share: of what memcpy or the link allows
@@ -146,7 +151,8 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one machine and one toolchain. breaks: sizes from which fresh memory takes longer.
+    """What is known of one machine and one toolchain. breaks: sizes from which fresh memory takes longer; threads: of
+    torch by itself.
 
     dtypes: direction -> those that the suite times; lacking: "direction dtype" -> why it has no figure; day: of the run
     """
@@ -159,6 +165,7 @@ class Known:
     device: str = ""
     device_name: str = ""
     conditions: Conditions = Conditions()
+    threads: int = 1
     breaks: tuple[int, ...] = ()
     needs: tuple[Need, ...] = ()
     rows: tuple[Row, ...] = ()
@@ -178,8 +185,16 @@ class Known:
         return next((c for c in self.contracts if (c.expression, c.direction) == (route, direction)), NONE)
 
     def breaks_of(self, need: Need) -> tuple[int, ...]:
-        """The sizes at which the times of a need leap: where its routes take fresh memory of the host."""
-        return self.breaks if need.memory == COPY and need.direction != HOST_TO_DEVICE else ()
+        """The sizes at which the times of a need leap: where its routes take fresh memory of the host, and where torch
+        begins to spread a copy over its threads."""
+        fresh = self.breaks if need.memory == COPY and need.direction != HOST_TO_DEVICE else ()
+        spreads = need.threads not in ("", ONE_THREAD) and need.memory != ALIAS
+        return (PARALLEL * itemsize(need.dtype), *fresh) if spreads else fresh
+
+    @property
+    def spreads(self) -> bool:
+        """Whether conversions were measured with as many threads as torch takes by itself."""
+        return any(need.threads == ALL_THREADS for need in self.needs)
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -196,6 +211,7 @@ class Case:
     enqueue  rank by how long the caller is held
     count    how many transfers share what is paid once
     goal     dtype of the result; "": that of the source
+    threads  that torch has; "": as many as it takes by itself, or one where nothing else was measured
     """
 
     source: str
@@ -210,6 +226,7 @@ class Case:
     enqueue: bool = False
     count: int = 1
     goal: str = ""
+    threads: str = ""
 
     @property
     def direction(self) -> str:
@@ -229,11 +246,19 @@ class Case:
         """Bytes that are moved."""
         return self.nbytes * max(1, self.batch)
 
+    def threads_in(self, known: "Known") -> str:
+        """How many threads torch has, as needs have it."""
+        if self.device:
+            return ""
+        asked = self.threads or (ALL_THREADS if known.spreads else ONE_THREAD)
+        return ALL_THREADS if known.spreads and asked == str(known.threads) else asked
+
     def needs(self, known: Known, memory: str, dtype: str, grad: bool) -> list[int]:
         """The places of the needs that it is, with this memory, dtype and grad."""
         wanted = Need(
             *(self.direction, memory, dtype, self.goal, self.layout, grad),
             batch=bool(self.batch),
+            threads=self.threads_in(known),
             array=self.array,
             enqueue=self.enqueue,
         )
@@ -423,7 +448,7 @@ def _answer(case: Case, known: Known, memory: str, dtype: str, grad: bool) -> An
 
 def candidate_of(need: Need, contract: Route, figure: Figure, rows: Sequence[Row], count: int = 1) -> Candidate:
     """A route of a need. rows: those that the figure rests on; count: transfers that share what is paid once."""
-    kinds, last = {row.kind for row in rows} - {POINT}, rows[-1]
+    kinds, last = {row.kind for row in rows}, rows[-1]
     order = (UNSAFE, CONDITION, SLOWER, TIE, BEST)  # what it is at any of them
     own = figure.how == MEASURED
     return Candidate(
@@ -484,6 +509,10 @@ def check(case: Case) -> None:
         raise UserError("--share: nothing is shared between host and device")
     if case.host and not case.device:
         raise UserError("--source: which memory matters for transfers alone, --from cuda or --to cuda")
+    if case.threads and case.device:
+        raise UserError("--threads: it is about conversions on the host; a transfer has one")
+    if not (case.threads in ("", ALL_THREADS) or (case.threads.isdecimal() and int(case.threads))):
+        raise UserError(f"--threads {case.threads}: a number of threads, or {ALL_THREADS}, those of torch's default")
     if case.enqueue and not case.device:
         raise UserError("--enqueue: on the host every call holds the caller until it is done; it is about transfers")
     if case.grad and case.source == NUMPY:
@@ -515,6 +544,10 @@ def _check_known(case: Case, known: Known) -> None:
     size = itemsize(case.dtype)
     if case.nbytes % size:
         raise UserError(f"--nbytes {case.nbytes}: no whole number of {case.dtype}, which takes {size} bytes")
+    threads = sorted({need.threads for need in here})
+    if case.threads_in(known) not in threads:
+        there = ", ".join(str(known.threads) if each == ALL_THREADS else each for each in threads)
+        raise UserError(f"--threads {case.threads}: measured with {there}")
     layouts = sorted({need.layout for need in here})
     if case.layout not in layouts:
         raise UserError(f"--layout {case.layout}: not measured {case.direction}; there are {', '.join(layouts)}")

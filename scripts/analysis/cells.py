@@ -5,15 +5,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from benchmarks.contracts import ALIAS, DEVICE_TO_HOST, HOST_TO_DEVICE, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Route
+from benchmarks.contracts import (
+    ALIAS,
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    NUMPY_TO_TORCH,
+    ONE_THREAD,
+    PARALLEL,
+    TORCH_TO_NUMPY,
+    Route,
+)
 from benchmarks.families import CONVERSION, GRAD, LISTS, MEMCPY
 
-from .case import BY_BYTES
+from .case import BY_BYTES, itemsize
 from .choice import Evidence, evidence_of
 from .declared import Declared, contract_of
 from .results import Results, parameters_of
 
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
+UNSAID = "float32"  # the dtype of families that have no parameter of that name
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 
 
@@ -57,6 +67,17 @@ class Cell:
     @property
     def dtype(self) -> str:
         return self.text("dtype")
+
+    @property
+    def threads(self) -> str:
+        """How many threads torch had: ONE_THREAD, another number, or ALL_THREADS."""
+        return self.text("threads") or ONE_THREAD
+
+    @property
+    def spread(self) -> bool:
+        """Whether torch spreads it over its threads where it has several, so that one thread says nothing of them."""
+        elements = self.nbytes // itemsize(self.dtype or UNSAID)
+        return self.memory != ALIAS and not self.contract.per_element and elements >= PARALLEL
 
     @property
     def nbytes(self) -> int:
@@ -135,6 +156,15 @@ def usual_dtype(cells: Sequence[Cell]) -> str:
         sizes.setdefault(cell.dtype, set()).add(cell.nbytes)
     counts = Counter(cell.dtype for cell in cells)
     return max(sizes, key=lambda dtype: (len(sizes[dtype]), counts[dtype]), default="")
+
+
+def with_threads(cells: Iterable[Cell], threads: str) -> list[Cell]:
+    """What holds on the host in a program in which torch has so many threads: the cells that were measured with as
+    many and, of those with one, what torch does not spread. Nothing where none was measured with so many."""
+    cells = [cell for cell in cells if not cell.declared.needs_device]
+    own = [cell for cell in cells if cell.threads == threads]
+    shared = [cell for cell in cells if cell.threads == ONE_THREAD and not cell.spread]
+    return own if threads == ONE_THREAD or not own else [*shared, *own]
 
 
 def conversions(cells: Iterable[Cell]) -> list[Cell]:

@@ -10,17 +10,27 @@ from pathlib import Path
 
 from store import files
 
-from benchmarks.contracts import ALIAS, ALLOCATE, COMPLETION, CONTIGUOUS, DEVICE_TO_HOST, ENQUEUE, INTO, PIN, PINNED
-from benchmarks.families import BETWEEN, CASTING, CONVERSION, GRAD, LINK, LISTS, PINNING, TRANSFER
+from benchmarks.contracts import (
+    ALIAS,
+    ALLOCATE,
+    COMPLETION,
+    CONTIGUOUS,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    INTO,
+    ONE_THREAD,
+    PIN,
+    PINNED,
+)
+from benchmarks.families import CASTING, CONVERSION, GRAD, LINK, LISTS, PINNING, TRANSFER
 
 from .answers import Choice, choices_of, choose
-from .case import BEST, CONDITION, FRESH, POINT, SLOWER, TIE, UNSAFE, Gain, Known, Need, Row, Slowed, estimate, uses
-from .cells import DIRECTIONS, Cell, Limit, bytes_decide, cells_of, limit_of, method
+from .case import BEST, CONDITION, FRESH, SLOWER, TIE, UNSAFE, Gain, Known, Need, Row, Slowed, estimate, uses
+from .cells import DIRECTIONS, UNSAID, Cell, Limit, bytes_decide, cells_of, limit_of, method, with_threads
 from .findings import advised, between_neighbours
 from .results import Results, load_files, newest
 from .transfers import credible
 
-UNSAID = "float32"  # the dtype of families that have no parameter of that name
 TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
 
@@ -49,6 +59,7 @@ def known_of(results: Results, machine: str, cells: Sequence[Cell]) -> Known:
         device=last.settings.device,
         device_name=last.settings.device_name,
         conditions=last.conditions,
+        threads=last.settings.torch_threads or 1,
         breaks=(FRESH,) if fresh else (),
         needs=tuple(needs),
         rows=tuple(rows),
@@ -69,15 +80,13 @@ def _ranked(cells: Sequence[Cell]) -> tuple[list[Need], list[Row]]:
     once = {clock: _curve(cells, clock) for clock in (PIN, ALLOCATE)}
     rows: list[Row] = []
     for place, (need, those) in enumerate(by_need.items()):
-        finer = [cell for cell in those if cell.role == BETWEEN]
-        plain = [cell for cell in those if cell.role != BETWEEN]
         curves: dict[str, dict[int, float]] = {}
         for cell in those:
             curves.setdefault(cell.route, {})[cell.nbytes] = cell.seconds
-        ordered = [each for choice in choices_of(choose(plain)) for each in _order(choice)] if plain else []
-        for cell, kind in [*ordered, *((cell, POINT) for cell in finer)]:
+        for cell, kind in (each for choice in choices_of(choose(those)) for each in _order(choice)):
             moves = need.memory != ALIAS and bytes_decide(curves[cell.route], cell.nbytes) and not need.enqueue
             bound = link.get(need.direction) if need.crosses else limit
+            alone = need.threads in ("", ONE_THREAD)  # memcpy has one thread
             paid, price = _once(cell, need, once)
             rows.append(
                 Row(
@@ -90,7 +99,7 @@ def _ranked(cells: Sequence[Cell]) -> tuple[list[Need], list[Row]]:
                     high=_short(cell.high),
                     quiet=cell.calm,
                     rate=_short(cell.nbytes / cell.seconds) if moves else None,
-                    share=_short(share) if moves and bound and (share := bound.share(cell)) else None,
+                    share=_short(share) if moves and bound and alone and (share := bound.share(cell)) else None,
                     arrays=cell.declared.arrays,
                     paid=paid,
                     once=price,
@@ -109,9 +118,14 @@ def _order(choice: Choice) -> Iterator[tuple[Cell, str]]:
 
 def _needed(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Need]]:
     """The cells that somebody may ask for, each with what for; what a transfer's caller is held by is another need."""
-    for cell in cells:
-        # families of layouts have a contiguous source, too, to compare theirs with
-        need = need_of(cell) if cell.text("layout") != CONTIGUOUS else None
+    for threads in sorted({ONE_THREAD, *(cell.threads for cell in cells if not cell.declared.needs_device)}):
+        for cell in with_threads(cells, threads):
+            # families of layouts have a contiguous source, too, to compare theirs with
+            need = need_of(cell) if cell.text("layout") != CONTIGUOUS else None
+            if need is not None:
+                yield cell, replace(need, threads=threads)
+    for cell in (cell for cell in cells if cell.declared.needs_device):
+        need = need_of(cell)
         if need is None:
             continue
         if need.crosses and (method(cell) == ENQUEUE or not cell.contract.non_blocking):
@@ -130,13 +144,13 @@ def need_of(cell: Cell) -> Need | None:
     if crosses and method(cell) in (COMPLETION, ENQUEUE):
         layout = "transposed" if uses(route, TRANSPOSED) else CONTIGUOUS
     elif crosses or not (
-        cell.role in (CONVERSION, BETWEEN, GRAD, LISTS, CASTING) or cell.declared.arrays or cell.text("layout")
+        cell.role in (CONVERSION, GRAD, LISTS, CASTING) or cell.declared.arrays or cell.text("layout")
     ):
         return None
     if not route or not cell.memory or cell.direction not in DIRECTIONS or (goal and cell.role != CASTING):
         return None
     source = (dtype, goal, layout, cell.role == GRAD, bool(cell.declared.arrays))
-    return Need(cell.direction, cell.memory, *source, cell.host, contract.array)
+    return Need(cell.direction, cell.memory, *source, host=cell.host, array=contract.array)
 
 
 def _link(cells: Sequence[Cell]) -> dict[str, Limit]:
@@ -151,7 +165,7 @@ def _link(cells: Sequence[Cell]) -> dict[str, Limit]:
 def _curve(cells: Sequence[Cell], clock: str) -> dict[int, Row]:
     """What pinned memory costs once, by size."""
     return {
-        cell.nbytes: Row(0, cell.nbytes, "", POINT, cell.seconds, cell.low, cell.high)
+        cell.nbytes: Row(0, cell.nbytes, "", BEST, cell.seconds, cell.low, cell.high)
         for cell in cells
         if cell.role == PINNING and method(cell) == clock
     }

@@ -72,7 +72,7 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> S
         " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
         " 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = dict(os.environ)
     if python != sys.executable:
         environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
     done = apart([python, "-c", code, str(ROOT)], ROOT, environment)

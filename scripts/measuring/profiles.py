@@ -25,12 +25,12 @@ class Rule:
     """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter.
 
     host    only those that need no accelerator
-    copies  only routes that move bytes, by their contracts, and no alias
+    copies  True: only routes that move bytes, by their contracts; False: only those that share memory
     once    one process is enough: the answer is a factor, or stands beside figures that have more
     """
 
     def __init__(
-        self, benchmark: str, host: bool = False, copies: bool = False, once: bool = False, **values: Values
+        self, benchmark: str, host: bool = False, copies: bool | None = None, once: bool = False, **values: Values
     ) -> None:
         self.benchmark, self.host, self.copies, self.once = benchmark, host, copies, once
         self.values = values
@@ -47,10 +47,10 @@ class Rule:
             if not isinstance(values, str):
                 known = [re.escape(repr(value)) for value in values if repr(value) in spellings]
                 values = "|".join(known) or NOTHING
-            if self.copies and parameter == "route":
+            if self.copies is not None and parameter == "route":
                 contracts = benchmark.get("contracts", {}).items()
-                moving = [repr(route) for route, promised in contracts if promised["memory"] != ALIAS]
-                values = "|".join(re.escape(each) for each in moving if re.fullmatch(values, each)) or NOTHING
+                of_kind = [repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies]
+                values = "|".join(re.escape(each) for each in of_kind if re.fullmatch(values, each)) or NOTHING
             wanted.append(f"(?:{values})")
         return f"^{re.escape(benchmark['name'])}\\({', '.join(wanted)}\\)$"
 
@@ -59,14 +59,12 @@ class Rule:
 class Profile:
     """``rounds`` processes a cell for what is timed; what is only looked at (track_*), or timed ``once``, takes one.
 
-    refine_minutes: for cells between the sizes, which a run chooses when it has the others, see between.py.
     patience: part of what a run may wait for calm (PATIENCE in rounds.py) that this one may.
     """
 
     rounds: int
     minutes: float  # measured on a 2-core machine; the estimate shown before a run
     rules: tuple[Rule, ...]
-    refine_minutes: float = 0.0
     patience: float = 1.0
 
 
@@ -108,8 +106,14 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
 
 
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
+BY_ELEMENT = r".*tolist.*"
+DIFFERENT = r"(?!.*(tolist|cpu\(\))).*"  # on a tensor of the host .cpu() does nothing
+MOVING = r".*(copy|clone|contiguous|torch\.tensor).*"  # of routes on layouts those that give a contiguous result
+MOVED = ["strided", "transposed", "fortran"]  # layouts that such a route has to copy element by element
+QUICK_SIZES = [8, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 ONE_OF_EACH_MAP = r"(?!.*(r\+|shared=True)).*"  # they are read as the others are, and differ in what a write does
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
+PARALLEL = r"parallel\."
 ONE_EACH = (
     Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
     Rule(r"limits\..*"),
@@ -156,31 +160,50 @@ PROFILES = {
         4,
         2.0,
         (
-            Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, MIB]),
-            Rule(CONVERSION, dtype=["float32"], nbytes=[16 * MIB, 64 * MIB], route=NOT_BY_ELEMENT),
+            # what shares memory takes no longer for more bytes: two sizes show it
+            Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8, 64 * MIB]),
+            Rule(CONVERSION, dtype=["float32"], nbytes=[8, MIB], route=BY_ELEMENT),
+            Rule(CONVERSION, copies=True, dtype=["float32"], nbytes=QUICK_SIZES, route=DIFFERENT),
+            Rule(PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*", nbytes=QUICK_SIZES, route=DIFFERENT),
             Rule(r"casting\..*", dtype=["float64", "bfloat16"], nbytes=[MIB]),
             Rule(r"batches\..*", nbytes=[MIB]),
+            Rule(
+                PARALLEL + r"(ArraysToTensor|TensorsToArray|NumpyToFloat32|Bfloat16ToNumpy)\..*",
+                dtype=["float64", "bfloat16"],
+                nbytes=[MIB],
+                route=NOT_BY_ELEMENT,
+            ),
             Rule(r"placement\..*", nbytes=[64 * KIB]),
             *ONE_EACH,
         ),
     ),
     "standard": Profile(
         4,
-        16.5,
+        25.0,
         (
-            Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]),
-            Rule(CONVERSION, dtype=["float32"], nbytes=[256 * MIB], route=NOT_BY_ELEMENT),
+            Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8, MIB, 64 * MIB]),
+            Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB], route=BY_ELEMENT),
+            Rule(CONVERSION, copies=True, dtype=["float32"], route=NOT_BY_ELEMENT),
             Rule(CONVERSION, nbytes=[MIB]),
-            Rule(r"casting\..*", nbytes=[MIB]),
+            Rule(PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*"),
+            Rule(r"casting\..*", nbytes=[64 * KIB, MIB, 16 * MIB]),
+            Rule(PARALLEL + r"(NumpyToFloat32|Bfloat16ToNumpy)\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"layout\..*", nbytes=[8], layout=["0-d"]),
-            Rule(r"layout\..*", nbytes=[MIB]),
-            Rule(r"batches\..*", nbytes=[4 * KIB, MIB, 16 * MIB]),
+            Rule(r"layout\..*", nbytes=[4 * KIB, MIB]),
+            Rule(r"layout\..*", nbytes=[256 * KIB, 16 * MIB, 64 * MIB], layout=MOVED, route=MOVING),
+            Rule(PARALLEL + r"Layout.*", nbytes=[256 * KIB, MIB, 16 * MIB, 64 * MIB], layout=MOVED),
+            Rule(r"batches\..*", nbytes=[4 * KIB, 256 * KIB, MIB]),
+            Rule(r"batches\..*", nbytes=[16 * MIB, 64 * MIB], route=r"(?!.*torch\.tensor\(arrays).*"),
+            Rule(
+                PARALLEL + r"(ArraysToTensor|TensorsToArray)\..*",
+                nbytes=[256 * KIB, MIB, 16 * MIB, 64 * MIB],
+                route=r"(?!.*torch\.tensor\(arrays).*",
+            ),
             Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"files\..*\.timeit_open", nbytes=[MIB], route=ONE_OF_EACH_MAP),
             Rule(r"files\..*\.timeit_(warm|cold)", nbytes=[64 * MIB], route=ONE_OF_EACH_MAP),
             Rule(r"placement\..*"),
             Rule(r"sharing\..*", nbytes=[MIB, 16 * MIB]),
-            Rule(r"threads\..*", nbytes=[16 * MIB]),
             Rule(r"footprint\..*", nbytes=[MIB]),
             Rule(r"footprint\..*", nbytes=[64 * MIB], route=NOT_BY_ELEMENT),
             # what the first screen says of settings: 2 routes × 10 settings × (4 timed + 1 counted) = 100 processes
@@ -191,7 +214,6 @@ PROFILES = {
             Rule(r"limits\..*"),
             Rule(r"semantics\..*"),
         ),
-        refine_minutes=3.0,
     ),
     # what a change of the pinned releases is judged by, on runners that are never calm: calls by their instructions,
     # by time what moves bytes
@@ -205,9 +227,8 @@ PROFILES = {
             Rule(r"limits\..*"),
         ),
     ),
-    # the cross product of what is timed on the CPU; transfers, counts and settings have profiles of their own, and
-    # sizes in between are for runs that choose them
-    "full": Profile(4, 50.0, (Rule(r"(?!instructions\.|settings\.|between\.).*", host=True),)),
+    # the cross product of what is timed on the CPU; transfers, counts and settings have profiles of their own
+    "full": Profile(4, 75.0, (Rule(r"(?!instructions\.|settings\.).*", host=True),)),
     # needs Valgrind
     "instructions": Profile(4, 3.0, (Rule(r"limits\..*"), Rule(r"instructions\..*"))),
     # by estimate: 6 sizes of routes × 10 settings × 4 processes timed and 3 × 10 × 3 counted are 330 processes, each

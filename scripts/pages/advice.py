@@ -66,19 +66,38 @@ class Box:
     takes: tuple[Take, ...] = ()
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    threads: str = ""  # that torch has, in words; "" where that is no question
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}, {self.threads}" if self.threads else self.title
 
     @property
     def said(self) -> tuple[str, ...]:
         return (*(take.sentence for take in self.takes), *self.lines)
 
 
-def advice(answer: Answer) -> Box:
+def advice(answer: Answer, alone: Answer | None = None, threads: int = 1) -> Box:
+    """alone: the answer where torch has one thread, where this one is of several ``threads``."""
+    of = "" if answer.need.memory == ALIAS else show.threads(threads)
     if len(answer.each) > 1:
-        return _advice_by_dtype(answer)
+        return replace(_advice_by_dtype(answer), threads=of)
     segments = answer.segments
-    notes = [*busy(choices_of(segments)), *_crossovers(segments, answer.between), *_promises(segments)]
+    notes = [*busy(choices_of(segments)), *_alone(answer, alone), *_crossovers(segments), *_promises(segments)]
     notes += [*_ties(segments), *_hazardous(segments), *_slowest(answer)]
-    return Box(title(answer.need), tuple(takes(segments)), notes=tuple(notes))
+    return Box(title(answer.need), tuple(takes(segments)), notes=tuple(notes), threads=of)
+
+
+def _alone(answer: Answer, alone: Answer | None) -> Iterator[str]:
+    """The routes that are decided to be faster where torch has one thread, with their times."""
+    faster: dict[str, list[str]] = {}
+    chosen = {choice.nbytes: choice.cell.route for choice in choices_of(answer.segments)}
+    for choice in choices_of(alone.segments) if alone else ():
+        if any(cell.route == chosen.get(choice.nbytes) for cell in choice.others):
+            at = f"{show.time(choice.cell)} at {show.size(choice.nbytes)}"
+            faster.setdefault(choice.cell.route, []).append(at)
+    for route, times in faster.items():
+        yield f"With one thread, as in a DataLoader worker: {code(route)}, {', '.join(times)}."
 
 
 def _advice_by_dtype(answer: Answer) -> Box:
@@ -187,8 +206,8 @@ def busy(choices: Iterable[Choice]) -> Iterator[str]:
         yield f"Not decided here: the machine was busy{at}."
 
 
-def _crossovers(segments: Sequence[Segment], finer: Sequence[Cell] = ()) -> Iterator[str]:
-    crossings = crossovers(segments, finer)
+def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
+    crossings = crossovers(segments)
     bounds = []
     for crossover in crossings:
         inside = f" (undecided at {show.sizes(crossover.undecided)})" if crossover.undecided else ""

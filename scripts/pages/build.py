@@ -118,7 +118,7 @@ def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
         yield [(show.to_plain(warning), "yellow")]
     for box in page.boxes:
         yield [("", "")]
-        yield [(box.title, "bold")]
+        yield [(box.heading, "bold")]
         yield from ([("  ", ""), *_coloured(words, "")] for words in box.said)
         yield from ([("  - ", "dim"), *_coloured(words, "dim")] for words in box.notes)
     yield [("", "")]

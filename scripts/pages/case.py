@@ -28,7 +28,7 @@ from analysis.case import (
 )
 from cli import UserError
 
-from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PINNED, Route
+from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, INTO, PINNED, Route
 
 from . import show
 from .show import code
@@ -49,7 +49,7 @@ def words(answer: Answer, differs: Sequence[str] = (), asked: bool = False) -> I
         unlike = show.join([LIKENESS[name] for name in differs])
         yield f"Warning: this machine has no results, and differs from that one in {unlike}; scripts/run.py makes some."
     yield ""
-    yield show.to_plain(title(case))
+    yield show.to_plain(title(case, threads_of(case, known)))
     for place, candidate in enumerate(answer.ranked[:SHOWN], 1):
         yield show.to_plain(f"  {place}. {line_of(candidate, case)}")
     rest = len(answer.ranked) - SHOWN
@@ -70,7 +70,8 @@ def whose(known: Known) -> str:
     return f"{known.machine}: {' · '.join(part for part in parts if part)}"
 
 
-def title(case: Case) -> str:
+def title(case: Case, threads: int = 0) -> str:
+    """A case in words. threads: that torch has; 0: nobody asks."""
     size = show.size(case.nbytes)
     kind = f"{'' if case.layout == CONTIGUOUS else f'{case.layout} '}{case.dtype}"
     kind += f", to {case.goal}" if case.goal else ""
@@ -78,10 +79,17 @@ def title(case: Case) -> str:
     wants = {ALIAS: "shares its memory", COPY: "owns its memory", INTO: "is a buffer that exists"}.get(case.memory, "")
     extra = [f"the result {wants}"] if wants else []
     extra += ["the source requires grad"] if case.grad else []
+    extra += [show.threads(threads)] if threads else []
     extra += [f"{case.host} host memory"] if case.host else []
     extra += ["ranked by how long the caller is held"] if case.enqueue else []
     extra += [f"{case.count:,} times"] if case.count > 1 else []
     return "; ".join([f"From {case.source} to {case.target}, {source}", *extra])
+
+
+def threads_of(case: Case, known: Known) -> int:
+    """How many threads torch has in a case; 0 where that is no question."""
+    threads = case.threads_in(known)
+    return known.threads if threads == ALL_THREADS else int(threads or 0)
 
 
 def line_of(candidate: Candidate, case: Case) -> str:
@@ -338,6 +346,7 @@ def case_of(chosen: argparse.Namespace) -> Case:
         chosen.enqueue,
         whole("--count", chosen.count),
         chosen.goal,
+        chosen.threads,
     )
     cases.check(case)
     return case

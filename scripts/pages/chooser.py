@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.case import BEST, MEASURED, WAYS, Case, Figure, Known, Need, Row, candidate_of
 
-from benchmarks.contracts import PINNED
+from benchmarks.contracts import ALL_THREADS, PINNED
 
 from . import case
 
@@ -46,6 +46,9 @@ def embedded(known: Known) -> str:
     document: dict[str, Any] = {
         "ways": {" ".join(pair): way for pair, way in WAYS.items()},
         "shown": case.SHOWN,
+        "threads": [
+            (each, each if each.isdecimal() else f"{known.threads}, torch's default") for each in _threads(known)
+        ],
         "needs": [list(vars(need).values()) for need in known.needs],
         "rows": rows,
         "about": about,
@@ -53,6 +56,12 @@ def embedded(known: Known) -> str:
     }
     # "</script>" would end the element, and "<!--" begin a comment, wherever a text has them
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _threads(known: Known) -> list[str]:
+    """How many threads torch had, what most programs have first."""
+    threads = {need.threads for need in known.needs} - {""}
+    return sorted(threads, key=lambda each: (each != ALL_THREADS, each))
 
 
 def _case(need: Need, row: Row, ends: Mapping[tuple[str, bool], tuple[str, str]]) -> Case:
@@ -64,4 +73,5 @@ def _case(need: Need, row: Row, ends: Mapping[tuple[str, bool], tuple[str, str]]
         batch=batch,
         enqueue=need.enqueue,
         goal=need.goal,
+        threads=need.threads,
     )

@@ -9,6 +9,7 @@ from analysis.results import Results, parameters_of
 from analysis.verdicts import Count
 
 from benchmarks import families as roles
+from benchmarks.contracts import ONE_THREAD
 from benchmarks.families import CONVERSION
 
 from . import show, tables
@@ -18,7 +19,7 @@ from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
 # roles whose figures are shown here; others have places of their own
-OWN: tuple[str, ...] = ("", CONVERSION, roles.BETWEEN, roles.GRAD, roles.LISTS, roles.CASTING, roles.SETTINGS)
+OWN: tuple[str, ...] = ("", CONVERSION, roles.GRAD, roles.LISTS, roles.CASTING, roles.SETTINGS)
 OWN += (roles.PLACEMENT, roles.SCALAR, roles.BUSY, roles.BEHIND, roles.MANY, roles.CAST_ON_THE_WAY)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
@@ -110,7 +111,8 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
         return tuple(value for name, value in cell.parameters.items() if name not in beside)
 
     if role:
-        there = [cell for of_benchmark in timed.values() for cell in of_benchmark if cell.role == role]
+        there = [cell for of_benchmark in timed.values() for cell in of_benchmark]
+        there = [cell for cell in there if cell.role == role and cell.threads == ONE_THREAD]
         usual = usual_dtype(there)
         others = {place(cell): cell for cell in there if cell.dtype == usual}
     else:
@@ -125,7 +127,11 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
-    if declared.role == CONVERSION and len({each.parameters.get("dtype") for each in shown}) < 2:
+    if (
+        declared.role == CONVERSION
+        and "threads" not in declared.param_names
+        and len({each.parameters.get("dtype") for each in shown}) < 2
+    ):
         return []  # "Time against size" has them
     return _tables(declared, _about(cells[0]), shown, missing)
 

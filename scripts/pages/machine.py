@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from analysis import choice, comparison, verdicts
 from analysis.answers import PLAIN, Answer, answers
 from analysis.case import BY_BYTES
-from analysis.cells import Cell, cells_of, conversions, limit_of, usual_dtype
+from analysis.cells import Cell, cells_of, conversions, limit_of, usual_dtype, with_threads
 from analysis.choices import known_of
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
@@ -17,6 +17,7 @@ from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, credible, transfers_of
 from store.records import UNKNOWN, Record
 
+from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from pages import comparison_words as words
 from pages import transfers
 
@@ -103,7 +104,11 @@ def page_of(
     """Everything the page of a machine says."""
     timed = cells_of(results)
     cells = [*filter(credible, timed)]
-    made = answers(cells)
+    alone = answers(with_threads(cells, ONE_THREAD))
+    made = answers(with_threads(cells, ALL_THREADS)) or alone
+    threads = 1 if made is alone else results.last.settings.torch_threads or 1
+    with_one = {answer.need: answer for answer in alone} if threads > 1 else {}
+    one_thread = [cell for cell in cells if cell.threads == ONE_THREAD or cell.declared.needs_device]
     copies = slowed(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(moved)
@@ -116,17 +121,18 @@ def page_of(
         boxes=(
             *map(setting, advised(results, cells)),
             *([neighbours(copies)] if copies else []),
-            *map(advice, made),
+            *(advice(answer, with_one.get(answer.need), threads) for answer in made),
             *about_transfers,
         ),
         legend=prose(
             "machine_legend",
             conversions=bool(made),
             transfers=bool(about_transfers),
-            usual=usual_dtype(conversions(cells)),
+            usual=usual_dtype(conversions(one_thread)),
+            threads=threads,
         ),
         warnings=warnings_of(results, others, moved),
-        sections=sections_of(results, before, cells, made, moved),
+        sections=sections_of(results, before, cells, one_thread, made, moved),
         links=tuple(links),
         command=results.last.command or "asv run --record-samples",
         csv=csv,
@@ -140,11 +146,17 @@ def page_of(
 
 
 def sections_of(
-    results: Results, before: Results | None, cells: list[Cell], made: list[Answer], moved: Transfers
+    results: Results,
+    before: Results | None,
+    cells: list[Cell],
+    one_thread: list[Cell],
+    made: list[Answer],
+    moved: Transfers,
 ) -> list[Section]:
-    """The sections that the results can fill, in the order of the page."""
+    """The sections that the results can fill, in the order of the page. All but answers and those of families are of
+    the cells of ``one_thread``."""
     missing = tables.Missing(results)
-    limit, counted = limit_of(cells), verdicts.of_calls(results)
+    limit, counted = limit_of(one_thread), verdicts.of_calls(results)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
         return figure, tables.curves(figure.cells, missing, limit if figure.limited else None, counted)
@@ -152,7 +164,7 @@ def sections_of(
     semantics = Semantics(results)
     measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
-    plain = conversions(cells)
+    plain = conversions(one_thread)
     usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
     first, clocks, dtypes, *more_transfers = transfers.transfer_sections(moved, missing)
 
@@ -161,11 +173,11 @@ def sections_of(
             "machine_sections", block, usual=usual, by_bytes=BY_BYTES, tie=tables.TIE, transfers=bool(moved.main)
         )
 
-    times, reached = (tuple(map(data, draw(cells, limit))) for draw in (figures.times, figures.efficiency))
+    times, reached = (tuple(map(data, draw(one_thread, limit))) for draw in (figures.times, figures.efficiency))
     broken = tables.broken(semantics, results.contracts.values())
     decided = (tables.decision(decisions, limit),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
-    asked = questions.Questions(results, cells, moved).table(results.last.settings.no_device)
+    asked = questions.Questions(results, one_thread, moved).table(results.last.settings.no_device)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))

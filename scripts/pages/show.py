@@ -102,6 +102,11 @@ def ratio(value: float) -> str:
     return f"{significant(value, 2 if 10 <= value < 100 else 3)}×"
 
 
+def threads(count: int) -> str:
+    """A number of threads that torch has."""
+    return f"{count} torch thread{'s' * (count > 1)}"
+
+
 def sizes(values: Iterable[float]) -> str:
     """Sizes as a list in words."""
     return join([size(value) for value in values])

@@ -175,14 +175,10 @@ class Unfinished(Record):
     """A run that goes on: its record so far, and what only going on needs, which is not filed.
 
     on_device  an accelerator takes part; asleep: the benchmarks that time how it wakes
-    worked     seconds of work after which cells between sizes began; None before
-    between    the cells of each step of these
     """
 
     on_device: bool = False
     asleep: tuple[str, ...] = ()
-    worked: float | None = None
-    between: tuple[tuple[str, ...], ...] = ()
 
 
 def record_of(loaded: Any, file: str = "") -> Record:

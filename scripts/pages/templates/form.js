@@ -6,14 +6,14 @@
   const known = JSON.parse(document.getElementById("known").textContent);
   const form = root.querySelector("form");
   const at = (name) => form.elements.namedItem(name);
-  const NAMES = ["direction", "memory", "dtype", "goal", "layout", "grad", "batch", "host", "array", "enqueue"];
+  const NAMES = ["direction", "memory", "dtype", "goal", "layout", "grad", "batch", "threads", "host", "array", "enqueue"];
   const needs = known.needs.map((values) => Object.fromEntries(values.map((value, place) => [NAMES[place], value])));
   const rows = known.rows.map(([need, nbytes, route, kind, seconds, cost, code]) => ({
     need, nbytes, seconds, cost, kind: known.words[kind], route: known.words[route], key: `${need} ${route}`, code: known.words[code],
   }));
   const USUAL = {
     from: "numpy", to: "torch", nbytes: "1MiB", dtype: "float32", "to-dtype": "same", layout: "contiguous",
-    memory: "any", source: "pageable", grad: false, batch: false, enqueue: false,
+    memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: false, enqueue: false,
   };
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
   const GOOD = ["best", "tie", "slower"]; // kinds of rows that may be taken
@@ -46,7 +46,7 @@
       layout: text.layout, grad: text.grad, batch: text.batch, enqueue: text.enqueue,
     };
     delete wanted[but];
-    const host = (need) => need.host === "" || need.host === text.source;
+    const host = (need) => (need.host === "" || need.host === text.source) && (need.threads === "" || need.threads === text.threads);
     const places = [...needs.keys()].filter((place) => host(needs[place]) && Object.entries(wanted).every(([name, value]) => needs[place][name] === value));
     if (but === "memory") return places;
     const memory = MEMORIES[text.memory].find((each) => places.some((place) => needs[place].memory === each));
@@ -77,7 +77,9 @@
       at(name).disabled = !may && !at(name).checked;
       at(name).closest("label").hidden = at(name).disabled;
     }
-    at("source").closest("label").hidden = ![at("from").value, at("to").value].includes("cuda");
+    const device = [at("from").value, at("to").value].includes("cuda");
+    at("source").closest("label").hidden = !device;
+    at("threads").closest("label").hidden = device;
     document.getElementById("sizes").replaceChildren(...sizes(needed(chosen())).map((size) => new Option(sizeOf(size).replace(" ", ""))));
   }
 
@@ -176,6 +178,7 @@
 
   const fill = (name, values) => at(name).append(...[...new Set(values)].map((value) => new Option(value, value)));
   for (const name of ["from", "to"]) fill(name, ["numpy", "torch", "cuda"]);
+  at("threads").append(...known.threads.map(([value, text]) => new Option(text, value)));
   fill("dtype", needs.map((need) => need.dtype));
   fill("to-dtype", ["same", ...needs.map((need) => need.goal).filter(Boolean)]);
   fill("layout", ["contiguous", ...needs.map((need) => need.layout)]);

@@ -1,0 +1,105 @@
+"""What do routes that copy cost with as many threads as torch takes by itself, as most programs run?
+
+Every other family has one thread. Here the families of conversions are timed again, by the routes that move bytes and
+at sizes from which on torch spreads a copy over its threads.
+"""
+
+import torch as _torch
+
+from . import batches as _batches
+from . import casting as _casting
+from . import contracts as _contracts
+from . import conversion as _conversion
+from . import layout as _layout
+from . import routes as _routes
+from . import sources as _sources
+
+section = "More threads"
+place = 9
+about = "torch has all the threads that it takes by itself; 8 threads stand beside them where it takes more."
+across = "nbytes"
+drawn = False
+noise = "parallel"
+beside = {"role": "conversion", "called": "one thread"}
+
+FROM = 2**18  # bytes: from here on torch spreads a copy of any dtype but complex128 over its threads
+ALL, EIGHT = _contracts.ALL_THREADS, "8"
+
+
+class _Parallel:
+    """A family again: its parameters, with ``threads`` behind the route."""
+
+    on_all_cores = True
+
+    def setup(self, route, threads, *others):
+        by_default = _sources.DEFAULT_THREADS
+        if by_default == 1 or (threads == EIGHT and by_default <= int(EIGHT)):
+            raise NotImplementedError(f"torch takes {by_default} thread{'s' * (by_default > 1)} here by itself")
+        _torch.set_num_threads(int(EIGHT) if threads == EIGHT else by_default)
+        super().setup(route, *others)
+
+    def samples_for(self, route, threads, *others):
+        return super().samples_for(route, *others)
+
+    def timeit_convert(self, route, threads, *others):
+        return super().timeit_convert(route, *others)
+
+
+def _params(family, direction, dtypes=("float32",), layout="", threads=(ALL,)):
+    """A family's parameters, but for routes that move no bytes and sizes below FROM."""
+    routes = (_routes.find(route, direction) for route in family.params[0])
+    moving = [route.expression for route in routes if route.memory_for(dtypes[0], layout) != _routes.ALIAS]
+    *others, sizes = family.params[1:]
+    return moving, list(threads), *others, [size for size in sizes if size >= FROM]
+
+
+class NumpyToTorch(_Parallel, _conversion.NumpyToTorch):
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_conversion.NumpyToTorch, _routes.NUMPY_TO_TORCH, threads=(ALL, EIGHT))
+
+
+class TorchToNumpy(_Parallel, _conversion.TorchToNumpy):
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_conversion.TorchToNumpy, _routes.TORCH_TO_NUMPY, threads=(ALL, EIGHT))
+
+
+class LayoutToTorch(_Parallel, _layout.NumpyToTorch):
+    title = "by layout"
+    beside = {}
+    param_names = ("route", "threads", "layout", "nbytes")
+    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, layout="strided")
+
+
+class LayoutToNumpy(_Parallel, _layout.TorchToNumpy):
+    title = "by layout"
+    beside = {}
+    param_names = ("route", "threads", "layout", "nbytes")
+    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, layout="strided")
+
+
+class ArraysToTensor(_Parallel, _batches.ArraysToTensor):
+    beside = {}
+    param_names = ("route", "threads", "nbytes")
+    params = _params(_batches.ArraysToTensor, _routes.NUMPY_TO_TORCH)
+
+
+class TensorsToArray(_Parallel, _batches.TensorsToArray):
+    beside = {}
+    param_names = ("route", "threads", "nbytes")
+    params = _params(_batches.TensorsToArray, _routes.TORCH_TO_NUMPY)
+
+
+class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
+    role = "casting"
+    title = "to float32"
+    beside = {}
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1])
+
+
+class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
+    role = "casting"
+    title = "from bfloat16"
+    beside = {}
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"])
