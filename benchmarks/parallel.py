@@ -23,6 +23,7 @@ noise = "parallel"
 beside = {"role": "conversion", "called": "one thread"}
 
 FROM = 2**18  # bytes: from here on torch spreads a copy of any dtype but complex128 over its threads
+SAMPLES = 12  # a process: between two of them torch's threads have to fall asleep, so each takes some milliseconds
 ALL, EIGHT = _contracts.ALL_THREADS, "8"
 
 
@@ -39,42 +40,41 @@ class _Parallel:
         super().setup(route, *others)
 
     def samples_for(self, route, threads, *others):
-        return super().samples_for(route, *others)
+        return min(SAMPLES, super().samples_for(route, *others))
 
     def timeit_convert(self, route, threads, *others):
         return super().timeit_convert(route, *others)
 
 
-def _params(family, direction, dtypes=("float32",), layout="", threads=(ALL,)):
-    """A family's parameters, but for routes that move no bytes and sizes below FROM."""
+def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=""):
+    """The routes of a family that move bytes, ``others`` of its parameters, and its sizes from FROM on."""
     routes = (_routes.find(route, direction) for route in family.params[0])
-    moving = [route.expression for route in routes if route.memory_for(dtypes[0], layout) != _routes.ALIAS]
-    *others, sizes = family.params[1:]
-    return moving, list(threads), *others, [size for size in sizes if size >= FROM]
+    moving = [route.expression for route in routes if route.memory_for(dtype, layout) != _routes.ALIAS]
+    return moving, list(threads), *others, [size for size in family.params[-1] if size >= FROM]
 
 
 class NumpyToTorch(_Parallel, _conversion.NumpyToTorch):
     param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_conversion.NumpyToTorch, _routes.NUMPY_TO_TORCH, threads=(ALL, EIGHT))
+    params = _params(_conversion.NumpyToTorch, _routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT))
 
 
 class TorchToNumpy(_Parallel, _conversion.TorchToNumpy):
     param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_conversion.TorchToNumpy, _routes.TORCH_TO_NUMPY, threads=(ALL, EIGHT))
+    params = _params(_conversion.TorchToNumpy, _routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT))
 
 
 class LayoutToTorch(_Parallel, _layout.NumpyToTorch):
     title = "by layout"
     beside = {}
     param_names = ("route", "threads", "layout", "nbytes")
-    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, layout="strided")
+    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, _sources.LAYOUTS, layout="strided")
 
 
 class LayoutToNumpy(_Parallel, _layout.TorchToNumpy):
     title = "by layout"
     beside = {}
     param_names = ("route", "threads", "layout", "nbytes")
-    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, layout="strided")
+    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, _sources.LAYOUTS, layout="strided")
 
 
 class ArraysToTensor(_Parallel, _batches.ArraysToTensor):
@@ -94,7 +94,9 @@ class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
     title = "to float32"
     beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1])
+    params = _params(
+        _casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1], dtype="float64"
+    )
 
 
 class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
@@ -102,4 +104,28 @@ class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
     title = "from bfloat16"
     beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"])
+    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"], dtype="bfloat16")
+
+
+class NumpyToFloat16(_Parallel, _casting.NumpyToFloat16):
+    role = "casting"
+    drawn = False
+    beside = {}
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH, ["float32"])
+
+
+class NumpyToBfloat16(_Parallel, _casting.NumpyToBfloat16):
+    role = "casting"
+    drawn = False
+    beside = {}
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH, ["float32"])
+
+
+class TensorToFloat16(_Parallel, _casting.TensorToFloat16):
+    role = "casting"
+    drawn = False
+    beside = {}
+    param_names = ("route", "threads", "dtype", "nbytes")
+    params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY, ["float32"])

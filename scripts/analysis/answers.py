@@ -2,13 +2,16 @@
 
 A need is what somebody wants ("a copy of this array as a tensor"); its candidates are the routes that do it. At each
 measured size a route is good where it is safe, not decided to be slower than another safe one (see choice.py), and at
-most AS_GOOD behind the fastest. Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes
-that have a good route in common get one; of several the one that is the least behind at all of them. To take the
-fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4 parts in place
-of 1 or 2, and to take the catalogue's first of all that tie cost up to 30 %.
+most AS_GOOD behind the fastest. Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring
+sizes that have a good route in common get one: of several that which is good at most sizes, so that an answer has few
+names, then the one that is the least behind.
+
+To take the fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4
+parts in place of 1 or 2. To take the catalogue's first of all that tie cost up to 30 %.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -154,14 +157,16 @@ def choose(candidates: Iterable[Cell]) -> tuple[Segment, ...]:
     for cell in candidates:
         by_size.setdefault(cell.nbytes, []).append(cell)
     groups: list[tuple[list[int], dict[str, Good]]] = []
+    often: Counter[str] = Counter()
     for nbytes in sorted(by_size):
         good = _good(by_size[nbytes])
+        often.update(list(good))
         sizes, before = groups[-1] if groups else ([], {})
         common = {route: before[route].and_at(good[route]) for route in before if route in good}
         groups[len(groups) - bool(common) :] = [([*sizes, nbytes], common) if common else ([nbytes], good)]
     segments: list[Segment] = []
     for sizes, routes in groups:
-        first = min(routes, key=lambda route: routes[route])
+        first = min(routes, key=lambda route: (routes[route].noisy, -often[route], routes[route]))
         segments += _cut([_choice(by_size[nbytes], first) for nbytes in sizes])
     return tuple(segments)
 
@@ -330,9 +335,12 @@ def _special(cells: Sequence[Cell]) -> Iterator[Answer]:
             segments = choose(candidates)
             first = segments[0].choices[0].cell
             yield Answer(Need(kind, first.direction, first.memory), segments, tuple(candidates))
-    casting = [cell for cell in cells if cell.role == CASTING]
-    for name in dict.fromkeys(cell.benchmark for cell in casting):
-        yield from _casts([cell for cell in casting if cell.benchmark == name])
+    casting: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.role == CASTING:  # parallel.py has classes of the same names, for torch's own number of threads
+            casting.setdefault((cell.direction, cell.benchmark.split(".")[1]), []).append(cell)
+    for those in casting.values():
+        yield from _casts(those)
 
 
 def _casts(cells: Sequence[Cell]) -> Iterator[Answer]:

@@ -1,10 +1,10 @@
-"""Is what advise.py says right? Routes measured at sizes and dtypes that no profile has, against what was predicted."""
+"""Is what advise.py says right? Routes measured at cases that no profile has, against what was predicted."""
 
-import itertools
 import math
+import random
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -16,29 +16,29 @@ from measuring.checkup import benchmark_of, figure, in_child
 from store import quiet
 from store.records import Line
 
-from benchmarks.contracts import ALIAS, COPY, INTO
+from benchmarks.contracts import CONTIGUOUS, COPY, INTO, ONE_THREAD
 from benchmarks.timing import samples_per_process
 
 from .bias import logs_of
-from .timing import BENCHMARKS, progress
+from .timing import progress
 
-WAYS = dict(zip(((NUMPY, TORCH), (TORCH, NUMPY)), BENCHMARKS))
-SIZES = (*(3 * 2**k for k in range(10, 25)), 200_000_000)  # 3 KiB to 48 MiB, and 200 MB
+SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
+STEP = 2**10  # that sizes are a multiple of, and no power of two, so no profile has them
+ARRAYS = 64  # of a list, as benchmarks/batches.py makes it
+LAYOUTS = (CONTIGUOUS, "strided", "transposed", "fortran")
 DTYPES = ("float32", "float16", "int64", "complex64")
-MEMORIES = ("", ALIAS, COPY, INTO)
+MORE = 20  # cases drawn for each that is wanted: not all can be answered, as where nothing was measured near the size
 HOPELESS = 20.0  # times the best route's predicted time: a route that is to take as long is not measured
-# What the answers are to hold: regret in the mean and at worst, error of nine predictions in ten
+# What the answers are to hold: regret in the mean and at most, error of nine predictions in ten
 MEAN, WORST, ERROR, SHARE = 0.03, 0.20, 0.15, 0.9
 
 
 @dataclass
 class Cell:
-    """A route, dtype and size: seconds that were predicted, and the log of each process."""
+    """A route for a case: seconds that were predicted, and the log of each process."""
 
-    ends: tuple[str, str]
+    case: Case
     route: str
-    dtype: str
-    nbytes: int
     predicted: float
     lines: list[Line] = field(default_factory=list)
     readings: list[float] = field(default_factory=list)  # log seconds, NaN where a process was not quiet
@@ -57,6 +57,21 @@ class Cell:
     def error(self) -> float:
         """Log of measured over predicted seconds."""
         return self.log - math.log(self.predicted)
+
+    def benchmark(self) -> tuple[str, tuple[Any, ...]]:
+        """The benchmark that times it, and its parameters."""
+        case, parallel = self.case, self.case.threads != ONE_THREAD
+        direction = "NumpyToTorch" if case.source == NUMPY else "TorchToNumpy"
+        if case.batch:
+            family, name = "batches", "ArraysToTensor" if case.source == NUMPY else "TensorsToArray"
+            others: tuple[Any, ...] = (case.total,)
+        elif case.layout != CONTIGUOUS:
+            family, others = "layout", (case.layout, case.nbytes)
+            name = direction if not parallel else "LayoutToTorch" if case.source == NUMPY else "LayoutToNumpy"
+        else:
+            family, name, others = "conversion", direction, (case.dtype, case.nbytes)
+        threads = (case.threads,) if parallel else ()
+        return f"{'parallel' if parallel else family}.{name}.timeit_convert", (self.route, *threads, *others)
 
 
 @dataclass(frozen=True)
@@ -95,67 +110,71 @@ class Question:
         return statistics.median(self.regrets) if self.regrets else math.nan
 
 
-def questions(known: Known, sizes: Sequence[int], dtypes: Sequence[str]) -> list[Question]:
-    """Everything that is asked, with a cell for each route that may matter; UserError where nothing can be."""
-    cells: dict[tuple[Any, ...], Cell] = {}
-    asked = []
-    for ends, nbytes, dtype, memory in itertools.product(WAYS, sizes, dtypes, MEMORIES):
-        case = Case(*ends, nbytes, dtype, memory=memory)
+def drawn(threads: str, rng: random.Random) -> Case:
+    """A case, each of its properties at random: the size log-uniform, two in five contiguous and one in five a list."""
+    nbytes = STEP * round(math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST))) / STEP)
+    ends = rng.choice(((NUMPY, TORCH), (TORCH, NUMPY)))
+    kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", *LAYOUTS[1:]))
+    if kind == "list":
+        return Case(*ends, max(4, nbytes // ARRAYS), memory=COPY, batch=ARRAYS, threads=threads)
+    dtype = rng.choice(DTYPES) if kind == CONTIGUOUS else "float32"  # layouts are measured with one dtype
+    return Case(*ends, nbytes, dtype, kind, rng.choice((COPY, INTO)), threads=threads)
+
+
+def questions(known: Known, threads: str, count: int, seed: int) -> list[Question]:
+    """So many cases that can be answered, with the routes that may matter; UserError where there is none.
+
+    A case of one route is none: it has no regret.
+    """
+    rng, asked = random.Random(f"{seed} {threads}"), []
+    for _ in range(MORE * count):
+        case = drawn(threads, rng)
         try:
             answered = answer(case, known)
-        except UserError:  # no route does that
+        except UserError:  # nothing was measured near it
             continue
         hopeless = HOPELESS * answered.ranked[0].total
-        to_measure = []
-        for each in answered.ranked:
-            if each.total <= hopeless:
-                key = (ends, each.route, dtype, nbytes)
-                to_measure.append(cells.setdefault(key, Cell(*key, each.figure.seconds)))
-        asked.append(Question(case, answered, tuple(to_measure)))
+        ranked = [each for each in answered.ranked if each.total <= hopeless]
+        if len(ranked) > 1:
+            asked.append(Question(case, answered, tuple(Cell(case, e.route, e.figure.seconds) for e in ranked)))
+        if len(asked) == count:
+            break
     if not asked:
-        raise UserError("no route was measured for any of these sizes and dtypes: scripts/run.py --profile standard")
+        raise UserError("no route was measured near any of these cases: scripts/run.py --profile standard")
     return asked
 
 
-def _cells(asked: Sequence[Question]) -> list[Cell]:
-    """Each once, whoever asks for it."""
-    return list({id(cell): cell for question in asked for cell in question.cells}.values())
-
-
 def measure(asked: Sequence[Question], processes: int) -> None:
-    """Every cell in a process of its own, then all again; says on stderr how far it is."""
-    cells = _cells(asked)
-    benchmarks = {ends: benchmark_of(name) for ends, name in WAYS.items()}
+    """The routes of a case in turns, a process each, case by case, then all again; says on stderr how far it is."""
+    cells = [cell for question in asked for cell in question.cells]
+    benchmarks = {name: benchmark_of(name) for name in {cell.benchmark()[0] for cell in cells}}
     began, shown = time.perf_counter(), 0.0
     for turn in range(processes):
         for place, cell in enumerate(cells):
-            line = in_child(partial(_figure, benchmarks[cell.ends], cell))
+            name, params = cell.benchmark()
+            line = in_child(partial(_figure, benchmarks[name], params))
             if line is None:
-                raise UserError(
-                    f"{cell.route} is skipped for {cell.dtype}, and the results have it: of another toolchain?"
-                )
+                raise UserError(f"{cell.route} is skipped for {cell.case}, and the results have it")
             cell.lines.append(line)
             share = (turn * len(cells) + place + 1) / (processes * len(cells))
             shown = progress(share, time.perf_counter() - began, shown)
 
 
-def _figure(benchmark: Any, cell: Cell) -> Line | None:
+def _figure(benchmark: Any, params: tuple[Any, ...]) -> Line | None:
     """As the suite measures it, at a size that is none of its parameters: so it is to know of no other cell."""
-    params = cell.route, cell.dtype, cell.nbytes
     benchmark._params = [[value] for value in params]
-    benchmark.samples_per_process = [samples_per_process(cell.nbytes)]
+    benchmark.samples_per_process = [samples_per_process(params[-1])]
     return figure(benchmark, params)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """regret: of each question that was judged, of all ``asked``; errors: |log| of each predicted cell; quiet: share of
-    the time."""
+    """regret: of each question that was judged, of all ``asked``; errors: |log| of each predicted cell; the largest
+    first."""
 
     asked: int
     regret: list[tuple[float, Question]]
     errors: list[tuple[float, Cell]]
-    quiet: float
 
     @property
     def within(self) -> float:
@@ -172,21 +191,32 @@ class Verdict:
         return 0 if mean <= MEAN and worst <= WORST and self.within >= SHARE else 1
 
 
-def judge(asked: Sequence[Question]) -> Verdict:
+@dataclass(frozen=True)
+class Judged:
+    """verdicts: number of threads -> what was found; quiet: share of the time."""
+
+    verdicts: Mapping[str, Verdict]
+    quiet: float
+
+
+def judged(asked: Mapping[str, Sequence[Question]]) -> Judged:
     """What was measured, judged with the speed probes of all of it in sight."""
-    cells = _cells(asked)
-    lines = [line for cell in cells for line in cell.lines]
-    run = quiet.Run(lines)
+    cells = [cell for questions in asked.values() for question in questions for cell in question.cells]
+    run = quiet.Run([line for cell in cells for line in cell.lines])
     for cell in cells:
         cell.readings = logs_of(cell.lines, run.baselines).tolist()
-    judged = [question for question in asked if question.regrets]
+    return Judged({threads: verdict(questions) for threads, questions in asked.items()}, run.quiet_share())
+
+
+def verdict(asked: Sequence[Question]) -> Verdict:
+    """On questions whose cells have their readings."""
+    cells = [cell for question in asked for cell in question.cells]
 
     def ranked(values: Iterator[tuple[float, Any]]) -> list[tuple[float, Any]]:
         return sorted(values, key=lambda pair: -pair[0])
 
     return Verdict(
         len(asked),
-        ranked((question.regret, question) for question in judged),
+        ranked((question.regret, question) for question in asked if question.regrets),
         ranked((abs(cell.error), cell) for cell in cells if math.isfinite(cell.error)),
-        run.quiet_share(),
     )

@@ -107,16 +107,22 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
 
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
 BY_ELEMENT = r".*tolist.*"
-DIFFERENT = r"(?!.*(tolist|cpu\(\))).*"  # on a tensor of the host .cpu() does nothing
+# Copies that people choose between: .cpu() of a tensor on the host does nothing, and the others do the same in the end
+DIFFERENT = r"(?!.*(tolist|cpu\(\)|dlpack|new_tensor|np\.array)).*"
 MOVING = r".*(copy|clone|contiguous|torch\.tensor).*"  # of routes on layouts those that give a contiguous result
 MOVED = ["strided", "transposed", "fortran"]  # layouts that such a route has to copy element by element
 QUICK_SIZES = [8, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 ONE_OF_EACH_MAP = r"(?!.*(r\+|shared=True)).*"  # they are read as the others are, and differ in what a write does
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
 PARALLEL = r"parallel\."
+LISTS = r"(batches|parallel)\.(ArraysToTensor|TensorsToArray)\..*"
+LISTS_DIFFERENT = r"(?!.*(tensor\((np|arrays)|collate|stack\(tensors\)'|np\.array\(tensors)).*"
+CASTING = r"(casting|parallel)\.(\w+To\w*[Ff]loat\d+|Bfloat16ToNumpy)\..*"
+PARALLEL_CONVERSION = PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*"
+LIMITS = r"limits\..*"
 ONE_EACH = (
     Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
-    Rule(r"limits\..*"),
+    Rule(LIMITS),
     Rule(r"semantics\..*", dtype=["float32"]),
 )
 
@@ -164,17 +170,15 @@ PROFILES = {
             Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8, 64 * MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, MIB], route=BY_ELEMENT),
             Rule(CONVERSION, copies=True, dtype=["float32"], nbytes=QUICK_SIZES, route=DIFFERENT),
-            Rule(PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*", nbytes=QUICK_SIZES, route=DIFFERENT),
-            Rule(r"casting\..*", dtype=["float64", "bfloat16"], nbytes=[MIB]),
-            Rule(r"batches\..*", nbytes=[MIB]),
-            Rule(
-                PARALLEL + r"(ArraysToTensor|TensorsToArray|NumpyToFloat32|Bfloat16ToNumpy)\..*",
-                dtype=["float64", "bfloat16"],
-                nbytes=[MIB],
-                route=NOT_BY_ELEMENT,
-            ),
+            Rule(PARALLEL_CONVERSION, threads=["all"], nbytes=[256 * KIB, *QUICK_SIZES], route=DIFFERENT),
+            Rule(CASTING, dtype=["float64", "bfloat16"], nbytes=[MIB]),
+            Rule(LISTS, nbytes=[64 * KIB, 256 * KIB, MIB, 4 * MIB], route=LISTS_DIFFERENT),
+            Rule(r"batches\.ArraysToTensor\..*", nbytes=[MIB], route=["torch.tensor(arrays)"]),
+            Rule(r"batches\.Tree.*", nbytes=[MIB]),
             Rule(r"placement\..*", nbytes=[64 * KIB]),
-            *ONE_EACH,
+            Rule(r"limits\.Memcpy\..*", nbytes=QUICK_SIZES),
+            *(rule for rule in ONE_EACH if rule.benchmark != LIMITS),
+            Rule(r"limits\.Floor\..*"),
         ),
     ),
     "standard": Profile(
@@ -184,21 +188,17 @@ PROFILES = {
             Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8, MIB, 64 * MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB], route=BY_ELEMENT),
             Rule(CONVERSION, copies=True, dtype=["float32"], route=NOT_BY_ELEMENT),
-            Rule(CONVERSION, nbytes=[MIB]),
-            Rule(PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*"),
-            Rule(r"casting\..*", nbytes=[64 * KIB, MIB, 16 * MIB]),
-            Rule(PARALLEL + r"(NumpyToFloat32|Bfloat16ToNumpy)\..*", nbytes=[MIB, 16 * MIB]),
+            Rule(CONVERSION, copies=True, nbytes=[MIB]),
+            Rule(PARALLEL_CONVERSION, route=NOT_BY_ELEMENT),
+            Rule(CASTING, nbytes=[MIB]),
+            Rule(CASTING, dtype=["float64", "bfloat16"], nbytes=[64 * KIB, 16 * MIB]),
             Rule(r"layout\..*", nbytes=[8], layout=["0-d"]),
-            Rule(r"layout\..*", nbytes=[4 * KIB, MIB]),
-            Rule(r"layout\..*", nbytes=[256 * KIB, 16 * MIB, 64 * MIB], layout=MOVED, route=MOVING),
-            Rule(PARALLEL + r"Layout.*", nbytes=[256 * KIB, MIB, 16 * MIB, 64 * MIB], layout=MOVED),
-            Rule(r"batches\..*", nbytes=[4 * KIB, 256 * KIB, MIB]),
-            Rule(r"batches\..*", nbytes=[16 * MIB, 64 * MIB], route=r"(?!.*torch\.tensor\(arrays).*"),
-            Rule(
-                PARALLEL + r"(ArraysToTensor|TensorsToArray)\..*",
-                nbytes=[256 * KIB, MIB, 16 * MIB, 64 * MIB],
-                route=r"(?!.*torch\.tensor\(arrays).*",
-            ),
+            Rule(r"layout\..*", nbytes=[MIB]),
+            Rule(r"layout\..*", nbytes=[4 * KIB, 16 * MIB, 64 * MIB], layout=MOVED, route=MOVING),
+            Rule(PARALLEL + r"Layout.*", nbytes=[MIB, 16 * MIB, 64 * MIB], layout=MOVED),
+            Rule(LISTS, nbytes=[4 * KIB, 64 * KIB, 256 * KIB, MIB]),
+            Rule(LISTS, nbytes=[4 * MIB, 16 * MIB, 64 * MIB], route=r"(?!.*torch\.tensor\(arrays).*"),
+            Rule(r"batches\.Tree.*"),
             Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"files\..*\.timeit_open", nbytes=[MIB], route=ONE_OF_EACH_MAP),
             Rule(r"files\..*\.timeit_(warm|cold)", nbytes=[64 * MIB], route=ONE_OF_EACH_MAP),

@@ -34,6 +34,7 @@ from benchmarks.contracts import (
 )
 
 from . import show
+from .case import unusual
 from .show import code
 
 ENDS = {
@@ -219,20 +220,19 @@ def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
 
 
 def _promises(segments: Sequence[Segment]) -> Iterator[str]:
-    """What the chosen routes need, their hazards, and what they do with awkward sources without saying so."""
+    """What the chosen routes need, their hazards, and what they do with unusual inputs."""
     contracts = {segment.route: segment.contract for segment in segments}
     for route, contract in contracts.items():
         if contract.needs:
             yield f"{code(route)} {needs_words(contract)}."
         for said in filter(None, (contract.hazard, contract.caution)):
             yield f"{code(route)}: {said}."
-        words = [f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items()]
-        if words and contract.refused:
-            kinds = "other kind raises" if len(contract.refused) == 1 else "other kinds raise"
-            words.append(f"{len(contract.refused)} {kinds} an exception (see Contracts)")
-        if words:
-            which = f" of {code(route)}" if len(contracts) > 1 else ""
-            yield f"Awkward sources{which}: {'; '.join(words)}."
+    inputs: dict[str, list[str]] = {}
+    for route, contract in contracts.items():
+        for words in unusual(contract):
+            inputs.setdefault(words, []).append(route)
+    for words, routes in inputs.items():
+        yield f"Unusual inputs{'' if len(routes) == len(contracts) else f' of {show.codes(routes)}'}: {words}"
 
 
 def needs_words(contract: Route) -> str:

@@ -133,9 +133,7 @@ def notes(answer: Answer) -> Iterator[str]:
     unpriced = [each.route for each in shown if each.unpriced]
     if unpriced:
         yield f"{show.codes(unpriced)}: the one-time cost of pinned memory was not measured, and is left out."
-    quiet = silent(best.contract)
-    if quiet:
-        yield f"Unusual inputs of {code(best.route)}: {quiet}."
+    yield from (f"Unusual inputs of {code(best.route)}: {words}" for words in unusual(best.contract))
     for gain in gains_of(case, answer.known, best):
         faster = f"{show.ratio(gain.factor)} as fast at {show.size(gain.nbytes)}"
         caution = f"; {gain.caution}" if gain.caution else ""
@@ -166,9 +164,9 @@ def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Ite
             yield f"{text}." if len(about) == len(every) else f"{show.codes(about)}: {text}."
 
 
-def silent(contract: Route) -> str:
-    """What a route does with sources that it neither simply takes nor refuses; "" where there are none."""
-    return "; ".join(f"{does} ({', '.join(sources)})" for does, sources in contract.quiet.items())
+def unusual(contract: Route) -> tuple[str, ...]:
+    """What a route does with unusual inputs, in a sentence; none where it simply takes or refuses them all."""
+    return show.prose("unusual_inputs", contract=contract)
 
 
 def _rests_on(candidate: Candidate, case: Case) -> str:

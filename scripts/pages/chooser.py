@@ -40,8 +40,8 @@ def embedded(known: Known) -> str:
         rows.append([row.need, row.nbytes, word(row.route), word(row.kind), row.seconds, cost, *code])
         key = f"{row.need} {word(row.route)}"
         if key not in about:
-            unusual = case.silent(contract)
-            notes = [*case.promises(contract), *([f"unusual inputs: {unusual}"] if unusual else [])]
+            notes = [f"{said}." for said in case.promises(contract)]
+            notes += [f"unusual inputs: {words}" for words in case.unusual(contract)]
             about[key] = [word(note) for note in notes]
     document: dict[str, Any] = {
         "ways": {" ".join(pair): way for pair, way in WAYS.items()},

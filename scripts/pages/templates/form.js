@@ -113,9 +113,9 @@
       swatch.style.background = `var(--${COLOURS[place]})`;
       return fact("li", swatch, ...line(row));
     }));
-    const notes = known.about[good[0].key].map((note) => fact("li", fact("code", good[0].route), `: ${known.words[note]}.`));
+    const notes = known.about[good[0].key].map((note) => fact("li", fact("code", good[0].route), `: ${known.words[note]}`));
     for (const [kind, said] of [["condition", "faster on a condition"], ["unsafe", "faster, but not recommended"]])
-      notes.push(...here.filter((row) => row.kind === kind).map((row) => fact("li", `${said}: `, ...line(row), ...known.about[row.key].slice(0, 1).map((note) => `: ${known.words[note]}.`))));
+      notes.push(...here.filter((row) => row.kind === kind).map((row) => fact("li", `${said}: `, ...line(row), ...known.about[row.key].slice(0, 1).map((note) => `: ${known.words[note]}`))));
     const code = fact("pre", fact("code", good[0].code ?? here.find((row) => row.code).code));
     code.tabIndex = 0;
     const copy = fact("button", "Copy");
