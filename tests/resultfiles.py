@@ -284,9 +284,9 @@ def rich(root):
         ),
         Bench("cold.NumpyToTorch.timeit_convert", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
         Bench(
-            "threads.NumpyToTorch.timeit_convert",
-            {"route": ["torch.tensor(a)"], "threads": ["one", "all"], "nbytes": [MIB]},
-            {("torch.tensor(a)", "one", MIB): around(2e-5), ("torch.tensor(a)", "all", MIB): around(1e-5)},
+            "parallel.NumpyToTorch.timeit_convert",
+            {"route": ["torch.tensor(a)"], "threads": ["all", "8"], "dtype": ["float32"], "nbytes": [MIB]},
+            {("torch.tensor(a)", "all", "float32", MIB): around(1e-5)},
             [TENSOR],
         ),
         Bench(

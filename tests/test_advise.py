@@ -12,7 +12,7 @@ import pytest
 from analysis import case as cases
 from analysis.answers import answers, choices_of
 from analysis.case import BEST, EXTRAPOLATED, INTERPOLATED, MEASURED, Case, answer
-from analysis.cells import cells_of
+from analysis.cells import cells_of, with_threads
 from analysis.choices import every, known_of, need_of
 from analysis.results import load_files, shown
 from analysis.transfers import credible
@@ -112,6 +112,19 @@ def test_outside_of_what_was_measured(known):
         answer(Case("numpy", "torch", 1028 * MIB, memory="copy"), known)
 
 
+def test_an_interval_holds_both_regimes_where_one_may_begin():
+    """memcpy takes three times as long per byte from 16 MiB on; a copy was measured up to 8 MiB."""
+    curve = {n: cases.Row(0, n, "f(a)", BEST, n / 2e10, n / 2e10, n / 2e10) for n in (MIB, 8 * MIB)}
+    limit = [(n, n / (4e10 if n < 16 * MIB else 4e10 / 3)) for n in (MIB, 8 * MIB, 16 * MIB)]
+    near, far = (cases.estimate(curve, n * MIB, (), limit) for n in (8, 20))
+    assert near.low == near.high and near.how == MEASURED
+    assert far.how == EXTRAPOLATED and far.low == pytest.approx(20 * MIB / 2e10, rel=0.1)
+    assert far.high == pytest.approx(3 * far.low)
+    dear = 16 * MIB / 5e9
+    below = cases.estimate({16 * MIB: cases.Row(0, 16 * MIB, "f(a)", BEST, dear, dear, dear)}, 8 * MIB, (), limit)
+    assert below.low < 0.4 * below.seconds
+
+
 def tied(tmp_path, near, sizes=SIZES):
     """Two routes that copy: as long as each other, but one ``near`` times as long at 16 MiB."""
     both = ("torch.from_numpy(a).clone()", "torch.tensor(a)")
@@ -181,7 +194,7 @@ def test_every_answer_is_a_row_of_the_one_table(known):
     sizes = table[table["layout"] == "contiguous"].groupby(["memory", "nbytes"], sort=False)
     for (memory, nbytes), rows in sizes:
         found = answer(Case("numpy", "torch", int(nbytes), memory=memory), known)
-        good = rows[~rows["kind"].isin(["unsafe", "condition", "point"])]
+        good = rows[~rows["kind"].isin(["unsafe", "condition"])]
         assert routes(found) == list(good["route"]) and [each.kind for each in found.ranked] == list(good["kind"])
         assert found.ranked[0].kind == "best"
 
@@ -458,12 +471,14 @@ def test_a_page_answers_by_the_same_rows(machine):
     cells = [*filter(credible, cells_of(loaded))]
     known = known_of(loaded, machine, cells)
     first = {(known.needs[row.need], row.nbytes): row.route for row in known.rows if row.kind == BEST}
+    threads = {need.threads for need in known.needs} - {""}
     chosen = [
-        choice
-        for found in answers(cells)
+        (choice, number)
+        for number in threads
+        for found in answers(with_threads(cells, number))
         for each in (found.each or {"": found.segments}).values()
         for choice in choices_of(each)
     ]
-    assert len(chosen) > 20
-    for choice in chosen:
-        assert first[need_of(choice.cell), choice.nbytes] == choice.cell.route
+    assert len(chosen) > 20 * len(threads)
+    for choice, number in chosen:
+        assert first[replace(need_of(choice.cell), threads=number), choice.nbytes] == choice.cell.route

@@ -41,14 +41,14 @@ def measured(known):
             source, target = ends[need.direction, need.array]
             batch = row.arrays if need.batch else 0
             what = (row.nbytes // max(1, batch), need.dtype, need.layout, need.memory, need.host, need.grad)
-            yield Case(source, target, *what, batch, need.enqueue, 1, need.goal)
+            yield Case(source, target, *what, batch, need.enqueue, 1, need.goal, need.threads)
 
 
 def address(page, case):
     """Where the page has the answer to a case."""
     options = {"from": case.source, "to": case.target, "nbytes": case.total, "dtype": case.dtype}
     options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
-    options |= {"to-dtype": case.goal or "same"}
+    options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
     options |= {name: str(bool(getattr(case, name))).lower() for name in ("grad", "batch", "enqueue")}
     return f"{(page / 'index.html').as_uri()}#{urlencode(options)}"
 
@@ -57,7 +57,7 @@ def test_what_is_embedded_cannot_end_its_element(known):
     hostile = "</script><!--"
     contracts = tuple(replace(contract, caution=hostile) for contract in known.contracts)
     found = chooser.embedded(replace(known, contracts=contracts))
-    assert hostile in json.loads(found)["words"], "it is there as text"
+    assert f"{hostile}." in json.loads(found)["words"], "it is there as text"
     assert "<" not in found and "<" not in chooser.embedded(known)
 
 

@@ -221,8 +221,8 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         )
         assert all(len(text) > 1000 for text in told), file
         assert told[0].count("torch.from_numpy(a)") > 10, file
-        # a history times no threads, and there may be nothing but a history of a machine
-        threads.append(any(name.startswith("threads.") for name in benchmarks[file]))
+        # a history times one thread, and there may be nothing but a history of a machine
+        threads.append(any(name.startswith("parallel.") for name in benchmarks[file]))
         assert ("all threads" in told[0]) == threads[-1], file
         assert figures.forest(compared).file.count("<svg") == 1, file
     assert any(threads)

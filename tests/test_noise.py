@@ -187,6 +187,7 @@ def test_slowdown_is_looked_for_among_enough_aliases(suite):
 
     described = {
         name: {"name": name, "param_names": benchmark.param_names, "params": [list(map(repr, p)) for p in found]}
+        | {"contracts": getattr(benchmark, "contracts", {})}
         for name, benchmark in suite.items()
         if (found := benchmark._params) is not None
     }

@@ -40,8 +40,8 @@ def cells_by(rules, benchmark):
         if not re.fullmatch(rule.benchmark, benchmark["name"]) or (rule.host and benchmark["needs_device"]):
             continue
         for cell in itertools.product(*benchmark["params"]):
-            promised = benchmark["contracts"].get(ast.literal_eval(cell[0])) if rule.copies else None
-            if promised and promised["memory"] == "alias":
+            promised = benchmark["contracts"].get(ast.literal_eval(cell[0])) if rule.copies is not None else None
+            if promised and (promised["memory"] != "alias") != rule.copies:
                 continue
             wanted = (rule.values.get(name, ".*") for name in benchmark["param_names"])
             if all(
@@ -204,19 +204,23 @@ def test_quick_is_the_smallest(described):
 
 
 @pytest.mark.parametrize("name", CONVERSION)
-def test_standard_has_float32_at_every_size(name, described):
+def test_standard_has_copies_of_float32_at_every_size(name, described):
+    """What shares memory takes no longer for more bytes, and what goes element by element too long for many."""
     benchmark = described[name]
     cells = cells_by(PROFILES["standard"].rules, benchmark)
     for route, nbytes in itertools.product(benchmark["params"][0], benchmark["params"][2]):
+        alias = benchmark["contracts"][ast.literal_eval(route)]["memory"] == "alias"
         by_element = not re.fullmatch(NOT_BY_ELEMENT, route)
-        assert ((route, "'float32'", nbytes) in cells) == (not by_element or int(nbytes) <= 64 * MIB), (route, nbytes)
+        wanted = int(nbytes) in (8, MIB, 64 * MIB) if alias else int(nbytes) in (8, 4 * KIB, 64 * KIB, MIB)
+        assert ((route, "'float32'", nbytes) in cells) == (wanted or not (alias or by_element)), (route, nbytes)
 
 
 @pytest.mark.parametrize("name", CONVERSION)
-def test_standard_has_every_dtype_at_one_size(name, described):
+def test_standard_has_copies_of_every_dtype_at_one_size(name, described):
     benchmark = described[name]
     cells = cells_by(PROFILES["standard"].rules, benchmark)
-    assert set(itertools.product(*benchmark["params"][:2], [str(MIB)])) <= cells
+    copying = [route for route, promised in benchmark["contracts"].items() if promised["memory"] != "alias"]
+    assert set(itertools.product(map(repr, copying), benchmark["params"][1], [str(MIB)])) <= cells
 
 
 def test_by_element_is_by_the_catalogue():
@@ -322,11 +326,11 @@ def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one(described
 
 
 def test_everything_is_in_a_profile(described):
-    """full has all that needs no accelerator; what does has a profile of its own, and between.py is chosen by runs."""
+    """full has all that needs no accelerator; what does has a profile of its own."""
     full = set(select(PROFILES["full"], described))
     others = set().union(*(select(profile, described) for profile in PROFILES.values()))
-    assert others == {name for name in described if not name.startswith("between.")}
-    assert {name for name in described if name.split(".")[0] in ("conversion", "layout", "cold", "threads")} <= full
+    assert others == set(described)
+    assert {name for name in described if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
     for name in full:
         benchmark = described[name]
         assert len(cells(select(PROFILES["full"], described)[name], benchmark)) == len(list(names(benchmark)))

@@ -86,9 +86,6 @@ def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "HUGE_PAGES", never)
     with pytest.raises(NotImplementedError, match="never gives transparent huge pages"):
         environment.require("NUMPY_MADVISE_HUGEPAGE=0")
-    monkeypatch.setitem(SETTINGS, "A=1", Setting(str, threads=1_000_000))
-    with pytest.raises(NotImplementedError, match="needs 1000000 cores"):
-        environment.require("A=1")
     monkeypatch.setattr(environment.platform, "libc_ver", lambda: ("", ""))
     with pytest.raises(NotImplementedError, match="Linux and glibc"):
         environment.require(NONE)
@@ -205,9 +202,9 @@ def test_nothing_is_decided_by_what_was_never_calm(tmp_path):
     assert found.setting == HUGE and "Not decided here: the machine was busy." in box(found).notes
 
 
-def test_more_threads_and_no_huge_pages_are_nobodys_advice(tmp_path):
+def test_no_huge_pages_are_nobodys_advice(tmp_path):
     others = [text for text in SETTINGS if text not in environment.ADVISED]
-    assert len(others) == 3
+    assert len(others) == 2
     times = {text: around(1e-3) for text in others} | {NONE: around(33e-3)}
     assert advised(tmp_path, bench("Copies", times)) == []
 

@@ -77,7 +77,7 @@ CHANGES = {
     "how skips are told": ("sampling_log.py", "asv: skipped", "left out", None),
     "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", timed),
     "what a probe is": ("probes.py", "def probe():", "def probe():\n    sum(range(9))", timed),
-    "a layout": ("sources.py", "[::2]", "[1::2]", lambda name: name.startswith("layout.")),
+    "a layout": ("sources.py", "[::2]", "[1::2]", lambda name: name.startswith(("layout.", "parallel.Layout"))),
     "what fills arrays": ("sources.py", "TILE = 2**16", "TILE = 2**15", lambda name: not name.startswith(DEVICE)),
     "a size": ("sources.py", "SIZES = [8, ", "SIZES = [8, 64, ", None),
     "a route": (

@@ -16,15 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from benchmarks.contracts import INTO, MEMORIES, Route
+from benchmarks.contracts import ALIAS, INTO, MEMORIES, Route
 from benchmarks.families import CASTING
 
+from .case import AS_GOOD
 from .cells import Cell, conversions, from_lists, requires_grad
 from .choice import slower, unbeaten
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
-# Relative: figures of one call that moves 16 MiB differ by 9 % (SD) from session to session, smaller ones by 1 %
-AS_GOOD = 0.1
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 # Kinds of need: alias, copy and into in either direction, what has benchmarks of its own, and what crosses a link
@@ -76,6 +75,11 @@ class Segment:
     @property
     def sizes(self) -> list[int]:
         return [choice.nbytes for choice in self.choices]
+
+    @property
+    def moves(self) -> bool:
+        """Whether bytes move, so that threads matter."""
+        return self.choices[0].cell.memory != ALIAS
 
     @property
     def calm(self) -> tuple[Choice, ...]:
@@ -242,46 +246,28 @@ def busy_sizes(choices: Iterable[Choice]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Crossover:
-    """One route overtakes another between two sizes, at which that is decided; at those in between it is not."""
+class Tied:
+    """The routes that are as good as the chosen one at some size, and the sizes at which one is."""
 
-    low: int
-    high: int
-    undecided: tuple[int, ...]
-
-
-def crossovers(segments: Sequence[Segment]) -> list[Crossover]:
-    """Between the sizes at which either route is decided to be slower than the other; nothing where one is missing."""
-    narrowed = []
-    for before, after in zip(segments, segments[1:]):
-        low = [choice.nbytes for choice in before.choices if _slower_here(after.route, choice)]
-        high = [choice.nbytes for choice in after.choices if _slower_here(before.route, choice)]
-        if low and high:
-            undecided = [nbytes for nbytes in (*before.sizes, *after.sizes) if low[-1] < nbytes < high[0]]
-            narrowed.append(Crossover(low[-1], high[0], tuple(undecided)))
-    return narrowed
+    routes: tuple[str, ...]
+    sizes: tuple[int, ...]
 
 
-def _slower_here(route: str, choice: Choice) -> bool:
-    """Whether a route is decided to be slower than the one chosen at a size."""
-    return any(cell.route == route for cell in choice.others)
+def tied(segments: Iterable[Segment]) -> Tied | None:
+    """None where the chosen route is decided to be the fastest at every size."""
+    some = [choice for choice in choices_of(segments) if choice.ties]
+    routes = dict.fromkeys(cell.route for choice in some for cell in choice.ties)
+    return Tied(tuple(routes), tuple(choice.nbytes for choice in some)) if some else None
 
 
-@dataclass(frozen=True)
-class Ties:
-    """The routes that tie with a segment's at all of its sizes, and the others with the sizes at which they do."""
-
-    always: tuple[str, ...]
-    sometimes: Mapping[str, tuple[int, ...]]
-
-
-def ties(segment: Segment) -> Ties:
-    sizes: dict[str, list[int]] = {}
-    for choice in segment.choices:
-        for cell in choice.ties:
-            sizes.setdefault(cell.route, []).append(choice.nbytes)
-    always = tuple(route for route, tied in sizes.items() if len(tied) == len(segment.choices))
-    return Ties(always, {route: tuple(tied) for route, tied in sizes.items() if route not in always})
+def faster_alone(answer: Answer, alone: Answer) -> dict[str, list[Cell]]:
+    """The routes that are decided to be faster than the chosen one where torch has one thread, with their cells."""
+    faster: dict[str, list[Cell]] = {}
+    for nbytes, choice in alone.choices.items():
+        chosen = answer.choices.get(nbytes)
+        if chosen and any(cell.route == chosen.cell.route for cell in choice.others):
+            faster.setdefault(choice.cell.route, []).append(choice.cell)
+    return faster
 
 
 def hazardous(segments: Iterable[Segment]) -> list[tuple[Cell, float]]:
@@ -344,7 +330,10 @@ def _special(cells: Sequence[Cell]) -> Iterator[Answer]:
 
 
 def _casts(cells: Sequence[Cell]) -> Iterator[Answer]:
-    """One answer a source dtype; dtypes with the same recommendation share one."""
+    """One answer a source dtype; dtypes with the same recommendation share one. At a size at which nothing safe was
+    measured there is none: what is left may give another dtype."""
+    safe = {(cell.dtype, cell.nbytes) for cell in cells if cell.safe}
+    cells = [cell for cell in cells if (cell.dtype, cell.nbytes) in safe] or cells
     alike: dict[tuple[tuple[str, ...], str], dict[str, tuple[Segment, ...]]] = {}
     for dtype in dict.fromkeys(cell.dtype for cell in cells):
         segments = choose([cell for cell in cells if cell.dtype == dtype])

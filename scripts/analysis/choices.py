@@ -61,6 +61,7 @@ def known_of(results: Results, machine: str, cells: Sequence[Cell]) -> Known:
         conditions=last.conditions,
         threads=last.settings.torch_threads or 1,
         breaks=(FRESH,) if fresh else (),
+        limit=tuple(limit_of(cells).seconds.items()),
         needs=tuple(needs),
         rows=tuple(rows),
         contracts=tuple(results.contracts.values()),

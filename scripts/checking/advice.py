@@ -23,7 +23,7 @@ from .bias import logs_of
 from .timing import progress
 
 SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
-STEP = 2**10  # that sizes are a multiple of, and no power of two, so no profile has them
+STEP = 2**10  # sizes are an odd number of these, so no profile has them
 ARRAYS = 64  # of a list, as benchmarks/batches.py makes it
 LAYOUTS = (CONTIGUOUS, "strided", "transposed", "fortran")
 DTYPES = ("float32", "float16", "int64", "complex64")
@@ -112,7 +112,8 @@ class Question:
 
 def drawn(threads: str, rng: random.Random) -> Case:
     """A case, each of its properties at random: the size log-uniform, two in five contiguous and one in five a list."""
-    nbytes = STEP * round(math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST))) / STEP)
+    size = math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST)))
+    nbytes = STEP * (2 * round(size / STEP / 2) + 1)
     ends = rng.choice(((NUMPY, TORCH), (TORCH, NUMPY)))
     kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", *LAYOUTS[1:]))
     if kind == "list":

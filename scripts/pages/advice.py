@@ -14,10 +14,10 @@ from analysis.answers import (
     Segment,
     busy_sizes,
     choices_of,
-    crossovers,
+    faster_alone,
     hazardous,
     slowest,
-    ties,
+    tied,
 )
 from analysis.cells import Cell
 from analysis.findings import Advised, Gain, Slowed
@@ -80,36 +80,36 @@ class Box:
 
 def advice(answer: Answer, alone: Answer | None = None, threads: int = 1) -> Box:
     """alone: the answer where torch has one thread, where this one is of several ``threads``."""
-    of = "" if answer.need.memory == ALIAS else show.threads(threads)
-    if len(answer.each) > 1:
-        return replace(_advice_by_dtype(answer), threads=of)
     segments = answer.segments
-    notes = [*busy(choices_of(segments)), *_alone(answer, alone), *_crossovers(segments), *_promises(segments)]
-    notes += [*_ties(segments), *_hazardous(segments), *_slowest(answer)]
-    return Box(title(answer.need), tuple(takes(segments)), notes=tuple(notes), threads=of)
+    every = [choice for each in answer.each.values() for choice in choices_of(each)] or choices_of(segments)
+    contracts = {segment.route: segment.contract for segment in segments}
+    inputs: dict[str, list[str]] = {}
+    for route, contract in contracts.items():
+        for words in unusual(contract):
+            inputs.setdefault(words, []).append(route)
+    of_one = len(answer.each) < 2  # the others differ by dtype
+    notes = show.prose(
+        "advice",
+        busy=busy_sizes(every),
+        tied=tied(segments) if of_one else None,
+        alone=faster_alone(answer, alone) if alone and of_one else {},
+        contracts=contracts,
+        inputs=inputs,
+        hazardous=hazardous(segments) if of_one else (),
+        slowest=slowest(segments, answer.rivals) if of_one else None,
+        needs_words=needs_words,
+        why_unsafe=why_unsafe,
+    )
+    taken = tuple(takes(segments)) if of_one else _takes_by_dtype(answer)
+    return Box(title(answer.need), taken, notes=notes, threads=show.threads(threads) if segments[0].moves else "")
 
 
-def _alone(answer: Answer, alone: Answer | None) -> Iterator[str]:
-    """The routes that are decided to be faster where torch has one thread, with their times."""
-    faster: dict[str, list[str]] = {}
-    chosen = {choice.nbytes: choice.cell.route for choice in choices_of(answer.segments)}
-    for choice in choices_of(alone.segments) if alone else ():
-        if any(cell.route == chosen.get(choice.nbytes) for cell in choice.others):
-            at = f"{show.time(choice.cell)} at {show.size(choice.nbytes)}"
-            faster.setdefault(choice.cell.route, []).append(at)
-    for route, times in faster.items():
-        yield f"With one thread, as in a DataLoader worker: {code(route)}, {', '.join(times)}."
-
-
-def _advice_by_dtype(answer: Answer) -> Box:
-    """The times from all source dtypes, at the largest size of the first; no notes on one of them."""
+def _takes_by_dtype(answer: Answer) -> tuple[Take, ...]:
+    """The times from all source dtypes, at the largest size of the first."""
     *before, final = takes(answer.segments)
     last = {dtype: segments[-1].choices[-1] for dtype, segments in answer.each.items()}
     times = ", ".join(f"{show.time(choice.cell)} from {dtype}" for dtype, choice in last.items())
-    size = show.size(answer.segments[-1].sizes[-1])
-    every = [choice for segments in answer.each.values() for choice in choices_of(segments)]
-    notes = (*busy(every), *_crossovers(answer.segments), *_promises(answer.segments))
-    return Box(title(answer.need), (*before, replace(final, cost=f"{times} at {size}")), notes=notes)
+    return (*before, replace(final, cost=f"{times} at {show.size(answer.segments[-1].sizes[-1])}"))
 
 
 def setting(advised: Advised) -> Box:
@@ -136,7 +136,7 @@ def neighbours(copies: Sequence[Slowed]) -> Box:
         notes=(
             "This processor moves bytes so slowly where the target begins 1 to 31 bytes further on in its page than "
             "the source. Benchmarks lay all other arrays apart. "
-            f"{show.codes(copies[0].cell.declared.settings)} before the command avoids it, with glibc; routes by "
+            f"{show.codes([*copies[0].cell.declared.settings])} before the command avoids it, with glibc; routes by "
             "which torch copies do not have it.",
         ),
     )
@@ -207,71 +207,11 @@ def busy(choices: Iterable[Choice]) -> Iterator[str]:
         yield f"Not decided here: the machine was busy{at}."
 
 
-def _crossovers(segments: Sequence[Segment]) -> Iterator[str]:
-    crossings = crossovers(segments)
-    bounds = []
-    for crossover in crossings:
-        inside = f" (undecided at {show.sizes(crossover.undecided)})" if crossover.undecided else ""
-        bounds.append(f"between {show.size(crossover.low)} and {show.size(crossover.high)}{inside}")
-    if crossings:
-        lie = "The crossover lies" if len(crossings) == 1 else "The crossovers lie"
-        which = "other sizes" if any(crossover.undecided for crossover in crossings) else "sizes"
-        yield f"{lie} {show.join(bounds)}: {which} in between were not measured."
-
-
-def _promises(segments: Sequence[Segment]) -> Iterator[str]:
-    """What the chosen routes need, their hazards, and what they do with unusual inputs."""
-    contracts = {segment.route: segment.contract for segment in segments}
-    for route, contract in contracts.items():
-        if contract.needs:
-            yield f"{code(route)} {needs_words(contract)}."
-        for said in filter(None, (contract.hazard, contract.caution)):
-            yield f"{code(route)}: {said}."
-    inputs: dict[str, list[str]] = {}
-    for route, contract in contracts.items():
-        for words in unusual(contract):
-            inputs.setdefault(words, []).append(route)
-    for words, routes in inputs.items():
-        yield f"Unusual inputs{'' if len(routes) == len(contracts) else f' of {show.codes(routes)}'}: {words}"
-
-
 def needs_words(contract: Route) -> str:
     """What a route needs in words; "" where it needs nothing."""
     return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
 
 
-def _ties(segments: Sequence[Segment]) -> Iterator[str]:
-    for segment in segments:
-        low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
-        sizes = low if len(segment.sizes) == 1 else f"{low} to {high}"
-        tied = ties(segment)
-        if tied.always:
-            where = "" if len(segments) == 1 and len(segment.sizes) > 1 else f" at {sizes}"
-            yield f"Tie{where} with {show.codes(tied.always)}."
-        if len(tied.sometimes) == 1:
-            ((route, tied_sizes),) = tied.sometimes.items()
-            yield f"Tie at {show.sizes(tied_sizes)} with {code(route)}."
-        elif tied.sometimes:
-            yield f"Tie at some sizes of {sizes} with {show.codes(list(tied.sometimes))}."
-
-
-def _hazardous(segments: Sequence[Segment]) -> Iterator[str]:
-    """One sentence on each route that is faster but not safe, at the size where it gains most."""
-    for cell, gain in hazardous(segments):
-        at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
-        yield f"{code(cell.route)} is {show.ratio(gain)} as fast ({at}), but not recommended: {why_unsafe(cell)}."
-
-
 def why_unsafe(cell: Cell) -> str:
     """Why a route is not recommended."""
     return cell.contract.hazard or "it gets some inputs wrong without an exception"
-
-
-def _slowest(answer: Answer) -> Iterator[str]:
-    """A warning of the rival that costs the largest factor."""
-    rival = slowest(answer.segments, answer.rivals)
-    if rival:
-        cell, factor = rival
-        hazard = f": {cell.contract.hazard}" if cell.contract.hazard else ""
-        at = f"{show.time(cell)} at {show.size(cell.nbytes)}"
-        yield f"Slowest: {code(cell.route)}, {at}, {show.ratio(factor)} the time{hazard}."

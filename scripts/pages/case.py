@@ -55,7 +55,7 @@ def words(answer: Answer, differs: Sequence[str] = (), asked: bool = False) -> I
     rest = len(answer.ranked) - SHOWN
     if rest > 0:
         yield f"  and {rest} more"
-    for note in dict.fromkeys(notes(answer)):
+    for note in notes(answer):
         yield show.to_plain(f"  - {note}")
     yield ""
     yield from snippet(case, best, known)
@@ -114,54 +114,35 @@ def cost_of(candidate: Candidate, device: bool, count: int = 1) -> str:
     return ", ".join(said) + (" (tie)" if candidate.tie else "")
 
 
-def notes(answer: Answer) -> Iterator[str]:
-    """What the answer rests on, hazards, settings, and what is missing."""
+def notes(answer: Answer) -> tuple[str, ...]:
+    """What the answer rests on, hazards, settings, and what is missing: a sentence each."""
     case, best = answer.case, answer.ranked[0]
     shown = answer.ranked[:SHOWN]
-    ties = [best.route, *(each.route for each in answer.ranked if each.tie)]
-    if len(ties) > 1:
-        yield f"No significant difference between {show.codes(ties)}."
-    yield from _said_of(shown, ((_rests_on(each, case), each.route) for each in shown))
-    if answer.instead:
-        what = case.dtype if "no grad" not in answer.instead else f"{case.dtype} that requires grad"
-        yield f"{what} was not measured; the time of {answer.instead} is used."
-    if answer.arrays and answer.arrays != case.batch:
-        yield f"Measured with {answer.arrays} arrays of as many bytes together: the time of {case.batch} may differ."
-    if not all(each.quiet for each in shown):
-        yield "~ Upper bound only (noisy machine)."
-    yield from _said_of((), ((text, each.route) for each in shown for text in promises(each.contract)))
-    unpriced = [each.route for each in shown if each.unpriced]
-    if unpriced:
-        yield f"{show.codes(unpriced)}: the one-time cost of pinned memory was not measured, and is left out."
-    yield from (f"Unusual inputs of {code(best.route)}: {words}" for words in unusual(best.contract))
-    for gain in gains_of(case, answer.known, best):
-        faster = f"{show.ratio(gain.factor)} as fast at {show.size(gain.nbytes)}"
-        caution = f"; {gain.caution}" if gain.caution else ""
-        yield f"Started with {code(gain.setting)} before the command, {code(gain.route)} is {faster}{caution}."
-    slowed = slowed_of(case, answer.known, best.route)
-    if slowed and best.memory != ALIAS:
-        longer = f"{code(slowed.route)} takes {show.ratio(slowed.factor)} as long at {show.size(slowed.nbytes)}"
-        where = "between arrays of whole pages, allocated one behind the other"
-        yield f"{code(best.route)} copies by C's memmove: {where}, {longer}, and torch's own copies do not."
-    for candidate in answer.conditional:
-        seconds = show.seconds(candidate.figure.seconds)
-        yield f"{code(candidate.route)} is faster, {seconds}, on a condition: {candidate.contract.hazard}."
-    for candidate in answer.unsafe:
-        why = candidate.contract.hazard or "it gets some inputs wrong without an exception"
-        seconds = show.seconds(candidate.figure.seconds)
-        yield f"{code(candidate.route)} is faster, {seconds}, but not recommended: {why}."
-    if answer.unmeasured:
-        yield f"Not measured near this size: {show.codes(answer.unmeasured)}."
+    slowed = slowed_of(case, answer.known, best.route) if best.memory != ALIAS else None
+    return show.prose(
+        "case",
+        answer=answer,
+        case=case,
+        best=best,
+        shown=shown,
+        ties=[best.route, *(each.route for each in answer.ranked if each.tie)],
+        rests=_routes_by((_rests_on(each, case), each.route) for each in shown),
+        one_thread=not (case.device or case.threads or answer.known.spreads) and best.memory != ALIAS,
+        promises=_routes_by((text, each.route) for each in shown for text in promises(each.contract)),
+        unpriced=[each.route for each in shown if each.unpriced],
+        unusual=unusual(best.contract),
+        gains=gains_of(case, answer.known, best),
+        slowed=slowed,
+    )
 
 
-def _said_of(every: Sequence[Candidate], said: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Each text once, with the routes that it is about; without, where it is about ``every``."""
+def _routes_by(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Each text with the routes that it is about."""
     routes: dict[str, list[str]] = {}
     for text, route in said:
-        routes.setdefault(text, []).append(route)
-    for text, about in routes.items():
         if text:
-            yield f"{text}." if len(about) == len(every) else f"{show.codes(about)}: {text}."
+            routes.setdefault(text, []).append(route)
+    return routes
 
 
 def unusual(contract: Route) -> tuple[str, ...]:
@@ -287,7 +268,7 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
         "unmeasured": list(answer.unmeasured),
         "instead": answer.instead,
         "arrays": answer.arrays,
-        "notes": [show.to_plain(note) for note in dict.fromkeys(notes(answer))],
+        "notes": [show.to_plain(note) for note in notes(answer)],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 

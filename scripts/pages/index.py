@@ -16,6 +16,7 @@ from .tables import Entry, Table
 TITLE = "What it costs to move data between NumPy and PyTorch"
 COLUMNS = {
     ("machine", "question"): "whose answer, and to what",
+    ("threads",): "how many torch has; empty where that is no question",
     ("when", "route"): "what to take, and in which case; empty where that is always",
     ("cost",): "what it takes there",
 }
@@ -34,6 +35,17 @@ class Summary:
     def answers(self) -> dict[str, tuple[Take, ...]]:
         """Question -> what to take."""
         return {box.title: box.takes for box in self.boxes if box.takes}
+
+    @property
+    def threads(self) -> dict[str, str]:
+        """Question -> how many threads torch has in the answer, in words; "" where that is no question."""
+        return {box.title: box.threads for box in self.boxes if box.takes}
+
+    def said(self, question: str) -> list[str]:
+        """The answer to a question, for a cell of a table."""
+        sentences = [take.sentence for take in self.answers.get(question, ())]
+        threads = self.threads.get(question)
+        return [f"{threads}:", *sentences] if threads else sentences
 
 
 def summary_of(page: Page) -> Summary:
@@ -118,14 +130,14 @@ def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines
     for question in questions:
         several = len(_answering(question, machines)) > 1
         note = "different routes" if not alike[question] else "the same routes" if several else "one machine"
-        cells = [[take.sentence for take in summary.answers.get(question, ())] or "" for summary in machines]
+        cells = [summary.said(question) or "" for summary in machines]
         rows.append(([question, *([note] if len(machines) > 1 else [])], *cells))
     return Table("Answers", ("question", *(summary.machine for summary in machines)), tuple(rows), numeric=False)
 
 
 def _csv(machines: Sequence[Summary]) -> str:
     rows = [
-        (summary.machine, question, take.when, take.route, show.bare(take.cost))
+        (summary.machine, question, summary.threads[question], take.when, take.route, show.bare(take.cost))
         for summary in machines
         for question, takes in summary.answers.items()
         for take in takes

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from analysis import choice, comparison, verdicts
 from analysis.answers import PLAIN, Answer, answers
-from analysis.case import BY_BYTES
-from analysis.cells import Cell, cells_of, conversions, limit_of, usual_dtype, with_threads
+from analysis.case import AS_GOOD, BY_BYTES
+from analysis.cells import Cell, Limit, cells_of, conversions, limit_of, usual_dtype, with_threads
 from analysis.choices import known_of
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
@@ -132,7 +132,7 @@ def page_of(
             threads=threads,
         ),
         warnings=warnings_of(results, others, moved),
-        sections=sections_of(results, before, cells, one_thread, made, moved),
+        sections=sections_of(results, before, cells, one_thread, made, threads, moved),
         links=tuple(links),
         command=results.last.command or "asv run --record-samples",
         csv=csv,
@@ -151,6 +151,7 @@ def sections_of(
     cells: list[Cell],
     one_thread: list[Cell],
     made: list[Answer],
+    threads: int,
     moved: Transfers,
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page. All but answers and those of families are of
@@ -170,22 +171,28 @@ def sections_of(
 
     def said(block: str) -> tuple[str, ...]:
         return prose(
-            "machine_sections", block, usual=usual, by_bytes=BY_BYTES, tie=tables.TIE, transfers=bool(moved.main)
+            "machine_sections",
+            block,
+            threads=threads,
+            usual=usual,
+            by_bytes=BY_BYTES,
+            tie=tables.TIE,
+            transfers=bool(moved.main),
         )
 
     times, reached = (tuple(map(data, draw(one_thread, limit))) for draw in (figures.times, figures.efficiency))
     broken = tables.broken(semantics, results.contracts.values())
-    decided = (tables.decision(decisions, limit),) if decisions else ()
+    decided = (tables.decision(decisions, limit if threads == 1 else Limit()),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
     asked = questions.Questions(results, one_thread, moved).table(results.last.settings.no_device)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
     sections = [
-        Section("decision", "Decision table", said("decision"), tables=decided),
+        Section("decision", f"Decision table, {show.threads(threads)}", said("decision"), tables=decided),
         first,
-        Section("size", "Time against size", said("size"), times),
-        Section("efficiency", "Efficiency of copies", said("efficiency"), reached),
+        Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
+        Section("efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached),
         *families.sections(results, cells, missing),
         clocks,
         dtypes,
@@ -231,6 +238,7 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         figure=FIGURE,
         margin=show.percent(choice.MARGIN),
         promise=f"{choice.PROMISE:g}",
+        as_good=show.percent(AS_GOOD),
         processes=MIN_PROCESSES,
     )
     return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)

@@ -128,9 +128,11 @@ def valued(name: str, value: object) -> str:
     return f"{value} {name.removesuffix('s') if value in (1, 'one') else name}"
 
 
-def codes(expressions: Iterable[str]) -> str:
-    """A list of code in words."""
-    return join([code(expression) for expression in expressions])
+def codes(expressions: Sequence[str], most: int | None = None) -> str:
+    """A list of code in words, of which so many are named."""
+    named = [code(expression) for expression in expressions[:most]]
+    rest = len(expressions) - len(named)
+    return join([*named, *([f"{rest} more"] if rest else [])])
 
 
 def to_html(sentence: str) -> str:

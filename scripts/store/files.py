@@ -294,7 +294,7 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
     known = used_samples(lines)
     for name in list(run.get_all_result_keys()):
         params = run.get_result_params(name)
-        cells = [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
+        cells = _cells(run, name)
         value = list(run.get_result_value(name, params))
         samples: list[Any] = [None] * len(cells)
         number: list[int | None] = [None] * len(cells)  # None: asv leaves a cell's statistics as they are
@@ -304,7 +304,13 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
                 value[place] = statistics.median(samples[place])
             elif cell in skipped:
                 value[place] = math.nan
-        of_run = {place for place, cell in enumerate(cells) if cell in known or cell in tried or value[place] is None}
+        # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
+        there = _cells(both, name) if both is not run else set(cells)
+        of_run = {
+            place
+            for place, cell in enumerate(cells)
+            if cell in known or cell in tried or value[place] is None or cell not in there
+        }
         both.add_result(
             {"name": name, "version": run.benchmark_version[name], "params": params},
             BenchmarkResult(value, samples, number, 0, "", None),
@@ -314,6 +320,12 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
             selected_idx=of_run,
         )
     both.save(str(ran.parent.parent))
+
+
+def _cells(results: Any, name: str) -> list[str]:
+    """The cells that asv's file of results has a place for, of a benchmark."""
+    params = results.get_result_params(name) if name in results.get_all_result_keys() else []
+    return [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)] if params else [name]
 
 
 def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:

@@ -1,0 +1,224 @@
+"""Copies with torch's own number of threads: how they are timed, and that advice is for the threads somebody has."""
+
+import math
+import os
+import threading
+
+import made_up
+import pytest
+from analysis.answers import answers
+from analysis.case import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer
+from analysis.cells import cells_of, with_threads
+from analysis.choices import every
+from analysis.results import load
+from browser import opened
+from cli import UserError
+from conftest import build
+from pages import case as words
+from pages import show
+from pages.advice import advice
+from resultfiles import CLONE, KIB, MIB, TENSOR, Bench, around, contract, write
+from test_statement import FAST, benchmark, clocks, log, probe  # noqa: F401  the last two are fixtures
+
+from benchmarks import parallel, probes, routes, sources, timing
+
+COPIED = contract("torch.from_numpy(a.copy())", "copy", memmove=True)
+SIZES = (8, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB)
+
+# --- how they are timed -----------------------------------------------------------------------------------------------
+
+
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def threads():
+    """torch with as many threads as before, whatever a test sets."""
+    before = torch().get_num_threads()
+    yield torch().get_num_threads
+    torch().set_num_threads(before)
+
+
+def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
+    monkeypatch.setattr(sources, "DEFAULT_THREADS", 3)
+    made = parallel.NumpyToTorch()
+    made.setup("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)
+    assert threads() == 3
+    assert made.timeit_convert("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)[0].endswith("clone()")
+    with pytest.raises(NotImplementedError, match="torch takes 3 threads here by itself"):
+        made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
+    monkeypatch.setattr(sources, "DEFAULT_THREADS", 12)
+    made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
+    assert threads() == 8
+
+
+def test_where_torch_has_one_thread_there_is_nothing_to_time(monkeypatch):
+    monkeypatch.setattr(sources, "DEFAULT_THREADS", 1)
+    with pytest.raises(NotImplementedError, match="torch takes 1 thread here by itself"):
+        parallel.ArraysToTensor().setup("torch.tensor(arrays)", ALL_THREADS, MIB)
+
+
+def test_only_what_moves_bytes_and_enough_of_them():
+    for family in (parallel.NumpyToTorch, parallel.TorchToNumpy, parallel.LayoutToTorch, parallel.LayoutToNumpy):
+        expressions, *_, sizes = family.params
+        assert min(sizes) == parallel.FROM and expressions
+        for expression in expressions:
+            assert routes.find(expression, family.direction).memory_for("float32", "strided") != routes.ALIAS
+
+
+def test_every_core_is_probed_where_it_is(monkeypatch):
+    """By a thread of its own, on the slowest core; the one that measures stays where it was."""
+    if not hasattr(os, "sched_getaffinity"):
+        pytest.skip("this system pins no threads")
+    allowed, seen = os.sched_getaffinity(0), []
+
+    def take():
+        seen.append((threading.get_ident(), os.sched_getaffinity(0)))
+        return len(seen) * 1e-5
+
+    monkeypatch.setattr(probes.Cores, "take", staticmethod(take))
+    cores = probes.Cores()
+    assert cores() == pytest.approx(len(allowed) * 1e-5)
+    assert [pinned for _, pinned in seen] == [{core} for core in sorted(allowed)]
+    assert len({thread for thread, _ in seen} - {threading.get_ident()}) == len(allowed)
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_a_thread_without_a_core_disturbs_the_sample(monkeypatch, log):  # noqa: F811
+    """A twentieth of the sample: one that waits stalls all others."""
+    clocks(monkeypatch, FAST)
+    monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
+    waited = iter([0.0, 1.0, *[1.0] * 1000])
+    monkeypatch.setattr(probes, "ready", lambda: next(waited))
+    made = benchmark(on_all_cores=True, number=10)
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert line["disturbed"] == [0] and len(line["seconds"]) == timing.SAMPLES + 1
+
+
+def test_where_nobody_says_whether_threads_waited_no_sample_is_quiet(monkeypatch, log):  # noqa: F811
+    clocks(monkeypatch, FAST)
+    monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
+    monkeypatch.setattr(probes, "ready", lambda: math.nan)
+    made = benchmark(on_all_cores=True)
+    made.do_setup()
+    made.run()
+    (line,) = log()
+    assert len(line["disturbed"]) == len(line["seconds"])
+
+
+def test_the_system_says_whether_threads_waited():
+    before = probes.ready()
+    if math.isnan(before):
+        pytest.skip("this system does not say")
+    assert 0 <= before <= probes.ready()
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def seconds(route, nbytes, several):
+    """NumPy's copy has one thread and is the fastest with it; torch's are twice as fast from a quarter of a MiB on."""
+    spread = several and nbytes >= 128 * KIB and route != COPIED["expression"]
+    return {COPIED["expression"]: 1.0, CLONE["expression"]: 1.3, TENSOR["expression"]: 1.6}[route] * (
+        1e-6 + nbytes / (4e10 if spread else 2e10)
+    )
+
+
+def with_both(root):
+    """Results of a machine on which torch takes four threads."""
+    promises = [COPIED, CLONE, TENSOR]
+    expressions = [promise["expression"] for promise in promises]
+    one = {(route, n): around(seconds(route, n, False)) for route in expressions for n in SIZES}
+    large = [n for n in SIZES if n >= 256 * KIB]
+    every_core = {(route, "all", "float32", n): around(seconds(route, n, True)) for route in expressions for n in large}
+    params = {"route": expressions, "threads": ["all"], "dtype": ["float32"], "nbytes": large}
+    told = {"role": "conversion", "direction": "numpy→torch", "noise": "parallel"}
+    own = Bench("parallel.NumpyToTorch.timeit_convert", params, every_core, promises, declared=told)
+    benches = made_up.declared([made_up.conversion(one, promises), own])
+    records = made_up.glibc(benches)
+    records[0]["settings"]["torch_threads"] = 4
+    return write(root / "results", benches, records=records)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return with_both(tmp_path_factory.mktemp("threads"))
+
+
+@pytest.fixture(scope="module")
+def known(results):
+    return every(results)[0]
+
+
+def ranked(known, nbytes, **case):
+    return [each.route for each in answer(Case("numpy", "torch", nbytes, memory="copy", **case), known).ranked]
+
+
+def test_the_answer_is_for_the_threads_that_somebody_has(known):
+    assert ranked(known, MIB)[0] == ranked(known, MIB, threads="4")[0] == CLONE["expression"]
+    assert ranked(known, MIB, threads="1")[0] == COPIED["expression"]
+    assert ranked(known, 64 * KIB)[0] == COPIED["expression"], "so little is copied by one thread"
+
+
+def test_a_number_of_threads_that_nobody_measured(known):
+    for threads, says in (("3", "measured with 1, 4"), ("0", "a number of threads, or all"), ("x", "a number")):
+        with pytest.raises(UserError, match=says):
+            answer(Case("numpy", "torch", MIB, memory="copy", threads=threads), known)
+
+
+def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
+    """128 KiB of float32: of what lies below, one thread speaks; of what lies above, all."""
+    for nbytes, near in ((100 * KIB, 64 * KIB), (160 * KIB, 256 * KIB)):
+        found = answer(Case("numpy", "torch", nbytes, memory="copy"), known)
+        figure = next(each for each in found.ranked if each.route == CLONE["expression"]).figure
+        assert (figure.how, figure.sizes) == (EXTRAPOLATED, (near,))
+        assert figure.seconds == pytest.approx(seconds(CLONE["expression"], nbytes, near > nbytes), rel=0.25)
+    alone = answer(Case("numpy", "torch", 100 * KIB, memory="copy", threads="1"), known).ranked[0].figure
+    assert alone.sizes == (64 * KIB, 256 * KIB)
+
+
+def test_the_heading_says_how_many_threads(known):
+    said = {n: "\n".join(words.words(answer(Case("numpy", "torch", MIB, threads=n), known))) for n in ("", "1")}
+    assert "; 4 torch threads\n" in said[""] and "; 1 torch thread\n" in said["1"]
+
+
+def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results):
+    cells = cells_of(load(results))
+    several, alone = (answers(with_threads(cells, threads)) for threads in (ALL_THREADS, ONE_THREAD))
+    box = advice(several[0], alone[0], 4)
+    assert box.heading == "NumPy array to tensor, as a copy of its own, 4 torch threads"
+    assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]
+    took = show.seconds(seconds(COPIED["expression"], 16 * MIB, False))
+    (note,) = (show.to_plain(note) for note in box.notes if "DataLoader" in note)
+    assert note.startswith(f"With one thread, as in a DataLoader worker: `{COPIED['expression']}`, ")
+    assert f"{took} at 16 MiB" in note and "64 KiB" not in note
+
+
+def test_where_one_thread_alone_was_measured_it_speaks_for_one_alone(tmp_path):
+    bench = made_up.conversion({(CLONE["expression"], n): around(1e-6) for n in SIZES}, [CLONE])
+    cells = cells_of(load(write(tmp_path, [bench])))
+    assert with_threads(cells, ALL_THREADS) == [] and with_threads(cells, ONE_THREAD) == cells
+
+
+@pytest.mark.slow
+def test_the_form_asks_for_threads(results, known, tmp_path):
+    """Rows as scripts/advise.py has them, of either number."""
+    page = build(results, tmp_path)
+    with opened() as browser:
+        for threads in ("", "1"):
+            browser.goto(
+                f"{(page / 'index.html').as_uri()}#from=numpy&to=torch&nbytes=1MiB&memory=own&threads={threads}"
+            )
+            if not threads:
+                browser.goto(f"{(page / 'index.html').as_uri()}#from=numpy&to=torch&nbytes=1MiB&memory=own")
+                offered = browser.locator("#choose select[name=threads] option").all_inner_texts()
+                assert offered == ["4, torch's default", "1"]
+            case = Case("numpy", "torch", MIB, memory="copy", threads=threads)
+            want = answer(case, known)
+            assert want.ranked[0].figure.how == MEASURED
+            lines = [show.bare(words.line_of(each, case)) for each in want.ranked[: words.SHOWN]]
+            assert browser.locator("#choose .chosen ol li").all_inner_texts() == lines
+        assert browser.complaints == []
