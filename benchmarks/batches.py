@@ -15,6 +15,7 @@ about = (
 place = 6
 
 COUNT = 64  # arrays in a list
+_LISTS = [size for size in _sources.SIZES if 4 * 2**10 <= size <= 64 * 2**20]
 
 
 def map_tree(convert, tree):
@@ -33,7 +34,7 @@ class ArraysToTensor:
     title = "A list of arrays into one tensor"
     arrays = COUNT
     param_names = ("route", "nbytes")
-    params = ([route.expression for route in _routes.select(_routes.BATCHES)], _sources.SIZES[1:8])
+    params = ([route.expression for route in _routes.select(_routes.BATCHES)], _LISTS)
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.BATCHES)}
     timeout = 300
 
@@ -57,7 +58,7 @@ class TensorsToArray:
     title = "A list of tensors into one array"
     arrays = COUNT
     param_names = ("route", "nbytes")
-    params = ([route.expression for route in _routes.select(_routes.STACKS)], _sources.SIZES[1:8])
+    params = ([route.expression for route in _routes.select(_routes.STACKS)], _LISTS)
     contracts = {route.expression: route.contract() for route in _routes.select(_routes.STACKS)}
 
     def samples_for(self, route, nbytes):

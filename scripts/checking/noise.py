@@ -138,7 +138,7 @@ def export(commit: str, root: Path, paths: Sequence[str] = CODE) -> None:
 
 ROUTE = "torch.from_numpy(a)"
 # that and its like: enough cells for their noise to be known as a family's
-ALIASES = (ROUTE, "torch.as_tensor(a)", "torch.asarray(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
+ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
 ALIAS_SIZES = (8, 64 * MIB)
 COUNTED, MADE = 10, {"base": 10, "new": 11}  # calls of a statement: those it is divided by, those it makes on a side
 SLOWDOWN = MADE["new"] / COUNTED - 1

@@ -107,11 +107,12 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
 
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
 BY_ELEMENT = r".*tolist.*"
+SHARING = ["torch.from_numpy(a)", "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)"]
 # Copies that people choose between: .cpu() of a tensor on the host does nothing, and the others do the same in the end
 DIFFERENT = r"(?!.*(tolist|cpu\(\)|dlpack|new_tensor|np\.array)).*"
 MOVING = r".*(copy|clone|contiguous|torch\.tensor).*"  # of routes on layouts those that give a contiguous result
 MOVED = ["strided", "transposed", "fortran"]  # layouts that such a route has to copy element by element
-QUICK_SIZES = [8, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+QUICK_SIZES = [8, 64 * KIB, MIB, 4 * MIB, 8 * MIB, 16 * MIB, 28 * MIB, 64 * MIB]
 ONE_OF_EACH_MAP = r"(?!.*(r\+|shared=True)).*"  # they are read as the others are, and differ in what a write does
 CONVERSION = r"conversion\.(NumpyToTorch|TorchToNumpy)\..*"
 PARALLEL = r"parallel\."
@@ -167,7 +168,8 @@ PROFILES = {
         2.0,
         (
             # what shares memory takes no longer for more bytes: two sizes show it
-            Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8, 64 * MIB]),
+            Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8]),
+            Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[64 * MIB], route=SHARING),
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, MIB], route=BY_ELEMENT),
             Rule(CONVERSION, copies=True, dtype=["float32"], nbytes=QUICK_SIZES, route=DIFFERENT),
             Rule(PARALLEL_CONVERSION, threads=["all"], nbytes=[256 * KIB, *QUICK_SIZES], route=DIFFERENT),
@@ -197,7 +199,7 @@ PROFILES = {
             Rule(r"layout\..*", nbytes=[4 * KIB, 16 * MIB, 64 * MIB], layout=MOVED, route=MOVING),
             Rule(PARALLEL + r"Layout.*", nbytes=[MIB, 16 * MIB, 64 * MIB], layout=MOVED),
             Rule(LISTS, nbytes=[4 * KIB, 64 * KIB, 256 * KIB, MIB]),
-            Rule(LISTS, nbytes=[4 * MIB, 16 * MIB, 64 * MIB], route=r"(?!.*torch\.tensor\(arrays).*"),
+            Rule(LISTS, nbytes=[4 * MIB, 16 * MIB, 28 * MIB, 64 * MIB], route=r"(?!.*torch\.tensor\(arrays).*"),
             Rule(r"batches\.Tree.*"),
             Rule(r"cold\..*", nbytes=[MIB, 16 * MIB]),
             Rule(r"files\..*\.timeit_open", nbytes=[MIB], route=ONE_OF_EACH_MAP),
