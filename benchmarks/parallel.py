@@ -22,7 +22,7 @@ drawn = False
 noise = "parallel"
 beside = {"role": "conversion", "called": "one thread"}
 
-FROM = 2**18  # bytes: from here on torch spreads a copy of any dtype but complex128 over its threads
+FROM = 4 * _contracts.PARALLEL  # bytes: from here on torch spreads a copy of float32 over its threads
 SAMPLES = 12  # a process: between two of them torch's threads have to fall asleep, so each takes some milliseconds
 ALL, EIGHT = _contracts.ALL_THREADS, "8"
 

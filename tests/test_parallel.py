@@ -62,7 +62,7 @@ def test_where_torch_has_one_thread_there_is_nothing_to_time(monkeypatch):
 def test_only_what_moves_bytes_and_enough_of_them():
     for family in (parallel.NumpyToTorch, parallel.TorchToNumpy, parallel.LayoutToTorch, parallel.LayoutToNumpy):
         expressions, *_, sizes = family.params
-        assert min(sizes) == parallel.FROM and expressions
+        assert min(sizes) >= parallel.FROM and expressions
         for expression in expressions:
             assert routes.find(expression, family.direction).memory_for("float32", "strided") != routes.ALIAS
 

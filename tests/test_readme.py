@@ -47,7 +47,9 @@ def test_figures_of_the_table(cells, route, figures):
     shares = (cells[cells.route == route].contract == "alias").all()
     for nbytes, figure in zip(SIZES, shown):
         family = "conversion" if shares or nbytes < 256 * 2**10 else "parallel"  # as the text above says
-        assert not figure or figure in seconds(cells, route, nbytes, family, threads="all"), f"{route} at {nbytes}: not {figure}"
+        assert not figure or figure in seconds(cells, route, nbytes, family, threads="all"), (
+            f"{route} at {nbytes}: not {figure}"
+        )
 
 
 def test_figures_of_one_thread(cells):

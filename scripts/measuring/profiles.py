@@ -172,7 +172,7 @@ PROFILES = {
             Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[64 * MIB], route=SHARING),
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, MIB], route=BY_ELEMENT),
             Rule(CONVERSION, copies=True, dtype=["float32"], nbytes=QUICK_SIZES, route=DIFFERENT),
-            Rule(PARALLEL_CONVERSION, threads=["all"], nbytes=[256 * KIB, *QUICK_SIZES], route=DIFFERENT),
+            Rule(PARALLEL_CONVERSION, threads=["all"], nbytes=[128 * KIB, 256 * KIB, *QUICK_SIZES], route=DIFFERENT),
             Rule(CASTING, dtype=["float64", "bfloat16"], nbytes=[MIB]),
             Rule(LISTS, nbytes=[64 * KIB, 256 * KIB, MIB, 4 * MIB], route=LISTS_DIFFERENT),
             Rule(r"batches\.ArraysToTensor\..*", nbytes=[MIB], route=["torch.tensor(arrays)"]),
