@@ -55,11 +55,11 @@ def test_figures_of_the_table(cells, route, figures):
 def test_figures_of_one_thread(cells):
     copied, spread = re.search(
         r"There `torch.from_numpy\(a.copy\(\)\)` takes (\S+ \S+) at 1 MiB, where\s+"
-        r"`torch.asarray\(a, copy=True\)` takes (\S+ \S+)\.\s",
+        r"`torch.from_numpy\(a\).clone\(\)` takes (\S+ \S+)\.\s",
         README,
     ).groups()
     assert copied in seconds(cells, "torch.from_numpy(a.copy())", 2**20)
-    assert spread in seconds(cells, "torch.asarray(a, copy=True)", 2**20)
+    assert spread in seconds(cells, "torch.from_numpy(a).clone()", 2**20)
 
 
 def test_figures_of_the_warning(cells):

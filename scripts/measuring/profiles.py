@@ -165,7 +165,7 @@ WITHOUT_A_DEVICE = (
 PROFILES = {
     "quick": Profile(
         4,
-        2.0,
+        3.5,
         (
             # what shares memory takes no longer for more bytes: two sizes show it
             Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8]),
@@ -174,7 +174,7 @@ PROFILES = {
             Rule(CONVERSION, copies=True, dtype=["float32"], nbytes=QUICK_SIZES, route=DIFFERENT),
             Rule(PARALLEL_CONVERSION, threads=["all"], nbytes=[128 * KIB, 256 * KIB, *QUICK_SIZES], route=DIFFERENT),
             Rule(CASTING, dtype=["float64", "bfloat16"], nbytes=[MIB]),
-            Rule(LISTS, nbytes=[64 * KIB, 256 * KIB, MIB, 4 * MIB], route=LISTS_DIFFERENT),
+            Rule(LISTS, nbytes=[64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB], route=LISTS_DIFFERENT),
             Rule(r"batches\.ArraysToTensor\..*", nbytes=[MIB], route=["torch.tensor(arrays)"]),
             Rule(r"batches\.Tree.*", nbytes=[MIB]),
             Rule(r"placement\..*", nbytes=[64 * KIB]),
@@ -185,7 +185,7 @@ PROFILES = {
     ),
     "standard": Profile(
         4,
-        25.0,
+        27.0,
         (
             Rule(CONVERSION, copies=False, dtype=["float32"], nbytes=[8, MIB, 64 * MIB]),
             Rule(CONVERSION, dtype=["float32"], nbytes=[8, 4 * KIB, 64 * KIB, MIB], route=BY_ELEMENT),
