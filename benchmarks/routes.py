@@ -130,7 +130,7 @@ DETACHED = {**NUMPY, "requires grad": DETACHES}
 # copy_ reads whatever a tensor's memory means; the array's own memory is dense
 INTO_ARRAY = {
     **{**NUMPY, "requires grad": DETACHES},
-    **_each({WORKS: ["conjugate view", "negative view"], "RuntimeError": ["quantized", "sparse"]}),
+    **_each({WORKS: ["conjugate view", "float8", "negative view"], "RuntimeError": ["quantized", "sparse"]}),
 }
 RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
 TORCH_CASTS = {

@@ -178,9 +178,8 @@ PROFILES = {
             Rule(r"batches\.ArraysToTensor\..*", nbytes=[MIB], route=["torch.tensor(arrays)"]),
             Rule(r"batches\.Tree.*", nbytes=[MIB]),
             Rule(r"placement\..*", nbytes=[64 * KIB]),
-            Rule(r"limits\.Memcpy\..*", nbytes=QUICK_SIZES),
+            Rule(LIMITS, nbytes=QUICK_SIZES),
             *(rule for rule in ONE_EACH if rule.benchmark != LIMITS),
-            Rule(r"limits\.Floor\..*"),
         ),
     ),
     "standard": Profile(
