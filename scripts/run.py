@@ -2,7 +2,7 @@
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
     python scripts/run.py                      the quick profile: about four minutes of benchmarking
-    python scripts/run.py --profile standard   what published pages are made from: 20 minutes
+    python scripts/run.py --profile standard   what published pages are made from: 27 minutes
     python scripts/run.py --resume             go on where an interrupted run stopped
     python scripts/run.py --check              is this machine fit to measure on? ten seconds, and what to change
 

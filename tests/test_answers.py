@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 import resultfiles
@@ -11,6 +12,7 @@ from analysis.findings import Semantics
 from analysis.results import load
 from pages import show, spreadsheet, tables
 from pages.advice import advice, title
+from pages.case import unusual
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, memcpy
 
 from benchmarks import contracts, timing
@@ -212,6 +214,13 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
     assert [show.to_plain(line) for line in broken] == [
         "`torch.tensor(a)` shares memory for float32; its contract says copy."
     ]
+
+
+@pytest.mark.parametrize("does", [does for does, kind in contracts.KINDS.items() if kind not in contracts.FINE])
+def test_every_outcome_has_words(does):
+    """A template knows no name that it does not find, and would say nothing."""
+    (said,) = unusual(contracts.Route("f(a)", contracts.NUMPY_TO_TORCH, contracts.COPY, inputs={"masked": does}))
+    assert re.fullmatch(r"masked arrays \w.+\.", said)
 
 
 def test_what_happens_in_silence_is_said_and_what_raises_is_counted(tmp_path):

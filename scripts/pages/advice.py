@@ -19,7 +19,6 @@ from analysis.answers import (
     slowest,
     tied,
 )
-from analysis.cells import Cell
 from analysis.findings import Advised, Gain, Slowed
 
 from benchmarks.contracts import (
@@ -34,7 +33,7 @@ from benchmarks.contracts import (
 )
 
 from . import show
-from .case import unusual
+from .case import unusual, why_unsafe
 from .show import code
 
 ENDS = {
@@ -90,7 +89,7 @@ def advice(answer: Answer, alone: Answer | None = None, threads: int = 1) -> Box
     of_one = len(answer.each) < 2  # the others differ by dtype
     notes = show.prose(
         "advice",
-        busy=busy_sizes(every),
+        busy=tuple(busy(every)),
         tied=tied(segments) if of_one else None,
         alone=faster_alone(answer, alone) if alone and of_one else {},
         contracts=contracts,
@@ -210,8 +209,3 @@ def busy(choices: Iterable[Choice]) -> Iterator[str]:
 def needs_words(contract: Route) -> str:
     """What a route needs in words; "" where it needs nothing."""
     return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
-
-
-def why_unsafe(cell: Cell) -> str:
-    """Why a route is not recommended."""
-    return cell.contract.hazard or "it gets some inputs wrong without an exception"

@@ -131,6 +131,7 @@ def notes(answer: Answer) -> tuple[str, ...]:
         promises=_routes_by((text, each.route) for each in shown for text in promises(each.contract)),
         unpriced=[each.route for each in shown if each.unpriced],
         unusual=unusual(best.contract),
+        why_unsafe=why_unsafe,
         gains=gains_of(case, answer.known, best),
         slowed=slowed,
     )
@@ -156,6 +157,11 @@ def _rests_on(candidate: Candidate, case: Case) -> str:
     if figure.how == INTERPOLATED:
         return f"{at}: interpolated between {sizes}"
     return f"{at}: extrapolated from {sizes}" if figure.how == EXTRAPOLATED else ""
+
+
+def why_unsafe(contract: Route) -> str:
+    """Why a route is not recommended."""
+    return contract.hazard or "it gets some inputs wrong without an exception"
 
 
 def promises(contract: Route) -> Iterator[str]:

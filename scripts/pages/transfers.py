@@ -11,7 +11,8 @@ from analysis.transfers import SUSTAINED, WAYS, Hidden, Transfers
 from benchmarks import families as roles
 from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, PAGEABLE
 from pages import figures, show
-from pages.advice import Box, Take, busy, capital, needs_words, why_unsafe
+from pages.advice import Box, Take, busy, capital, needs_words
+from pages.case import why_unsafe
 from pages.figures import Figure, slug
 from pages.page import Section
 from pages.show import code, prose
@@ -56,7 +57,7 @@ def _box(each: Mapping[Need, Choice], moved: Transfers) -> Box:
             takes.append(Take(f"{fresh}faster, on a condition", fast.route, cost_words(fast, moved)))
             gain = show.ratio(chosen.seconds / fast.seconds)
             notes += [f"{code(fast.route)} is {gain} as fast as {code(chosen.route)}.", *_conditions(fast)]
-        notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c)}." for c in choice.unsafe]
+        notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c.contract)}." for c in choice.unsafe]
     if not moved.link.limit(need.direction).bandwidth:
         notes.append("No share of the link's limit: the limit was not measured in this run.")
     return Box(title, tuple(takes), notes=tuple(dict.fromkeys(notes)))

@@ -305,7 +305,7 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
             elif cell in skipped:
                 value[place] = math.nan
         # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
-        there = _cells(both, name) if both is not run else set(cells)
+        there = set(_cells(both, name))
         of_run = {
             place
             for place, cell in enumerate(cells)
