@@ -51,16 +51,13 @@ def after_run(machine: str, python: Path | None = None) -> int:
 def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     """Say what is wrong with results that somebody submits, by this suite's benchmarks.json; the exit code."""
     from analysis.submission import findings
-    from pages import submission
+    from pages import show, submission
 
-    wrong = findings(directory, suite)
-    for finding in wrong:
-        print(line(submission.sentence(finding)))
-    name = directory.absolute().name
-    print(f"{name}: {len(wrong)} finding{'s' if len(wrong) > 1 else ''}" if wrong else f"{name} may be published")
+    said = submission.said(directory.absolute().name, findings(directory, suite))
+    print(*(line(show.to_plain(sentence)) for sentence in said), sep="\n")
     if markdown:
-        put(markdown, submission.markdown(name, wrong))
-    return int(bool(wrong))
+        put(markdown, submission.comment(said))
+    return int(len(said) > 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -36,7 +36,7 @@ from markdown_it import MarkdownIt
 from pages import build, show
 from resultfiles import contract, conversion
 from store.files import KINDS as OF_LINE
-from store.files import MEASUREMENTS, text_of
+from store.files import MEASUREMENTS, content
 from test_hostile import WORDS, shown
 
 pytestmark = pytest.mark.slow
@@ -151,7 +151,7 @@ def whole(tmp_path_factory):
 @given(data=st.data(), kind=st.sampled_from(KINDS), action=st.sampled_from(["put", "put", "put", "remove", "twice"]))
 def test_one_value_is_another(whole, data, kind, action):
     path = file_of(whole, kind)
-    text = text_of(path)
+    text = content(path).decode()
     lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
     number = data.draw(st.integers(0, len(lines) - 1))
     value = json.loads(lines[number])
@@ -168,7 +168,7 @@ def test_one_value_is_another(whole, data, kind, action):
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
     path = file_of(whole, MEASUREMENTS)
-    text = text_of(path)
+    text = content(path).decode()
     first, *rest = text.splitlines()
     try:
         put_text(path, "\n".join([json.dumps(changed(json.loads(first), place, "put", 10**400)), *rest, ""]))
