@@ -27,8 +27,8 @@ def gather(reports: Path, site: Path) -> None:
         rf"{RESULTS}/(?:{files.BENCHMARKS}|{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern}))"
     )
     wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{result}")
-    for directory, _, names in os.walk(reports):  # enters no link
-        for path in (Path(directory, name) for name in names):
+    for held, _, names in os.walk(reports):  # enters no link
+        for path in (Path(held, name) for name in names):
             place = path.relative_to(reports)
             if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
                 (site / place).parent.mkdir(parents=True, exist_ok=True)
