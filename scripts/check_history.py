@@ -21,12 +21,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 import numpy as np
 import pandas as pd
 from analysis.statistics import rate_bounds
 from analysis.verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, SLOWER
 from checking.repeated import CALLS, COUNTS, HELD, Repeated, Verdicts, checked
-from cli import Parser, UserError, run
+from cli import Parser, UserError
 from measuring.engine import RESULTS
 from pages import show
 from store.files import machines
@@ -102,4 +103,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

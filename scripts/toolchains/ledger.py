@@ -8,6 +8,7 @@ hash depends on that toolchain alone: the same on every machine, whatever else i
 """
 
 import copy
+import errno
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha1
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,14 @@ UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in
 
 @cache
 def _releases() -> dict[str, Any]:
-    return json.loads(RELEASES.read_text(encoding="utf-8"))
+    try:
+        releases: dict[str, Any] = json.loads(RELEASES.read_text(encoding="utf-8"))
+        for version, day in chain(*(releases[package].items() for package in PACKAGES)):
+            parts(version), datetime.strptime(day, "%Y-%m-%d")
+        Toolchain(**releases["held"])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise OSError(errno.EILSEQ, "is broken, restore it from git", str(RELEASES)) from None
+    return releases
 
 
 def first_seen(package: str, version: str) -> bool:
@@ -115,8 +123,8 @@ def _git_hash(kind: str, content: bytes) -> str:
 
 
 def parts(version: str) -> tuple[int, ...]:
-    """A version's numbers, for comparison."""
-    return tuple(int(part) for part in re.findall(r"\d+", version))
+    """A version's numbers, for comparison; of one that is endless the first of them."""
+    return tuple(int(part) for part in re.findall(r"\d+", version[:LONGEST_VERSION]))
 
 
 @cache

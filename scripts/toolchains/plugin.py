@@ -96,11 +96,13 @@ def setup() -> None:
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = environments.machine_name()
     register(Machine.hardcoded_machine_name)
-    here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
     try:
+        here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
         ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
     except FileNotFoundError:
         raise util.UserError("git is needed, and not installed") from None
+    except OSError as error:
+        raise util.UserError(f"{error.filename} {error.strerror}") from None
     except subprocess.CalledProcessError as error:
         raise util.UserError(f"git cannot make the ledger: {error.stderr.decode(errors='replace').strip()}") from None
 
