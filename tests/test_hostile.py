@@ -2,6 +2,7 @@
 terminal. Whoever sends results for a page, or an error message that torch printed, decides what is in them."""
 
 import csv
+import io
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 
 import cli
 import compare
+import pandas
 import pytest
 import report
 import resultfiles
@@ -17,7 +19,7 @@ import test_history
 from analysis.results import load
 from cli import LONGEST, harmless, line
 from markdown_it import MarkdownIt
-from pages import build, index, show
+from pages import build, index, show, spreadsheet
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 PLAIN = "word"
@@ -284,6 +286,13 @@ def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys
     assert shown(told[0])
     if form == "markdown":
         harmless_markdown(*told)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd|'x'!A1", "-2+3", "-", "=", "+inf", "-nan"])
+def test_no_spreadsheet_takes_a_text_for_a_formula(text):
+    table = pandas.DataFrame({"a": [text, "-1.5e-3", "+2", "f(a) = b", None], "b": [-1.5, 2, 3, 4, float("nan")]})
+    rows = list(csv.reader(io.StringIO(spreadsheet._text(table))))
+    assert rows[1:] == [[f"'{text}", "-1.5"], ["-1.5e-3", "2.0"], ["+2", "3.0"], ["f(a) = b", "4.0"], ["", ""]]
 
 
 def test_samples_name_their_run_in_words_that_can_be_shown(tmp_path):
