@@ -5,12 +5,15 @@ import itertools
 import json
 import os
 import re
+import resource
+import subprocess
+import sys
 
 import pytest
 import report
 import resultfiles
 from analysis import submission
-from conftest import ROOT
+from conftest import ROOT, environment
 from pages import show
 from pages.submission import comment, said
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
@@ -300,6 +303,94 @@ def test_no_results_is_an_error(place, called):
     said = f"{place} holds no results: name reports/results/MACHINE, which run.py fills\n"
     code, _, err = called(report, "--check", ROOT / place)
     assert code == 2 and err.endswith(said.lstrip("."))
+
+
+# The heaviest submissions that keep the limits
+SUITE = {name: one for name, one in resultfiles.DESCRIBED.items() if isinstance(one, dict)}
+EVERY = [(name, list(words)) for name, one in SUITE.items() for words in itertools.product(*one["params"])]
+TIMED = [(name, words) for name, words in EVERY if SUITE[name]["type"] == "time"]
+SHORT = sorted(TIMED, key=str)[:1]
+
+
+def line_of(name, params, number=0, run=RUN, samples=1, **more):
+    about = {"run": run, "benchmark": name, "params": params, "version": SUITE[name]["version"], "at": 1.0, "wanted": 1}
+    taken = {"round": number, "number": 1, "seconds": [1e-6] * samples, "disturbed": [], "waits": [], "waiting": []}
+    return json.dumps({**about, **taken, "probes": {"processor": [25] * (samples + 1)}, **more})
+
+
+def some(lines, share):
+    """As many lines as fit in this share of what may be submitted."""
+    taken, left = [], share * submission.MOST_BYTES
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            break
+        taken.append(line)
+    return taken
+
+
+def rows_of(value):
+    count = {name: len(files.spelled(name, one["params"])) for name, one in SUITE.items()}
+    return {name: [[value] * count[name], one["params"], one["version"]] for name, one in SUITE.items()}
+
+
+RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
+NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 20_000
+# How many results, and of each what its record holds, too, its lines, and the rows of asv's file
+HEAVY = {
+    "every cell": lambda: (
+        8,
+        {},
+        some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12),
+        {},
+    ),
+    "one cell again and again": lambda: (2, {}, some((line_of(*SHORT[0], n) for n in range(90_000)), 0.49), {}),
+    "many samples": lambda: (2, {}, some((line_of(*SHORT[0], n, samples=300_000) for n in range(9)), 0.49), {}),
+    "many lists": lambda: (2, {}, some((line_of(*SHORT[0], n, device=[[]] * 54) for n in range(50_000)), 0.49), {}),
+    "many runs": lambda: (100, {}, [line_of(*one, run=run) for run in RUNS for one in SHORT * 60], {}),
+    "many figures": lambda: (100, {}, [], rows_of(1e-6)),
+    "many failures": lambda: (30, {"failures": {"x": NAMES}}, [line_of(*SHORT[0])], {}),
+    "many fields": lambda: (10, {f"f{n}": 1 for n in range(250_000)}, [line_of(*SHORT[0])], {}),
+    "many texts": lambda: (10, {"command": " /x" * 1_000_000}, [line_of(*SHORT[0])], {}),
+    "one text": lambda: (10, {"command": "a-" * 1_900_000}, [line_of(*SHORT[0])], {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", HEAVY)
+def test_no_submission_within_the_limits_takes_long(what, tmp_path):
+    """1 GB and 10 s on two quiet cores; here in seconds of the processor, twice that, for others are at work."""
+    count, more, lines, rows = HEAVY[what]()
+    directory = tmp_path / MACHINE
+    directory.mkdir()
+    (directory / "machine.json").write_text(json.dumps({"machine": MACHINE, "version": 1}))
+    (tmp_path / "benchmarks.json").write_text(json.dumps(resultfiles.DESCRIBED))
+    for number in range(count):
+        toolchain = Toolchain(f"2.0.{number}", "1.26")
+        stem = directory / f"{toolchain.commit[:8]}-toolchain-py3.11"
+        named = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
+        plain = {
+            "toolchain": named,
+            "machine": MACHINE,
+            "asv_runner": "0.3.2",
+            "rounds": 4,
+            "planned": 4,
+            "skipped": {},
+        }
+        runs = RUNS if what == "many runs" else [RUN]
+        stem.with_suffix(".11.jsonl").write_text("".join(json.dumps(plain | {"started": run}) + "\n" for run in runs))
+        if lines:
+            stem.with_suffix(".11.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+        asv = {"version": 2, "commit_hash": toolchain.commit, "python": "3.11", "params": {"machine": MACHINE}}
+        asv |= {"result_columns": ["result", "params", "version"], "results": rows}
+        stem.with_suffix(".11.json").write_text(json.dumps(asv))
+    command = [sys.executable, str(ROOT / "scripts" / "report.py"), "--check", directory, "--results", tmp_path]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=100)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode in (0, 1) and "is broken" not in done.stdout, done.stdout[:1000] + done.stderr
+    assert used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime < 20
+    assert used.ru_maxrss < 2**19, "KiB of the largest process, of two"
 
 
 @pytest.mark.slow
