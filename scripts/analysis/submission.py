@@ -79,7 +79,7 @@ def _named(file: str, named: Mapping[str, Collection[str]], *values: Any) -> Ite
     """A finding of each kind of which something is named."""
     for what, names in named.items():
         if names:
-            yield Finding(file, what, min(names), values, len(names) - 1)
+            yield Finding(file, what, min(map(str, names)), values, len(names) - 1)
 
 
 def _of_directory(here: Path) -> Iterator[Finding]:
