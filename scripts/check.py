@@ -27,8 +27,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 from checking import advice
-from cli import Parser, UserError, run
+from cli import Parser, UserError
 from measuring.engine import RESULTS
 from pages import case as words
 from pages import show
@@ -106,4 +107,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -26,12 +26,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 from analysis.changes import TIME
 from analysis.history import CONTROL, History
 from analysis.statistics import HALF, rate_bounds
 from analysis.verdicts import DEFAULT
 from checking.history import COVERED, MISSED, SEEN, SIZES, Repeated, compared, histories, of_revision
-from cli import Parser, UserError, run
+from cli import Parser, UserError
 from measuring.engine import RESULTS
 from pages import show
 from store.files import machines
@@ -117,4 +118,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -27,9 +27,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 from checking import promises
 from checking.noise import ALIAS_SIZES, CONDITIONS, Workplace, measure, revision, steps, this_code
-from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
+from cli import ONLY, Parser, UserError, check_writable, matcher, put
 from measuring.engine import ROOT, new_id
 
 SCRATCH = ROOT / ".asv" / "noise"
@@ -97,4 +98,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -21,7 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import Parser, UserError, run
+import cli
+from cli import Parser, UserError
 from measuring.engine import RESULTS, ROOT
 from store import files
 from store.records import name_of, with_samples
@@ -102,4 +103,4 @@ def cost_of(command: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -38,8 +38,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 from checking import timing
-from cli import ONLY, Parser, UserError, check_writable, matcher, put, run
+from cli import ONLY, Parser, UserError, check_writable, matcher, put
 
 from benchmarks.probes import PATIENCE_VARIABLE
 
@@ -91,4 +92,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

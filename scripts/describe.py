@@ -17,7 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import Parser, UserError, run
+import cli
+from cli import Parser, UserError
 from measuring.engine import RESULTS, ROOT, check_asv
 from measuring.interleave import copy_code
 from measuring.processes import last_line
@@ -41,4 +42,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

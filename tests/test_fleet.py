@@ -217,7 +217,7 @@ def test_a_history_here(project, tmp_path):
         assert set(own) == {"torch-2.0.1", f"torch-{SLOWER_FROM}", "torch-2.3.0"}
     host = os.uname().nodename
     for path in (project.root / "reports").rglob("*.json*"):
-        assert host not in files.text_of(path).replace('"', " ").split()
+        assert host not in files.content(path).decode().replace('"', " ").split()
 
     asv = project.asv("show", "torch-2.3.0")
     assert asv.returncode == 0, "asv reads the nodes' results, too: " + asv.stderr

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from cli import UserError, put
-from store.files import put_all
-from store.records import Unfinished, made_of, name_of
+from store.files import BROKEN, put_all
+from store.records import Unfinished, checked, made_of, name_of
 
 from .processes import read
 
@@ -79,7 +79,7 @@ class State:
             return None
         try:
             return made_of(Unfinished, json.loads((last / RUN).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+        except (OSError, *BROKEN):
             raise UserError(f"{last / RUN} cannot be read: remove {self.directory}, and begin anew") from None
 
     def lines(self) -> list[dict[str, Any]]:
@@ -134,8 +134,10 @@ class Kept:
     def load(cls: type[Self], directory: Path) -> Self | None:
         """What is kept there; None where nothing is, or nothing that can be read."""
         try:
-            return cls(directory, **json.loads((directory / PLAN).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            kept = json.loads((directory / PLAN).read_text(encoding="utf-8"))
+            kinds = get_type_hints(cls)
+            return cls(directory, **{name: checked(name, kinds[name], value) for name, value in kept.items()})
+        except (OSError, *BROKEN):
             return None
 
     @property

@@ -102,9 +102,11 @@ def tell(page: Page, path: Path) -> None:
         print(line(str(path)))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for parts in _told(page):
-        console.print(Text.assemble(*parts))
-    console.print(Text(line(str(path)), style="underline"))
+    with console.capture() as said:  # rich itself would end the program where nobody reads any more
+        for parts in _told(page):
+            console.print(Text.assemble(*parts))
+        console.print(Text(line(str(path)), style="underline"))
+    print(said.get(), end="")
 
 
 def _told(page: Page) -> Iterable[list[tuple[str, str]]]:

@@ -25,19 +25,20 @@ def made_of(kind: type[Made], loaded: Any) -> Made:
         raise TypeError(f"{kind.__name__} is {loaded!r}")
     kinds = _known.get(kind) or _known.setdefault(kind, get_type_hints(kind))
     there = {name: each for name, each in kinds.items() if loaded.get(name) is not None}
-    return kind(**{name: _value(name, each, loaded[name]) for name, each in there.items()})
+    return kind(**{name: checked(name, each, loaded[name]) for name, each in there.items()})
 
 
-def _value(name: str, kind: Any, loaded: Any) -> Any:
+def checked(name: str, kind: Any, loaded: Any) -> Any:
+    """What JSON holds under this name, as a field of this kind; TypeError where it is of another, see ``made_of``."""
     outer, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return loaded
     if isinstance(kind, type) and is_dataclass(kind):
         return made_of(kind, loaded)
     if outer is Mapping and isinstance(loaded, dict):
-        return {key: _value(f"{name}.{key}", inner[1], value) for key, value in loaded.items()}
+        return {key: checked(f"{name}.{key}", inner[1], value) for key, value in loaded.items()}
     if outer is tuple and isinstance(loaded, list):
-        return tuple(_value(name, inner[0], value) for value in loaded)
+        return tuple(checked(name, inner[0], value) for value in loaded)
     kinds = inner if outer is UnionType else (outer or kind,)
     if not isinstance(loaded, (*kinds, int) if float in kinds else kinds) or loaded in (math.inf, -math.inf):
         raise TypeError(f"{name} is {loaded!r}")
