@@ -15,6 +15,7 @@ import report
 import resultfiles
 from analysis import changes, findings, history, sessions
 from analysis.results import load
+from packaging.version import Version
 from pages import history_figure as figure
 from pages import history_page, history_words, show
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -80,7 +81,7 @@ def found(made):
     breaks = {}
     for series, one in made.breaks:
         breaks.setdefault(series.names["route"], []).append((one.at.version, one.verdict, one.ratio))
-    return {route: sorted(own, key=lambda item: ledger.parts(item[0])) for route, own in breaks.items()}
+    return {route: sorted(own, key=lambda item: Version(item[0])) for route, own in breaks.items()}
 
 
 def test_steps_and_dips_are_found_at_their_release(tmp_path):

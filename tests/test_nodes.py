@@ -11,7 +11,7 @@ import resultfiles
 from analysis import history, statistics
 from analysis.results import load
 from cli import UserError
-from nodes.campaign import deal
+from measuring.fleet import deal
 from pages import build
 from pages import history_words as words
 from resultfiles import contract, conversion, memcpy

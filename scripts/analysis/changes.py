@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from packaging.version import Version
 from store.records import UNKNOWN, Record, sessions_of
-from toolchains import ledger
 
 from benchmarks.families import CONVERSION
 
@@ -418,7 +418,7 @@ def _findings(counted: Counted, steps: Sequence[Step], timed: Series | None, set
             broken for broken in timed.breaks if broken.verdict in SAME_WAY.values() and id(broken) not in explained
         ]
         findings += [Finding(None, broken, _unexplained(broken, counted, timed, settings)) for broken in alone]
-    return sorted(findings, key=lambda finding: ledger.parts(finding.at.version))
+    return sorted(findings, key=lambda finding: Version(finding.at.version))
 
 
 def _beside(step: Step, timed: Series | None, settings: Settings) -> Finding:

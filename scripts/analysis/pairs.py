@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cli import UserError
+from packaging.version import Version
 from store.files import fresh_results, read_records, results_of
 from store.records import Record
 from toolchains import ledger, selection
@@ -72,7 +73,7 @@ def news_of(results: Path, machine: str, release: Toolchain, settings: Settings 
     python = file.name.partition("-")[2]
     for before in reversed(ledger.history(release.history)):
         base = _measured(results, machine, before, python)
-        if ledger.parts(before.version) < ledger.parts(release.version) and base:
+        if Version(before.version) < Version(release.version) and base:
             sides = load_files(results, [base[0]]), load_files(results, [file])
             baseline = _same_session(sides[0], record)
             comparison = compare(baseline, sides[1], settings, sessions=sessions_in(results, machine))

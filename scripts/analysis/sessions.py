@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from packaging.version import Version
 from store.files import node_of, read_records, result_files
 from store.records import UNKNOWN, Record, sessions_of
 from toolchains import ledger
@@ -130,10 +131,10 @@ def releases_of(results: Results, package: str) -> tuple[dict[str, list[Release]
     for python, release in _measured(results):
         if release.toolchain.history == package:
             by_python.setdefault(python, {}).setdefault(release.version, []).append(release)
-    python, chosen = max(by_python.items(), key=lambda item: (len(item[1]), ledger.parts(item[0])))
+    python, chosen = max(by_python.items(), key=lambda item: (len(item[1]), Version(item[0])))
     others = {other: theirs for other, theirs in by_python.items() if other != python}
     notes = tuple(f"{len(theirs)} releases were measured on Python {other}, too" for other, theirs in others.items())
-    return {version: chosen[version] for version in sorted(chosen, key=ledger.parts)}, python, notes
+    return {version: chosen[version] for version in sorted(chosen, key=Version)}, python, notes
 
 
 def held(package: str, releases: Sequence[Release]) -> str:

@@ -22,7 +22,7 @@ from cli import UserError
 from store import quiet
 from store.records import Line
 
-from benchmarks.probes import PATIENCE_VARIABLE
+from benchmarks.probes import PATIENCE_VARIABLE, probe
 from benchmarks.sampling_log import LOG_VARIABLE
 
 from .engine import ROOT
@@ -106,6 +106,18 @@ SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
 Findings = dict[str, str]  # what was looked at, and how it is -> what to change, "" where nothing is to be
+
+
+# --- how quiet it is now ----------------------------------------------------------------------------------------------
+
+
+def quiet_now(seconds: float = 1.0) -> float:
+    """The share of so many seconds in which a speed probe takes no more than a tenth longer than its fastest level."""
+    readings, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        readings.append(probe())
+    level = statistics.quantiles(readings, n=20)[0]
+    return statistics.fmean(reading <= 1.1 * level for reading in readings)
 
 
 # --- what the system says --------------------------------------------------------------------------------------------

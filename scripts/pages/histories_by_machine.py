@@ -21,8 +21,8 @@ from analysis.results import Results
 from analysis.transfers import credible, recommendations, transfers_of
 from analysis.verdicts import SAME_WAY
 from cli import put
+from packaging.version import Version
 from store.files import node_of
-from toolchains import ledger
 
 from pages import show
 from pages.advice import Box, capital, title
@@ -143,11 +143,11 @@ def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
 
 def _of_cell(rows: pd.DataFrame) -> Iterator[Shared]:
     """The changes of a cell that several machines measured; ``rows``: its releases on all of them."""
-    measured = {str(machine): sorted(map(ledger.parts, own)) for machine, own in rows.groupby("machine")["release"]}
+    measured = {str(machine): sorted(map(Version, own)) for machine, own in rows.groupby("machine")["release"]}
     machines = list(dict.fromkeys(rows["machine"]))
     confirmed = rows[rows["verdict"].isin(CHANGES)].to_dict("records")
     for row in confirmed:
-        row |= {"first": ledger.parts(row["earliest"]), "last": ledger.parts(row["latest"])}
+        row |= {"first": Version(row["earliest"]), "last": Version(row["latest"])}
         row["since"] = max(version for version in measured[row["machine"]] if version < row["first"])
     left = sorted(confirmed, key=lambda row: -abs(math.log(row["ratio"])))
     while left:
@@ -159,7 +159,7 @@ def _of_cell(rows: pd.DataFrame) -> Iterator[Shared]:
                 alike[other] = min(free, key=lambda row: abs(math.log(row["ratio"] / largest["ratio"])))
         left = [row for row in left if alike.get(row["machine"]) is not row]
         ratios = {name: float(alike[name]["ratio"]) for name in machines if name in alike}
-        release = min((row["release"] for row in alike.values()), key=ledger.parts)
+        release = min((row["release"] for row in alike.values()), key=Version)
         # where a machine has one that may be this one and is another's, nobody knows
         seen = {row["machine"] for row in confirmed if _overlap(largest, row)}
         without = tuple(

@@ -62,17 +62,20 @@ def register(name: str) -> None:
     asv's UserError where that file is broken. It is replaced whole: asv 0.6.6 writes it in place, so whoever reads
     meanwhile, or after the disk was full, would find half of it.
     """
+    from filelock import FileLock  # comes with asv, by way of virtualenv
+
     path = Path(MachineCollection.get_machine_file_path())
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        try:
-            MachineCollection.load(name)
-        except util.UserError:
-            if path.is_file():
-                shutil.copy(path, fresh)
-            info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
-            MachineCollection.save(name, info, _path=str(fresh))
-            fresh.replace(path)
+        with FileLock(path.with_name(path.name + ".lock")):  # or one of two would lose its machine
+            try:
+                MachineCollection.load(name)
+            except util.UserError:
+                if path.is_file():
+                    shutil.copy(path, fresh)
+                info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
+                MachineCollection.save(name, info, _path=str(fresh))
+                fresh.replace(path)
     except (util.UserError, TypeError, ValueError, KeyError, AttributeError):
         raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
     finally:
