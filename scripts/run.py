@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
-    python scripts/run.py                      the quick profile: first answers after a minute and a half, four in all
+    python scripts/run.py                      the quick profile: first answers after the first of four rounds
     python scripts/run.py --profile standard   what published pages are made from: 27 minutes
     python scripts/run.py --resume             go on where an interrupted run stopped
     python scripts/run.py --check              is this machine fit to measure on? ten seconds, and what to change
@@ -128,10 +128,18 @@ class Answers:
             from pages.build import build
         except ImportError:  # what was measured may have other needs than a page
             return
+
+        def plain(words: str) -> str:
+            return "".join(text for text, _ in show.spans(words))
+
         place = runner.journal.directory / "so-far"
         runner.file(job, place / "results")
-        page, _ = build(place / "results", runner.plan.machine, place).pages[0]
-        lines = [f"{box.heading}: {show.to_plain(words)}" for box in page.boxes for words in box.said]
+        try:
+            page, _ = build(place / "results", runner.plan.machine, place).pages[0]
+        except (UserError, OSError) as error:  # the run is worth more
+            print(line(f"no answers so far: {error}"))
+            return
+        lines = [f"{box.heading}: {plain(words)}" for box in page.boxes for words in box.said]
         fresh = [words for words in lines if words not in self.known]
         self.known = {*lines}
         if fresh:

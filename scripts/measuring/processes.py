@@ -155,6 +155,7 @@ class Progress:
                 self.task = self.bar.add_task(title, total=total, left="")
 
     def __enter__(self) -> "Progress":
+        self.start = self.shown = time.monotonic()
         if self.bar:
             self.bar.start()
         return self
@@ -168,7 +169,7 @@ class Progress:
         now, self.done = time.monotonic(), done
         share = min(done / max(self.total, 1), 1.0)
         words = f"{share:.0%}"
-        if 0.01 <= share < 1:
+        if 0.03 <= share < 1:
             words += f", {duration((now - self.start) * (1 - share) / share)} left"
         if self.bar:
             self.bar.update(self.task, total=self.total, completed=done, left=words)
