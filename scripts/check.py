@@ -6,7 +6,7 @@
     python scripts/check.py advice     is what advise.py says right? about ten minutes
     python scripts/check.py history    how well is a history known? from results, seconds
 
-Each has options, see --help behind its name. Exit code: 0 as promised, 1 not, 2 could not tell.
+Each has options, see --help behind its name. Exit code: 0 as promised, 1 not, 2 too noisy, or could not be checked.
 """
 
 import argparse

@@ -178,6 +178,22 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
     assert 1.3 < math.exp(series.values[slower] - series.values[slower - 1]) < 4, "the tiny torch takes twice as long"
 
 
+def test_a_node_that_fails_at_once_is_left_out(project, cluster):
+    """It would take all attempts while the other node is idle. An edit of the checkout meanwhile reaches no node."""
+    broken = "import socket, sys\nif socket.gethostname() == 'n2':\n    sys.exit('no Python is here')\n"
+    (project.here / "sitecustomize.py").write_text(broken)
+    plan = [*PLAN[:-1], "1"]  # each release once
+    ours = start(project, *plan, *project.options)
+    until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
+    with (project.root / "benchmarks" / "conversion.py").open("a") as file:
+        file.write("\nraise SystemExit('edited')\n")
+    finish(project, ours, 420)
+    found = said(project)
+    assert re.search(r"both: a node is left out: no Python is here \(log: \S+_0_log\.err\)", found), found
+    own = visits(project)
+    assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
+
+
 def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
     ours = start(project, *PLAN, *project.options)
     until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)

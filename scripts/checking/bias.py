@@ -35,8 +35,8 @@ def part(line: Line, name: str) -> Line:
         "seconds": [line["seconds"][index] for index in chosen],
         "disturbed": [place for place, index in enumerate(chosen) if index in disturbed],
         "probes": {
-            kind: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
-            for kind, taken in line["probes"].items()
+            name: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
+            for name, taken in line["probes"].items()
         },
         "waits": list(range(1, len(chosen))),
     }

@@ -68,10 +68,10 @@ def disturb(core: int | None, seed: str) -> None:
     # ones: pages of zeros that nobody wrote could be one page
     source, target = (memoryview(bytearray(b"\1") * (STREAMED // 2)) for _ in range(2))
     places = itertools.cycle(range(0, STREAMED // 2, PIECE))
-    for kind, burst, pause in bursts(random.Random(seed)):
+    for what, burst, pause in bursts(random.Random(seed)):
         end = time.perf_counter() + burst
         while time.perf_counter() < end:
-            if kind == STREAM:
+            if what == STREAM:
                 place = next(places)
                 target[place : place + PIECE] = source[place : place + PIECE]
             else:
@@ -142,7 +142,7 @@ PLANT = f"""
 
 # --- appended by check.py noise to a copy -------------------------------------------------------------------
 # One route takes {MADE["new"]} calls for {COUNTED} on one side. Both sides run these same files, so that measurement
-# versions are equal, and tell by the name of their directory which side they are.
+# versions are equal, and learn by the name of their directory which side they are.
 import pathlib as _pathlib
 
 _MADE = {MADE}[_pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]]

@@ -1,4 +1,4 @@
-"""Is the suite honest on this machine? Compare it with torch.utils.benchmark, and tell bias from noise.
+"""Is the suite honest on this machine? Compare it with torch.utils.benchmark, and separate bias from noise.
 
     python scripts/check.py timing                 every conversion route at five sizes: about 8 minutes
     python scripts/check.py timing --only from_numpy --sizes 8,4096

@@ -124,7 +124,7 @@ def quiet_now(seconds: float = 1.0) -> float:
 
 
 def facts() -> dict[str, Any]:
-    """What bears on timing and can be asked for at once; None for what the system does not tell."""
+    """What bears on timing and can be asked for at once; None for what the system does not say."""
     known = conditions()
     quota = (read("/sys/fs/cgroup/cpu.max") or "max").split()
     memory = [line.split() for line in read("/proc/meminfo").splitlines()]
@@ -199,9 +199,9 @@ def of_quiet(lines: Mapping[str, Sequence[Line]]) -> Findings:
 
 
 def of_effects(lines: Mapping[str, Sequence[Line]]) -> Findings:
-    """For each kind of cell, the smallest change that four processes a side would probably find.
+    """For each of the three cells, the smallest change that four processes a side would probably find.
 
-    What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.
+    What compare.py asks for, of one cell by itself: no other cells say how much noise there is.
     """
     baselines = quiet.Run([line for logged in lines.values() for line in logged]).baselines
     found: Findings = {}
@@ -210,7 +210,7 @@ def of_effects(lines: Mapping[str, Sequence[Line]]) -> Findings:
         figures = run.figures()[run.quiet].tolist()
         if len(figures) < LEAST:
             few = f"{title}: {len(figures)} of {len(logged)} processes were quiet"
-            found[few] = "no change of these can be told from noise now"
+            found[few] = "no change of these would stand out from noise now"
             continue
         spread = statistics.stdev([second / figures[0] for second in figures])
         effect = MIN_EFFECT + LEVEL * spread * (2 / SIDE) ** 0.5

@@ -1,7 +1,7 @@
 """A history measured by many nodes of a machine type: dealt to nodes, given to an engine, gathered as it comes.
 
 A block is what one job measures on one node: the reference, some releases, and the reference again. Each release is in
-as many blocks as there are to be copies, so that an effect of a node can be told from one of the release.
+as many blocks as there are to be copies, so that an effect of a node is none of the release.
 
 What is complete is read from result files, in which a session appears when it is whole. So whoever submitted may be
 gone: another process, on another machine of the same disk, goes on from what lies there. The code is frozen when a

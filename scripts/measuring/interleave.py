@@ -111,7 +111,7 @@ def measure(
 ) -> tuple[Path, Path]:
     """Both sides in turns, then fresh processes where it is close; the sides' roots, as the first stage left them.
 
-    again  takes those: the cells to measure again, and how many of them are close; the rest tell the noise
+    again  takes those: the cells to measure again, and how many of them are close; the rest say how much noise there is
     """
     directory = ROOT / ".asv" / "compare" / new_id()
     sides = prepare(directory, chosen)

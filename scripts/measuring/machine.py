@@ -48,7 +48,7 @@ def check_machine(directory: Path) -> None:
 
 
 def _caches_in(path: Path) -> dict[str, str]:
-    """The caches that the last record of a file of run records tells of; none where it cannot be read."""
+    """The caches by the last record of a file of run records; none where it cannot be read."""
     try:
         return dict(record_of(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])).conditions.caches)
     except (OSError, ValueError, LookupError, TypeError):

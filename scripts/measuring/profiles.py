@@ -328,7 +328,7 @@ PROFILES = {
             Rule(r"semantics\..*"),
         ),
     ),
-    # what a change of the pinned releases is judged by, on runners that are never calm: calls by their instructions,
+    # what a change of the pinned releases is judged by, on runners that are never quiet: calls by their instructions,
     # by time what moves bytes
     "gate": Profile(
         4,
@@ -451,16 +451,16 @@ PROFILES = {
     # what histories are made of: a release is measured in minutes, and the same way for years. Calls are counted with
     # each dtype, which takes two minutes and more where there is Valgrind, and timed with one: to time all took three
     # times as long as what is timed now, and of 94 changes of a route that 26 toolchains showed, 71 are float32's, too.
-    # So that 26 visits take no more than 2½ hours on a busy machine either, each waits for less than other runs do, and
-    # takes of memcpy the sizes that it has of routes: of two at 59 and 63 % of full speed, which took 380 and 323 s, a
-    # fifth of what processes took was memcpy's of 64 and 256 MiB. On two cores at 64 to 89 % of full speed 26 took 128
-    # minutes, 241 to 321 s each with installs ahead, half of that for counts.
+    # So that 26 sessions take no more than 2½ hours on a busy machine either, each waits for less than other runs do,
+    # and takes of memcpy the sizes that it has of routes: of two sessions that took 380 and 323 s, a fifth of what
+    # processes took was memcpy's of 64 and 256 MiB. On two busy cores 26 sessions took 128 minutes, 241 to 321 s each
+    # with installs ahead, half of that for counts.
     "tracking": Profile(
         4,
         5.0,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB]),
-            # element by element 1 MiB take 10 to 30 ms: 15 s of a visit, and on Zen 4 calm in 11 of 52 of them
+            # element by element 1 MiB take 10 to 30 ms: 15 s of a session, and on Zen 4 quiet in 11 of 52 of them
             Rule(CONVERSION, dtype=["float32"], nbytes=[MIB, 16 * MIB], route=NOT_BY_ELEMENT),
             Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
             Rule(r"instructions\..*", nbytes=[4 * KIB]),

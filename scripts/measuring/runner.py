@@ -460,7 +460,7 @@ def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
     return replace(
         record,
         quiet=round(share, 4) if share == share else None,
-        baselines={kind: round(baseline, 1) for kind, baseline in run.baselines.items()},
+        baselines={probe: round(baseline, 1) for probe, baseline in run.baselines.items()},
         samples=sum(line["wanted"] for line in run.lines),
         retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
         noisy_cells=tuple(cell for cell, rounds in run.rounds().items() if not any(rounds.values())),

@@ -25,13 +25,13 @@ def number(value: Any) -> float:
 READING = dacite.Config(type_hooks={float: number})
 
 
-def made_of(kind: type[Made], loaded: Any) -> Made:
+def made_of(of: type[Made], loaded: Any) -> Made:
     """A dataclass of what JSON holds. What is not there or null has its default; a name that it lacks is left alone.
 
     TypeError where something is of another type, or what has no default is not there.
     """
     try:
-        return dacite.from_dict(kind, plain_of(loaded), READING)
+        return dacite.from_dict(of, plain_of(loaded), READING)
     except dacite.DaciteError as error:
         raise TypeError(str(error)) from None
 
@@ -88,7 +88,7 @@ class Settings:
     near_cores: tuple[int, ...] = ()  # to the device, by its driver
 
 
-# Of the conditions, what tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
+# Of the conditions, what differs between two machines; the CPU of a virtual one is "AMD EPYC" whatever it is
 MACHINE = ("cpu", "cores", "caches")
 
 
@@ -117,7 +117,7 @@ class Record:
     rounds, seconds    processes taken of each cell; how long that took, of which ``waited`` for quiet, and ``patience``
                        is how long it might have
     quiet              share of the time undisturbed, as far as it was watched; None where nothing was
-    baselines          kind of speed probe -> its baseline in ns
+    baselines          speed probe, by its name -> its baseline in ns
     samples, retaken   samples that were wanted; those taken beyond
     noisy_cells        the cells without a quiet process, whose figure is an upper bound
     failed             why the toolchain could not be measured at all

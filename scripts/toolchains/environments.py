@@ -61,7 +61,7 @@ def python(environment: Path) -> Path:
 def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
     """The toolchain that is really installed in an environment made for ``wanted``: that, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
-    path = [sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib")]
+    path = [sysconfig.get_path(name, "venv", base) for name in ("purelib", "platlib")]
     return dataclasses.replace(toolchain(list(dict.fromkeys(path))), history=wanted.history)
 
 
@@ -69,7 +69,7 @@ def requirements(toolchain: Toolchain) -> list[str]:
     """What goes into an environment. asv_runner runs the benchmarks there, in the version the timing rests on.
 
     ``===`` takes the package index's build: ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
-    and a history is of one kind of build.
+    and a history is of one build variant.
     """
     runner = re.search(r"^asv_runner==\S+", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
     if runner is None:
@@ -113,7 +113,7 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
 
 def _lock(environment: Path, seconds: float) -> "FileLock":
     """What a process holds that installs or removes an environment; TimeoutError if others do for so long."""
-    from filelock import FileLock  # comes with asv, by way of virtualenv; who lacks asv is told so elsewhere
+    from filelock import FileLock  # comes with asv, by way of virtualenv; who lacks asv learns so elsewhere
 
     return FileLock(environment.with_name(environment.name + ".lock"), timeout=seconds)
 

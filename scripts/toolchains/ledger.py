@@ -111,8 +111,8 @@ class Toolchain:
         return f"torch {self.torch} with numpy {self.numpy}"
 
 
-def _git_hash(kind: str, content: bytes) -> str:
-    return sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+def _git_hash(of: str, content: bytes) -> str:
+    return sha1(f"{of} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
 
 
 def minor_of(version: str) -> tuple[int, ...]:

@@ -233,6 +233,6 @@ class ToolchainEnvironment(environment.Environment):
         path = env.pop("PYTHONPATH", None)
         env.pop("ASV_PYTHONPATH", None)
         if path and self._executable == sys.executable:
-            # asv's runner drops PYTHONPATH, and with it a torch that was found there, unless told by this name, too
+            # asv's runner drops PYTHONPATH, and with it a torch that was found there, unless it has this name, too
             env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
         return util.check_output([self._executable, *args], env=env, **kwargs)
