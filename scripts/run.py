@@ -64,14 +64,16 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal, toolchain: Toolchain) -> Plan:
     """What the command line asks for, or with --resume what the interrupted run was asked for."""
-    plan = journal.plan() if chosen.resume else None
-    if plan:
+    plan = journal.plan()
+    if plan and chosen.resume:
         record = journal.record(Job("", 0).session)
         if record and record.toolchain.tag != toolchain.tag:
             raise UserError(f"the interrupted run was on {record.toolchain.tag}: --resume there, or run anew")
         check_same({name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")})
         return replace(plan, rounds=chosen.rounds or plan.rounds)
-    if chosen.resume:
+    if plan:
+        Runner(journal, plan).file_whole()
+    elif chosen.resume:
         print("nothing to resume: a new run")
     journal.forget()
     name = chosen.profile or DEFAULT

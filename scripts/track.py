@@ -74,12 +74,14 @@ def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
     histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
     tags = tuple(toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases)))
-    plan = journal.plan() if chosen.resume else None
-    if plan:
+    plan = journal.plan()
+    if plan and chosen.resume:
         asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
         check_same(asked | {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")})
         return replace(plan, rounds=chosen.rounds or plan.rounds)
-    if chosen.resume:
+    if plan:
+        Runner(journal, plan).file_whole()
+    elif chosen.resume:
         print("nothing to resume: a new run")
     journal.forget()
     return Plan(machine, *how(chosen), tags, this_command())

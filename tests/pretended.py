@@ -56,7 +56,7 @@ class Asv:
     def __init__(self, monkeypatch, slow=lambda cell, attempt: False, took=0.1):
         self.slow, self.took, self.calls, self.patterns, self.attempts = slow, took, [], [], {}
         monkeypatch.delenv("CONVERSION_RESULTS", raising=False)
-        monkeypatch.setattr(measuring.platform, "python_version_tuple", lambda: ("3", "11", "7"))
+        monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
         monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(suite, *arguments, **more))
         self.benchmarks = {NAME: TOY}
         monkeypatch.setattr(Suite, "discover", lambda suite, machine, commit="": self.benchmarks)

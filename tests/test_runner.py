@@ -213,6 +213,20 @@ def check_whole(place, runs=1, rounds=2):
     return json.loads(files.beside(path, ".json").read_text())
 
 
+def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
+    """Killed after its last round, before that was filed; then begun anew."""
+    toy_asv()
+    made = pretended.runner(tmp_path, 2)
+    made.journal.save(made.plan)
+    made.take(Job("", 0))
+    pretended.runner(tmp_path, 2).file_whole()
+    assert not made.journal.filed(), "half of a run is none"
+    made.take(Job("", 1))
+    pretended.runner(tmp_path, 2).file_whole()
+    assert made.journal.filed() == ["installed"]
+    check_whole(tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("disk", DISKS)
@@ -416,6 +430,7 @@ def sides(toy_asv, tmp_path, monkeypatch):
     """A function: two sides whose cells are quiet in the rounds that are given; the asv, and the runner."""
 
     def collect(noisy=lambda cell, attempt: False, rounds=4, chosen=CELLS[:3], counted=(), took=1.0):
+        monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: 0.0))
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         ran, order = toy_asv(noisy), []
         targets = {side: measuring.Target(Suite(place / side)) for side in interleave.SIDES}

@@ -15,6 +15,7 @@ from cli import UserError
 from store import quiet
 from store.files import FRESH
 from store.records import with_samples
+from toolchains import environments
 from toolchains.selection import Target as Chosen
 
 from .engine import ENVIRONMENTS, ROOT, Suite, copy_code, new_id
@@ -121,7 +122,8 @@ def measure(
             return {"interleaved": {"id": directory.name, "stage": stage, "side": side}}
 
         rounds = ROUNDS if stage == 1 else FRESH_ROUNDS
-        return Runner(Journal(directory / f"stage-{stage}"), replace(plan, rounds=rounds), targets=sides, about=about)
+        journal, keep = Journal(directory / f"stage-{stage}"), environments.keep()
+        return Runner(journal, replace(plan, rounds=rounds), keep, sides, about)
 
     runner = runner_of(sides, 1)
     for side in SIDES:

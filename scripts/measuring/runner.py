@@ -102,6 +102,14 @@ class Runner:
         """The jobs of these toolchains, session by session."""
         return [[Job(tag, number, side) for number in range(self.plan.rounds)] for tag in tags]
 
+    def file_whole(self) -> None:
+        """File what an interrupted run has whole: who begins another one does not want to lose it."""
+        for jobs in self.sessions_of(self.left()):
+            record = self.journal.record(jobs[0].session)
+            own = record and (jobs[0].tag or (self.here and self.here.tag)) == record.toolchain.tag
+            if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
+                print(f"{self.file(jobs[0]).toolchain.tag}: was whole when the run was interrupted, and is filed now")
+
     def left(self) -> list[str]:
         """The toolchains of the plan that are not filed."""
         filed = self.journal.filed()
@@ -312,7 +320,8 @@ class Runner:
         left_out = {why: tuple(names) for why, names in session.cells.unavailable.items()}
         record = summed_up(record, lines)
         record = replace(record, skipped={**record.skipped, **left_out}, planned=max(record.rounds, self.plan.rounds))
-        path = result_file(record.machine, session.under, results or session.target.suite.results)
+        place, python = results or session.target.suite.results, record.settings.python
+        path = result_file(record.machine, session.under, place, python)
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
         if job.side == AGAIN:
@@ -412,10 +421,11 @@ def installing(coming: ledger.Toolchain | None, keep: int, here: ledger.Toolchai
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
-def result_file(machine: str, commit: str, results: Path) -> Path:
-    """asv's file of a toolchain on a machine; the measurements and run records lie beside it."""
-    version = platform.python_version_tuple()
-    return results / machine / f"{commit[:8]}-toolchain-py{version[0]}.{version[1]}.json"
+def result_file(machine: str, commit: str, results: Path, python: str = "") -> Path:
+    """asv's file of a toolchain on a machine, measured with this version of Python, or with ours; the measurements and
+    run records lie beside it."""
+    major, minor, *_ = (python or platform.python_version()).split(".")
+    return results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
 
 
 def file_measured(
