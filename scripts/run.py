@@ -27,7 +27,7 @@ from cli import ONLY, Parser, UserError, check_whole, line, run
 from measuring import tracking
 from measuring.checkup import QUIET_SHARE, quiet_now
 from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
-from measuring.journal import Job, Journal, Plan, check_same, held
+from measuring.journal import Job, Journal, Plan, held
 from measuring.machine import check_machine
 from measuring.processes import duration
 from measuring.profiles import PROFILES, Cells, check_chosen, minutes_of
@@ -64,18 +64,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal, toolchain: Toolchain) -> Plan:
     """What the command line asks for, or with --resume what the interrupted run was asked for."""
-    plan = journal.plan()
-    if plan and chosen.resume:
+    same = ("profile", "only")
+    plan = tracking.interrupted(
+        journal, chosen.resume, lambda plan: {name: (getattr(chosen, name), getattr(plan, name)) for name in same}
+    )
+    if plan:
         record = journal.record(Job("", 0).session)
         if record and record.toolchain.tag != toolchain.tag:
             raise UserError(f"the interrupted run was on {record.toolchain.tag}: --resume there, or run anew")
-        check_same({name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")})
         return replace(plan, rounds=chosen.rounds or plan.rounds)
-    if plan:
-        Runner(journal, plan).file_whole()
-    elif chosen.resume:
-        print("nothing to resume: a new run")
-    journal.forget()
     name = chosen.profile or DEFAULT
     rounds = chosen.rounds or PROFILES[name].rounds
     return Plan(machine, name, chosen.only or "", rounds, command=this_command())

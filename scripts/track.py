@@ -31,7 +31,7 @@ import report
 from cli import ONLY, Parser, UserError, check_whole, line, run
 from measuring import tracking
 from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
-from measuring.journal import Journal, Plan, check_same, held
+from measuring.journal import Journal, Plan, held
 from measuring.machine import check_machine
 from measuring.profiles import PROFILES, check_chosen
 from measuring.runner import Runner
@@ -74,16 +74,14 @@ def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
     histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
     tags = tuple(toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases)))
-    plan = journal.plan()
-    if plan and chosen.resume:
+
+    def options(plan: Plan) -> dict[str, tuple[object, object]]:
         asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
-        check_same(asked | {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")})
-        return replace(plan, rounds=chosen.rounds or plan.rounds)
+        return asked | {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
+
+    plan = tracking.interrupted(journal, chosen.resume, options)
     if plan:
-        Runner(journal, plan).file_whole()
-    elif chosen.resume:
-        print("nothing to resume: a new run")
-    journal.forget()
+        return replace(plan, rounds=chosen.rounds or plan.rounds)
     return Plan(machine, *how(chosen), tags, this_command())
 
 

@@ -554,6 +554,8 @@ def plan_lines(campaign: Campaign) -> list[str]:
             f"  {count} sessions; {campaign.busiest(blocks):.0f} minutes on the busiest node, "
             f"{campaign.allowed} allowed; jobs named {campaign.name}"
         )
+    if campaign.copies < min(2, campaign.nodes):
+        lines.append("  --copies 1: instructions that differ between nodes look like changes of releases")
     lines.append(f"  disk: {gigabytes} GB a node for {campaign.keep} environments, where torch comes with CUDA")
     lines += [f"  {node}: {len(block) + 2} sessions: {', '.join(block)}" for node, block in zip(names(), blocks)]
     return lines

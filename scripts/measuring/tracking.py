@@ -3,8 +3,9 @@
 A history is measured from coarse to fine, and its reference again at the end.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cli import UserError
 from store import files
@@ -12,7 +13,7 @@ from toolchains import ledger
 from toolchains.ledger import Toolchain
 
 from .engine import RESULTS
-from .journal import Plan
+from .journal import Journal, Plan, check_same
 from .runner import AGAIN, Runner
 
 
@@ -45,6 +46,25 @@ def measure(runner: Runner) -> dict[str, str]:
     for tag, reason in failed.items():
         runner.file_failure(tag, reason)
     return failed
+
+
+def interrupted(
+    journal: Journal, resume: bool, options: Callable[[Plan], Mapping[str, tuple[Any, Any]]]
+) -> Plan | None:
+    """The plan to go on with, where that is asked for; None where a new one begins, which forgets the one before.
+
+    options  see ``check_same``, of the plan
+    """
+    plan = journal.plan()
+    if plan and resume:
+        check_same(options(plan))
+        return plan
+    if plan:
+        Runner(journal, plan).file_whole()
+    elif resume:
+        print("nothing to resume: a new run")
+    journal.forget()
+    return None
 
 
 def is_closed(sessions: Sequence[str], reference: str) -> bool:
