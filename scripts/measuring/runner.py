@@ -161,7 +161,8 @@ class Runner:
         if cells.on_device:  # memory of the far node is another population
             record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
         if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
-            self.progress.total = sum(self.expected(each, cells) for each in self.planned)
+            left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
+            self.progress.total = sum(self.expected(each, cells) for each in left)
         self.sessions[job.session] = Session(target, target.commit or toolchain.commit, record, cells)
         return self.sessions[job.session]
 
