@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 from asv.results import Results
 from asv.runner import BenchmarkResult
@@ -99,15 +100,18 @@ def plan(rounds=1, **more):
     return Plan("box", "toy", "", rounds, command="a test", **more)
 
 
-def runner(place, rounds=1, **more):
-    """A runner that keeps its journal in ``place`` and files in a copy of nothing there."""
+def runner(place, rounds=1, day=25, **more):
+    """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day."""
     targets = {"": measuring.Target(Suite(place / "suite"))}
-    return measuring.Runner(Journal(place / "run"), plan(rounds, **more), targets=targets)
+    made = measuring.Runner(Journal(place / "run"), plan(rounds, **more), targets=targets)
+    begin = made.new_record
+    made.new_record = lambda *given: replace(begin(*given), started=f"2026-11-{day}T00:00:00+00:00")
+    return made
 
 
-def run(place, rounds=1):
+def run(place, rounds=1, day=25):
     """A run as run.py has it, or goes on with; its runner."""
-    made = runner(place, rounds)
+    made = runner(place, rounds, day)
     made.journal.save(made.plan)
     tracking.measure(made)
     return made

@@ -8,7 +8,6 @@ import random
 import shutil
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -269,13 +268,15 @@ def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
     assert result[40] == 5.0 and result[0] == pytest.approx(1e-6)
 
 
+def filed_in(place):
+    (path,) = (place / "suite" / "reports" / "results" / "box").glob("*.jsonl")
+    return files.read_records(path), {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
+
+
 def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
     toy_asv()
-    for number in range(2):
-        made = pretended.runner(tmp_path, 2)
-        made.new_record = lambda *given, made=made, number=number: replace(
-            measuring.Runner.new_record(made, *given), started=f"2026-11-25T00:00:0{number}+00:00"
-        )
+    for day in (25, 26):
+        made = pretended.runner(tmp_path, 2, day)
         for job in made.sessions_of([""])[0]:
             made.take(job)
         with monkeypatch.context() as patched:
@@ -283,8 +284,19 @@ def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
             made.file(Job("", 0))
         made.file(Job("", 0))
         made.journal.forget()
-    path = next((tmp_path / "suite" / "reports" / "results" / "box").glob("*.jsonl"))
-    assert len(files.read_records(path)) == 2 and len(files.read_measurements(path)) == 120
+    records, rounds = filed_in(tmp_path)
+    assert len(records) == 2 and rounds == {("26", 0), ("26", 1)}
+
+
+def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
+    """It has fewer processes a cell, so it replaces none; as many of them do."""
+    toy_asv()
+    found = []
+    for day, rounds in ((23, 2), (24, 1), (25, 3)):
+        pretended.run(tmp_path, rounds, day).journal.forget()
+        found.append(filed_in(tmp_path)[1])
+    assert found[0] == {("23", 0), ("23", 1)} and found[1] == {*found[0], ("24", 0)}
+    assert found[2] == {("25", number) for number in range(3)}
 
 
 def test_what_there_is_can_be_filed(toy_asv, tmp_path):
