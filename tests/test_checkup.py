@@ -39,7 +39,7 @@ def line(at, figure, slow=False, share=1.0):
 
 def test_nothing_to_change():
     assert not any(checkup.of_system(FINE).values())
-    unknown = dict.fromkeys(("governor", "load_average", "quota", "memory_available"))
+    unknown = dict.fromkeys(("governor", "load_average", "quota"))
     assert not any(checkup.of_system(FINE | unknown).values())
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import psutil
 from cli import UserError
 from store import quiet
 from store.records import Line
@@ -127,12 +128,10 @@ def facts() -> dict[str, Any]:
     """What bears on timing and can be asked for at once; None for what the system does not say."""
     known = conditions()
     quota = (read("/sys/fs/cgroup/cpu.max") or "max").split()
-    memory = [line.split() for line in read("/proc/meminfo").splitlines()]
-    available = next((int(words[1]) * 1024 for words in memory if words[0] == "MemAvailable:"), None)
+    available = psutil.virtual_memory().available
     limit, used = (read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.isdigit() and used.isdigit():
-        left = int(limit) - int(used)
-        available = left if available is None else min(available, left)
+        available = min(available, int(limit) - int(used))
     return {
         **{name: getattr(known, name) for name in ("cores", "cores_allowed", "governor", "load_average")},
         "quota": int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else None,
@@ -161,9 +160,8 @@ def of_system(known: Mapping[str, Any]) -> Findings:
     if governor:
         advice = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
         look(f"frequency governor {governor}", governor in SLOW_GOVERNORS, advice)
-    if memory is not None:
-        advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped"
-        look(f"{memory / GIB:.1f} GiB of memory free", memory < RUN_MEMORY, advice)
+    advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped"
+    look(f"{memory / GIB:.1f} GiB of memory free", memory < RUN_MEMORY, advice)
     advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps"
     look(f"{disk / GIB:.0f} GiB of disk free", disk < ENVIRONMENT_DISK, advice)
     if known["virtual"]:

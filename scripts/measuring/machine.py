@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 from cli import UserError
 from store import files
 from store.records import Conditions, Settings, made_of, record_of
@@ -119,12 +120,12 @@ def conditions() -> Conditions:
         cores=cores,
         cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
         caches=caches(),
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
+        memory_bytes=psutil.virtual_memory().total,
         system=f"{platform.system()} {platform.release()}",
         libc=" ".join(platform.libc_ver()),
         governor=read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         transparent_hugepages="".join(re.findall(r"\[(\w+)\]", huge)),
-        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        load_average=psutil.getloadavg()[0],
     )
 
 
