@@ -25,7 +25,7 @@ bench: $(VENV)/installed
 # Installs asv and asv_runner, whose versions the timing rests on, into your environment and leaves the rest of it
 # alone; the page is built by an environment of its own.
 bench-here: .venv-report/installed
-	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner
+	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner psutil dacite packaging
 	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
 
 test: lint
@@ -56,7 +56,7 @@ benchmarks.json: $(VENV)/installed
 	$(BIN)/python scripts/describe.py
 
 check: $(VENV)/installed
-	$(BIN)/python scripts/check_timing.py $(ARGS)
+	$(BIN)/python scripts/check.py timing $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-report .venv-oldest .venv-newest .asv
@@ -75,7 +75,7 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 
 .venv-report/installed: requirements.txt
 	$(PYTHON) -m venv .venv-report
-	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy orjson matplotlib jinja2 rich
+	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy orjson matplotlib jinja2 rich psutil dacite packaging
 	@touch $@
 
 # Of the suite's own requirements all but what is measured and what lints

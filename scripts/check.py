@@ -1,10 +1,41 @@
 #!/usr/bin/env python3
 """Does the suite keep what it promises, on this machine?
 
-    python scripts/check.py advice                          is what advise.py says right? about ten minutes
+    python scripts/check.py timing     is it honest? against torch.utils.benchmark, about 8 minutes
+    python scripts/check.py noise      what does noise do to its figures? about half an hour
+    python scripts/check.py advice     is what advise.py says right? about ten minutes
+    python scripts/check.py history    how well is a history known? from results, seconds
+
+Each has options, see --help behind its name. Exit code: 0 as promised, 1 not, 2 too noisy, or could not be checked.
+"""
+
+import argparse
+import math
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
+
+import cli
+from cli import Parser, UserError
+
+from benchmarks.contracts import ALL_THREADS, ONE_THREAD
+from benchmarks.probes import PATIENCE_VARIABLE
+
+if TYPE_CHECKING:  # no numpy here: timing sets its threads first
+    from checking.advice import Verdict
+
+ADVICE = """Is what advise.py says right?
+
+    python scripts/check.py advice                          about ten minutes
     python scripts/check.py advice --cases 20 --threads 1   fewer cases, of programs with one torch thread
 
-advice asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of arrays, dtypes,
+Advice asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of arrays, dtypes,
 both directions, with torch's own number of threads and with one. Of each case it times the ranked routes in turns, each
 in processes of its own and between speed probes, as the suite does. It prints for either number of threads
 
@@ -15,35 +46,12 @@ in processes of its own and between speed probes, as the suite does. It prints f
 Exit code: 0 as promised. 1 where the mean regret is above 3 %, the largest above 20 %, or fewer than 90 % of the
 predictions are within 15 %. 2 where the machine was too noisy to judge half of the cases.
 """
-
-import argparse
-import math
-import os
-import statistics
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
-
-import cli
-from checking import advice
-from cli import Parser, UserError
-from measuring.engine import RESULTS
-from pages import case as words
-from pages import show
-
-from benchmarks.contracts import ALL_THREADS, ONE_THREAD
-from benchmarks.probes import PATIENCE_VARIABLE
-
 WORST = 5  # that are named
 PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(__doc__)
-    parser.add_argument("what", choices=["advice"], help="the promise")
+    parser = Parser(ADVICE)
     parser.add_argument("--machine", help="whose results are asked (default: the only one there is)")
     parser.add_argument("--cases", type=int, default=40, help="for each number of threads (default 40)")
     parser.add_argument("--seed", type=int, default=0, help="another one gives other cases (default 0)")
@@ -55,8 +63,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def summary(threads: int, verdict: advice.Verdict) -> list[str]:
-    """The figures for a number of threads, and the worst of each kind."""
+def summary(threads: int, verdict: "Verdict") -> list[str]:
+    """The figures for a number of threads, and the largest misses."""
+    from checking import advice
+    from pages import case as words
+    from pages import show
+
     lines = [f"{show.threads(threads)}: {len(verdict.regret)} of {verdict.asked} cases judged"]
     if verdict.regret:
         mean = statistics.fmean(value for value, _ in verdict.regret)
@@ -82,11 +94,14 @@ def summary(threads: int, verdict: advice.Verdict) -> list[str]:
     return lines
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def check_advice(argv: Sequence[str] | None) -> int:
     chosen = arguments(argv)
     if not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
     from analysis.choices import every
+    from checking import advice
+    from measuring.engine import RESULTS
+    from pages import show
 
     known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
     if len(known) != 1:
@@ -104,6 +119,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(summary(results.threads if each == ALL_THREADS else 1, verdict)))
         codes.append(verdict.code)
     return 1 if 1 in codes else max(codes)
+
+
+def check_named(name: str, argv: Sequence[str]) -> int:
+    """Make a check with its own options; the exit code."""
+    if name == "advice":
+        return check_advice(argv)
+    if name == "timing":
+        from checking import timing
+
+        return timing.main(argv)
+    if name == "noise":
+        from checking import noise
+
+        return noise.main(argv)
+    from checking import history
+
+    return history.main(argv)
+
+
+CHECKS = ("timing", "noise", "advice", "history")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name not in CHECKS:
+        parser = Parser(__doc__)
+        parser.add_argument("what", choices=CHECKS)
+        parser.parse_args([name])
+    return check_named(name, rest)
 
 
 if __name__ == "__main__":

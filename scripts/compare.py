@@ -73,18 +73,22 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     from analysis import pairs
     from analysis.comparison import to_measure_again
     from measuring import interleave
+    from measuring.engine import register
+    from measuring.journal import Plan
     from toolchains import environments
 
     check_chosen(chosen.profile, chosen.machine, chosen.only)
 
-    def again(base: interleave.Side, new: interleave.Side) -> tuple[list[str], int]:
-        comparison = pairs.compare_named(str(base.root), str(new.root), RESULTS, None, settings)
+    def again(base: Path, new: Path) -> tuple[list[str], int]:
+        comparison = pairs.compare_named(str(base), str(new), RESULTS, None, settings)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or environments.machine_name()
-    first, second = interleave.measure(targets, machine, chosen.profile, chosen.only, command(chosen), again)
-    return str(first.root), str(second.root)
+    register(machine)
+    plan = Plan(machine, chosen.profile, chosen.only, interleave.ROUNDS, command=command(chosen))
+    first, second = interleave.measure(targets, plan, again)
+    return str(first), str(second)
 
 
 def command(chosen: argparse.Namespace) -> str:

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measure a history on many machines: each release on several nodes of a kind, by the Slurm that they already run.
+"""Measure a history on many machines: each release on several nodes of a type, by the Slurm that they already run.
 
     python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this cluster
-    python scripts/fleet.py --history torch --kinds "cpu gpu-a100"                  a history of each kind of node
+    python scripts/fleet.py --history torch --types "cpu gpu-a100"                  a history of each type of node
     python scripts/fleet.py --resume                                                go on, from any login node
     python scripts/fleet.py --history torch                                         without Slurm: here, one by one
 
 Every node measures the reference, a block of releases, and the reference again; a release is dealt to several nodes.
-Results are gathered as they come, under the kind's name and an anonymous one of each node, and what is missing when no
-job is left is asked for again, on other nodes. This program may end at any moment: jobs go on, and --resume gathers.
-The plan is printed first; with --dry-run, only that. Slurm is spoken to by submitit; without Slurm nothing is needed.
+All measure the code as it is now. Results are gathered as they come, under the type's name and an anonymous one of each
+node. What is missing when no job is left is asked for again, on other nodes. This program may end at any moment: jobs
+go on, and --resume gathers. The plan is printed first; with --dry-run, only that. Slurm is spoken to by submitit.
 """
 
 import argparse
@@ -24,13 +24,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import ONLY, Parser, UserError, check_whole
-from measuring.engine import check_asv
-from measuring.profiles import PROFILES, check_chosen
-from measuring.state import PLAN, held
-from nodes.campaign import DEBUG, FLEET, MOST_COPIES, SLURM, Campaign, give_up, kinds_of, measure, plan_lines, plan_of
-from toolchains import selection
+from measuring import fleet
+from measuring.engine import RESULTS, ROOT, check_asv, new_id
+from measuring.fleet import DEBUG, SLURM, Campaign
+from measuring.journal import held
+from measuring.profiles import PROFILES, check_chosen, minutes_of
+from store.files import BENCHMARKS
+from toolchains import environments, selection
 
-MOST_NODES = 500
+MOST_NODES, MOST_COPIES = 500, 8
+OPTIONS = {  # Slurm's
+    "partition": "partition",
+    "constraint": "feature that nodes must have",
+    "account": "account",
+    "qos": "quality of service",
+    "mem": "memory of a job, such as 16G",
+    "gres": "generic resources, such as gpu:1",
+    "reservation": "reservation",
+}
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -39,15 +50,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--reference", metavar="2.13.0", help="measured on every node (default: the newest of them)")
     parser.add_argument("--profile", default="tracking", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
-    parser.add_argument("--rounds", type=int, help="processes a cell and visit (default: the profile's)")
-    parser.add_argument("--nodes", type=int, help="nodes of a kind (default: 4; 1 with --engine debug)")
+    parser.add_argument("--rounds", type=int, help="processes a cell and session (default: the profile's)")
+    parser.add_argument("--nodes", type=int, help="nodes of a type (default: 4; 1 with --engine debug)")
     parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2, or 1 of 1)")
     parser.add_argument("--engine", choices=(DEBUG, SLURM), help="slurm where a partition is named, else debug: here")
-    parser.add_argument("--partition", help="of Slurm")
-    parser.add_argument("--constraint", help="of Slurm: a feature that nodes must have")
-    parser.add_argument("--kinds", metavar='"cpu gpu-a100"', help="partitions or constraints, a history of each")
-    parser.add_argument("--account", help="of Slurm")
-    parser.add_argument("--qos", help="of Slurm")
+    parser.add_argument("--types", metavar='"cpu gpu-a100"', help="partitions or features, a history of each")
+    for name, about in OPTIONS.items():
+        parser.add_argument(f"--{name}", help=f"of Slurm: {about}")
     parser.add_argument("--time", type=int, metavar="MINUTES", help="that a job may take (default: by the estimate)")
     parser.add_argument("--shared", action="store_true", help="let other jobs run on the nodes meanwhile")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="of a node, for environments (default: /tmp)")
@@ -63,11 +72,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     check_whole(chosen, "rounds", "keep", "nodes", "copies", "time")
     if (chosen.nodes or 0) > MOST_NODES or (chosen.copies or 0) > MOST_COPIES:
         raise UserError(f"--nodes takes {MOST_NODES} at most, --copies {MOST_COPIES}")
-    if chosen.kinds and (chosen.partition or chosen.constraint or chosen.machine):
-        raise UserError("--kinds names partitions or constraints, and what results are filed under: leave those out")
-    slurm = chosen.kinds or chosen.partition or chosen.constraint
+    if chosen.types and (chosen.partition or chosen.constraint or chosen.machine):
+        raise UserError("--types names partitions or features, and what results are filed under: leave those out")
+    slurm = chosen.types or any(getattr(chosen, name) for name in OPTIONS)
     if chosen.engine == DEBUG and slurm:
-        raise UserError("--engine debug measures here: --kinds, --partition and --constraint are Slurm's")
+        raise UserError(
+            f"--engine debug measures here: --types, {', '.join(f'--{name}' for name in OPTIONS)} are Slurm's"
+        )
     chosen.engine = chosen.engine or (SLURM if slurm else DEBUG)
     chosen.nodes = chosen.nodes or (1 if chosen.engine == DEBUG else 4)
     chosen.copies = chosen.copies or min(2, chosen.nodes)
@@ -85,33 +96,89 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
+def types_of(chosen: argparse.Namespace) -> dict[str, dict[str, str]]:
+    """What results are filed under -> Slurm's options that choose such nodes."""
+    if chosen.engine == DEBUG:
+        return {chosen.machine or f"{environments.machine_name()}-fleet": {}}
+    common = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
+    if not chosen.types:
+        named = [common[name] for name in ("partition", "constraint") if name in common]
+        machine = chosen.machine or "-".join(named) or "slurm"
+        selection.check_machine(machine)
+        return {machine: common}
+    known = fleet.ask(["sinfo", "--noheader", "--format=%R"]).split()
+    names = chosen.types.replace(",", " ").split()
+    for name in names:
+        selection.check_machine(name)
+    return {name: {**common, "partition" if name in known else "constraint": name} for name in names}
+
+
+def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -> Campaign:
+    """What the command line asks a type of machine for."""
+    from toolchains import plugin  # imports asv, which check_asv has found
+
+    debug = chosen.engine == DEBUG
+    scratch = ROOT / ".asv" if debug and not chosen.scratch else (chosen.scratch or Path("/tmp"))
+    rounds = chosen.rounds or PROFILES[chosen.profile].rounds
+    campaign = Campaign(
+        fleet.FLEET / machine,
+        machine,
+        new_id(),
+        tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference),
+        **{name: getattr(chosen, name) for name in ("reference", "nodes", "copies", "profile", "engine")},
+        only=chosen.only or "",
+        rounds=rounds,
+        keep=chosen.keep or environments.keep(plugin.configured("keep_environments")),
+        command=command_of(chosen),
+        scratch=str(scratch.absolute()),
+        wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",
+        minutes=minutes_of(chosen.profile, rounds, chosen.only or "", RESULTS / BENCHMARKS),
+        options={**options, **({} if chosen.shared or debug else {"exclusive": True})},
+    )
+    blocks = fleet.deal(campaign.tags, campaign.nodes, campaign.copies)
+    campaign.allowed = chosen.time or round(fleet.SPARE * campaign.busiest(blocks)) + 10
+    return campaign
+
+
+def command_of(chosen: argparse.Namespace) -> str:
+    """The command for the run records: of its options those that decide a figure, and none that names a place."""
+    kept = [chosen.history and f"--history {chosen.history}", chosen.releases and f"--releases {chosen.releases}"]
+    kept += [chosen.since and f"--since {chosen.since}", f"--reference {chosen.reference}"]
+    kept += [chosen.profile != "tracking" and f"--profile {chosen.profile}", chosen.only and f"--only '{chosen.only}'"]
+    kept += [chosen.rounds and f"--rounds {chosen.rounds}", f"--nodes {chosen.nodes} --copies {chosen.copies}"]
+    return " ".join(["python scripts/fleet.py", *filter(None, kept), f"--engine {chosen.engine}"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     check_asv()
-    asked_for = kinds_of(chosen)
-    if chosen.resume and not (chosen.machine or chosen.kinds or chosen.partition or chosen.constraint):
-        asked_for = {path.parent.name: {} for path in sorted(FLEET.glob(f"*/{PLAN}"))}
+    asked_for = types_of(chosen)
+    if chosen.resume and not (chosen.machine or chosen.types or chosen.partition or chosen.constraint):
+        asked_for = {path.parent.name: {} for path in sorted(fleet.FLEET.glob(f"*/{fleet.PLAN}"))}
         if not asked_for:
             raise UserError("nothing to resume: no campaign is incomplete")
     campaigns = []
     with ExitStack() as stack:
         for machine, options in asked_for.items():
             if not chosen.dry_run:
-                stack.enter_context(held(FLEET / machine))
-            campaign = Campaign.load(FLEET / machine) if chosen.resume else None
+                stack.enter_context(held(fleet.FLEET / machine))
+            campaign = Campaign.load(fleet.FLEET / machine) if chosen.resume else None
             if chosen.resume and not campaign:
                 print(f"{machine}: nothing to resume: a new campaign")
             if campaign:
                 campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
             else:
+                campaign = campaign_of(chosen, machine, options)
+                if campaign.engine == SLURM:
+                    fleet.check_cluster(campaign)
                 if not chosen.dry_run:
-                    give_up(machine)
-                campaign = plan_of(chosen, machine, options)
-            print("\n".join(plan_lines(campaign)), flush=True)
+                    fleet.give_up(machine)
+            print("\n".join(fleet.plan_lines(campaign)), flush=True)
             campaigns.append(campaign)
         if chosen.dry_run:
             return 0
-        return measure(campaigns, chosen.show_hosts, (lambda machine: 0) if chosen.no_report else report.after_run)
+        build = (lambda machine: 0) if chosen.no_report else report.after_run
+        return fleet.measure(campaigns, chosen.show_hosts, build)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
-    python scripts/run.py                      the quick profile: about four minutes of benchmarking
+    python scripts/run.py                      the quick profile: first answers after the first of four rounds
     python scripts/run.py --profile standard   what published pages are made from: 27 minutes
     python scripts/run.py --resume             go on where an interrupted run stopped
     python scripts/run.py --check              is this machine fit to measure on? ten seconds, and what to change
 
+    python scripts/run.py --resume --rounds 2  file what an interrupted run has, once that is two rounds
+
 Everything is timed by asv, one process after the other, in rounds: each round gives every cell one more process and
-is kept when it is done, so an interruption costs a round at most. Results are filed when all rounds are done.
+is kept when it is done, so an interruption costs a round at most. Answers are printed after each, and results filed
+when all rounds are done. It says first how long it takes here, by a look at how quiet the machine is.
 """
 
 import argparse
@@ -22,13 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import ONLY, Parser, UserError, check_whole, line
-from measuring.engine import RESULTS, ROOT, check_asv, discover, register
+from measuring import tracking
+from measuring.checkup import QUIET_SHARE, quiet_now
+from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
+from measuring.journal import Job, Journal, Plan, held
 from measuring.machine import check_machine
-from measuring.processes import duration, progress
-from measuring.profiles import PROFILES, check_chosen
-from measuring.record import file_record, how_quiet, new_record
-from measuring.rounds import budget, cells_of, take_rounds
-from measuring.state import State, check_same, held
+from measuring.processes import duration
+from measuring.profiles import PROFILES, Cells, check_chosen, minutes_of
+from measuring.runner import Runner, budget
+from store.files import BENCHMARKS
 from toolchains import environments, selection
 from toolchains.ledger import Toolchain
 
@@ -58,50 +63,87 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> None:
-    """Take the profile's rounds, or with --resume those that are left of the interrupted run, and file them."""
-    check_machine(RESULTS / machine)
-    state = State(ROOT / ".asv" / "runs" / machine)
-    if state.publish(RESULTS):
-        print("the interrupted run was whole; its results are filed now")
-        if chosen.resume:
-            return
-    record = state.load() if chosen.resume else None
-    if record:
-        if record.toolchain.tag != toolchain.tag:
+def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal, toolchain: Toolchain) -> Plan:
+    """What the command line asks for, or with --resume what the interrupted run was asked for."""
+    same = ("profile", "only")
+    plan = tracking.interrupted(
+        journal, chosen.resume, lambda plan: {name: (getattr(chosen, name), getattr(plan, name)) for name in same}
+    )
+    if plan:
+        record = journal.record(Job("", 0).session)
+        if record and record.toolchain.tag != toolchain.tag:
             raise UserError(f"the interrupted run was on {record.toolchain.tag}: --resume there, or run anew")
-        then = {"profile": record.profile, "only": record.only, "rounds": record.planned}
-        check_same({name: (getattr(chosen, name), before) for name, before in then.items()})
-    elif chosen.resume:
-        print("nothing to resume: a new run")
+        return replace(plan, rounds=chosen.rounds or plan.rounds)
+    name = chosen.profile or DEFAULT
+    rounds = chosen.rounds or PROFILES[name].rounds
+    return Plan(machine, name, chosen.only or "", rounds, command=this_command())
+
+
+def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> None:
+    """Take the profile's rounds, or with --resume those that the interrupted run's journal lacks, and file them."""
+    check_machine(RESULTS / machine)
+    journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
+    plan = plan_of(chosen, machine, journal, toolchain)
     register(machine)
-    benchmarks = discover(machine)
-    if not record:
-        name = chosen.profile or DEFAULT
-        rounds = chosen.rounds or PROFILES[name].rounds
-        record = new_record(name, chosen.only, machine, toolchain, sys.executable, rounds)
-        state.start(record)
-    rounds, profile = record.planned, record.profile
-    cells = cells_of(PROFILES[profile], benchmarks, record.only, profile, record.settings.no_device)
-    if cells.on_device:
-        # memory of the far node is another population
-        record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
-    load, cores = record.conditions.load_average, record.conditions.cores_allowed
-    if load is not None and cores is not None and load > 0.5 * cores:
-        print(f"this machine is busy (load average {load:.1f}): it will take longer, and some cells may stay noisy")
+    runner = Runner(journal, plan, between=Answers() if not chosen.no_report else lambda runner, job: None)
+    if not runner.left():
+        print("the run was whole, and its results are filed")
+        return
+    (runner.planned,) = runner.sessions_of(plan.tags)
+    session = runner.open(runner.planned[0])
+    journal.save(plan)
+    cells, at = session.cells, session.record.conditions
+    if at.load_average is not None and at.cores_allowed is not None and at.load_average > 0.5 * at.cores_allowed:
+        busy = f"this machine is busy (load average {at.load_average:.1f})"
+        print(f"{busy}: it will take longer, and some cells may stay noisy")
     for said in cells.left_out():
         print(line(f"skipped: {said}"))
-    total = cells.total(rounds)
+    print(f"{toolchain} on {machine}: profile {plan.profile}, {size_of(cells, plan.rounds)}; {time_of(runner)}")
+    tracking.measure(runner)
+
+
+def size_of(cells: Cells, rounds: int) -> str:
     some = "" if cells.repeated == cells.processes else f", {cells.processes - cells.repeated} of them once"
-    print(
-        f"{toolchain} on {machine}: profile {profile}, {cells.processes} timed cells x {rounds} processes{some}, "
-        f"{cells.looked_at} looked at once; up to {duration(budget(total, profile))} more where the machine is busy"
-    )
-    with progress(total, "measuring") as show:
-        record = take_rounds(record, state, cells, rounds, show)
-    file_record(record, toolchain.commit, state)
-    waited = f"{record.waited:.0f} of them waiting for quiet"
-    print(f"{record.samples} samples in {record.seconds:.0f} s, {waited}; {how_quiet(record)}")
+    return f"{cells.processes} timed cells x {rounds} processes{some}, {cells.looked_at} looked at once"
+
+
+def time_of(runner: Runner) -> str:
+    """How long a run takes here: by its profile's estimate, and what it may wait where the machine is noisy now."""
+    plan, quiet = runner.plan, quiet_now()
+    least = 60 * minutes_of(plan.profile, len(runner.planned), plan.only, RESULTS / BENCHMARKS)
+    most = least + (budget(runner.progress.total, plan.profile) if quiet < QUIET_SHARE else 0)
+    span = duration(least) if most == least else f"{duration(least)} to {duration(most)}"
+    return f"about {span}, for this machine is quiet {quiet:.0%} of the time"
+
+
+class Answers:
+    """Prints what the rounds so far say, and after later ones what they say otherwise."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+
+    def __call__(self, runner: Runner, job: Job) -> None:
+        try:
+            from pages import show
+            from pages.build import build
+        except ImportError:  # what was measured may have other needs than a page
+            return
+
+        def plain(words: str) -> str:
+            return "".join(text for text, _ in show.spans(words))
+
+        place = runner.journal.directory / "so-far"
+        runner.file(job, place / "results")
+        try:
+            page, _ = build(place / "results", runner.plan.machine, place).pages[0]
+        except (UserError, OSError) as error:  # the run is worth more
+            print(line(f"no answers so far: {error}"))
+            return
+        lines = [f"{box.heading}: {plain(words)}" for box in page.boxes for words in box.said]
+        fresh = [words for words in lines if words not in self.known]
+        self.known = {*lines}
+        if fresh:
+            print(f"after round {job.round + 1} of {runner.plan.rounds}:", *fresh, sep="\n  ", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

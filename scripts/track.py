@@ -20,6 +20,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -29,11 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import ONLY, Parser, UserError, check_whole, line
-from measuring.engine import RESULTS, ROOT, check_asv, register
+from measuring import tracking
+from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
+from measuring.journal import Journal, Plan, held
 from measuring.machine import check_machine
 from measuring.profiles import PROFILES, check_chosen
-from measuring.state import check_same, held
-from measuring.tracking import Plan, Tracker, coarse_to_fine, due_plan
+from measuring.runner import Runner
+from measuring.tracking import coarse_to_fine, due_plan
 from toolchains import environments, index, ledger, selection
 
 RELEASES = ("history", "releases", "since")  # the options that choose them
@@ -68,23 +71,25 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def plan_of(chosen: argparse.Namespace, machine: str) -> Plan:
+def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal) -> Plan:
     """What the command line asks for, or with --resume what is left of the interrupted run."""
-    directory = ROOT / ".asv" / "runs" / machine / "track"
     histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-    tags = [toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases))]
-    if chosen.resume:
-        plan = Plan.load(directory)
-        if plan:
-            asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
-            how = {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only", "rounds")}
-            check_same(asked | how)
-            return plan
-        print("nothing to resume: a new run")
+    tags = tuple(toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases)))
+
+    def options(plan: Plan) -> dict[str, tuple[object, object]]:
+        asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
+        return asked | {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
+
+    plan = tracking.interrupted(journal, chosen.resume, options)
+    if plan:
+        return replace(plan, rounds=chosen.rounds or plan.rounds)
+    return Plan(machine, *how(chosen), tags, this_command())
+
+
+def how(chosen: argparse.Namespace) -> tuple[str, str, int]:
+    """Profile, cells and rounds that the command line asks for."""
     name = chosen.profile or "tracking"
-    plan = Plan(directory, tags, name, chosen.only, chosen.rounds or PROFILES[name].rounds)
-    plan.begin()
-    return plan
+    return name, chosen.only or "", chosen.rounds or PROFILES[name].rounds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,20 +107,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     check_asv()
     machine = chosen.machine or environments.machine_name()
-    with held(ROOT / ".asv" / "runs" / machine):
+    runs, every = ROOT / ".asv" / "runs" / machine, ledger.tagged()
+    with held(runs):
+        journal = Journal(runs / ("new" if chosen.new else "track"))
         if not chosen.new:
-            return track(chosen, machine, plan_of(chosen, machine))
-        name = chosen.profile or "tracking"
-        directory = ROOT / ".asv" / "runs" / machine / "new"
-        plan = due_plan(directory, machine, added, name, chosen.rounds or PROFILES[name].rounds)
-        every = ledger.tagged()
+            return track(chosen, journal, plan_of(chosen, machine, journal))
+        plan = journal.plan() or due_plan(Plan(machine, *how(chosen), command=this_command()), added)
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
-        if not plan.path.exists():
-            plan.begin()
         releases = [every[tag] for tag in plan.tags if tag not in plan.beside and tag in every]
-        code = track(chosen, machine, plan)
+        code = track(chosen, journal, plan)
     try:
         from pages import release_notes
     except ImportError as error:
@@ -123,26 +125,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return worst([code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)])
 
 
-def track(chosen: argparse.Namespace, machine: str, plan: Plan) -> int:
+def track(chosen: argparse.Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, say what came of it, and build the page; the exit code."""
     from toolchains import plugin  # imports asv, which check_asv has found
 
     keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
     os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
-    check_machine(RESULTS / machine)
-    register(machine)
+    check_machine(RESULTS / plan.machine)
+    register(plan.machine)
+    journal.save(plan)
+    runner = Runner(journal, plan, keep)
     print(
-        f"{len(plan.tags) - len(plan.finished)} of {len(plan.tags)} toolchains on {machine}, "
+        f"{len(runner.left())} of {len(plan.tags)} toolchains on {plan.machine}, "
         f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
     )
     again = "--new" if chosen.new else "--resume"
     try:
-        failed = Tracker(plan, machine, keep).run()
+        failed = tracking.measure(runner)
+        if journal.filed() and not chosen.no_report:
+            report.after_run(plan.machine)
     except KeyboardInterrupt:
-        print(f"{len(plan.finished)} toolchains are saved; python scripts/track.py {again} goes on")
+        print(f"{len(journal.filed())} sessions are saved; python scripts/track.py {again} goes on")
         raise
-    if plan.finished and not chosen.no_report:
-        report.after_run(machine)
     for tag, reason in failed.items():
         print(line(f"{tag} has no results: {reason}"))
     # a new release that is not for this Python is done with, or every week would try it again
@@ -150,7 +154,8 @@ def track(chosen: argparse.Namespace, machine: str, plan: Plan) -> int:
     if failed and not lasting:
         print(f"python scripts/track.py {again} tries those again")
         return 2
-    plan.finish()
+    if chosen.new:
+        journal.forget()
     if failed:
         return 2
     print("all saved; asv compare, asv find and asv publish work over releases")

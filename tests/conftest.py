@@ -194,6 +194,14 @@ def called(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
+def toy_asv(monkeypatch):
+    """Have asv be one of ours, see pretended.py: call it with what its processes log."""
+    import pretended
+
+    return lambda *arguments, **more: pretended.Asv(monkeypatch, *arguments, **more)
+
+
+@pytest.fixture
 def rich_results(tmp_path):
     """Results with something for every section of a machine's page."""
     import resultfiles

@@ -14,9 +14,9 @@ import time
 
 from analysis.results import load
 from conftest import ROOT
-from measuring.interleave import copy_code
+from measuring.engine import copy_code
+from measuring.journal import Journal
 from measuring.processes import own_home
-from measuring.state import State
 from store import files
 from store.records import name_of, with_samples
 
@@ -38,7 +38,7 @@ class Copy:
         self.root, self.home, self.cache = root / "checkout", root / "home", cache
         self.home.mkdir(parents=True)
         copy_code(ROOT, self.root)
-        self.state = State(self.root / ".asv" / "runs" / MACHINE)
+        self.journal = Journal(self.root / ".asv" / "runs" / MACHINE / "run")
         self.results = self.root / "reports" / "results"
 
     def start(self, *more):
@@ -83,7 +83,9 @@ class Copy:
             assert {line["round"] for line in of_cell} == set(range(rounds)), cell
             assert len({line["run"] for line in of_cell}) == 1, cell
         assert set(load(self.results).processes["cell"]) == cells, "asv's file has other cells than the samples"
-        assert not list(self.root.rglob("*.new")) and self.state.load() is None, "something half done is left"
+        assert not list(self.root.rglob("*.new")) and not self.journal.rounds("installed"), (
+            "something half done is left"
+        )
 
     def resume(self):
         code, complaint = ended(self.start("--resume", "--rounds", str(ROUNDS)))
@@ -138,7 +140,9 @@ def wait_for_change(copy, process, rng):
     """Wait for a change of what is kept, the first, second, ... of a run, and some milliseconds more."""
     changes, seen, until = rng.randint(1, 4), None, time.monotonic() + LONGEST
     while changes and process.poll() is None and time.monotonic() < until:
-        kept = sorted(path.name for path in copy.state.directory.glob("*"))
+        kept = seen
+        with contextlib.suppress(FileNotFoundError):
+            kept = sorted(str(path) for path in copy.journal.directory.glob("*/*"))
         if kept != seen:
             seen, changes = kept, changes - 1
         time.sleep(0.0005)

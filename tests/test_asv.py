@@ -4,18 +4,22 @@ import itertools
 import json
 import math
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
+import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from asv.results import Results
 from asv.runner import BenchmarkResult
-from conftest import ROOT, Checkout, environment, pinned
+from conftest import ROOT, Checkout, environment, export, pinned, run
 from store import files
 from store.records import name_of
+from tiny import Project
 from toolchains.ledger import find
 
 pytest.importorskip("torch")
@@ -218,3 +222,40 @@ def test_files_without_samples_give_what_those_with_samples_do(checkout):
     figures, others_figures = ([re.sub("[-~+x]", "", line).split() for line in each] for each in (lines, others))
     assert figures == others_figures
     assert sum(line != other for line, other in zip(lines, others)) <= len(lines) / 1000 + 1
+
+
+COMMANDS = [
+    command.strip()
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+    for line in re.findall(r"^\$ (.*asv .*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    for command in line.partition("  #")[0].split("&&")
+    if ".venv/bin/asv " in command
+]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone with the committed results, and a suite of tiny packages, in which releases are installed."""
+    place = tmp_path_factory.mktemp("clone")
+    return export(ROOT, place / "clone"), Project(place / "tiny")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "preview" not in command])
+def test_documented_commands_work_in_a_clone(clone, command, tmp_path):
+    """In seconds, and none of them silent for minutes."""
+    root, tiny = clone
+    words = shlex.split(command)[1:]
+    began = time.monotonic()
+    if any("^!" in word for word in words):
+        done = tiny.asv(*[word.replace("torch-2.6.0", "torch-2.1.0") for word in words])
+        assert "torch-2.1.0" in done.stdout + done.stderr
+    else:
+        done = run(sys.executable, "-m", "asv", *words, cwd=root, home=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-2000:]
+    assert ("run" not in words or "ailed" not in said) and time.monotonic() - began < 60
+
+
+def test_documentation_has_commands_of_asv():
+    assert len(COMMANDS) >= 6

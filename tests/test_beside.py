@@ -3,15 +3,15 @@
 import contextlib
 import re
 import subprocess
-from types import SimpleNamespace
 
 import measuring.engine
 import measuring.machine
-import measuring.rounds
+import measuring.profiles
+import measuring.runner
 import pytest
 from measuring.processes import members
 from measuring.profiles import Profile, Rule
-from measuring.record import device_probe
+from measuring.runner import device_probe
 from store.records import Toolchain, Unfinished
 
 HOLDS = f"import sys; print({measuring.machine.AWAKE!r}, flush=True); sys.stdin.read()"
@@ -68,20 +68,22 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
         yield ""
         order.append("asleep")
 
-    monkeypatch.setattr(measuring.rounds, "awake", awake)
+    monkeypatch.setattr(measuring.runner, "awake", awake)
     asleep = ("firsts.Context.timeit_first_tensor",)
     record = Unfinished(Toolchain(""), {}, on_device=True, asleep=asleep, cores=(0, 1))
     first, other = r"^firsts\.Context\.timeit_first_tensor$", r"^firsts\.PinnedMemory\.timeit_register\(1\)$"
-    record = measuring.rounds._round(record, [other, first], lambda patterns, cores: order.append((*patterns, cores)))
+    record = measuring.runner.held_awake(
+        record, [other, first], lambda patterns, cores: order.append((*patterns, cores))
+    )
     assert order == [(first, (0, 1)), "awake", (other, (0, 1)), "asleep"]
     assert record.awake is True and record.not_awake == ""
 
 
 def test_a_run_without_a_device_keeps_none_awake(monkeypatch):
-    monkeypatch.setattr(measuring.rounds, "awake", None)
+    monkeypatch.setattr(measuring.runner, "awake", None)
     ran = []
     record = Unfinished(Toolchain(""), {})
-    assert record == measuring.rounds._round(record, ["^a$"], lambda patterns, **more: ran.append((patterns, more)))
+    assert record == measuring.runner.held_awake(record, ["^a$"], lambda patterns, **more: ran.append((patterns, more)))
     assert ran == [(["^a$"], {})]
 
 
@@ -91,7 +93,7 @@ def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_w
     def chosen(*patterns, no_device=""):
         profile = Profile(1, 1.0, tuple(Rule(pattern) for pattern in patterns))
         described = {name: found for name, found in DESCRIBED.items() if isinstance(found, dict)}
-        found = measuring.rounds.cells_of(profile, described, None, "toy", no_device)
+        found = measuring.profiles.cells_of(profile, described, "", "toy", no_device)
         return found.on_device, list(found.asleep)
 
     first = "firsts.Context.timeit_first_tensor"
@@ -110,8 +112,7 @@ def test_processes_are_held_to_the_cores_near_the_device(monkeypatch, cores, sai
         yield subprocess.Popen(["true"])
 
     monkeypatch.setattr(measuring.engine, "session", session)
-    state = SimpleNamespace(log=tmp_path / "log", results=tmp_path)
-    measuring.engine.round_of(["^a$"], "box", state, lambda: None, False, cores=cores)
+    measuring.engine.Suite().measure(["^a$"], "box", tmp_path, lambda: None, cores=cores)
     (command,) = commands
     assert [word for word in command if re.match(r"--cpu-affinity|\d+,", word)] == said
 

@@ -39,7 +39,7 @@ def line(at, figure, slow=False, share=1.0):
 
 def test_nothing_to_change():
     assert not any(checkup.of_system(FINE).values())
-    unknown = dict.fromkeys(("governor", "load_average", "quota", "memory_available"))
+    unknown = dict.fromkeys(("governor", "load_average", "quota"))
     assert not any(checkup.of_system(FINE | unknown).values())
 
 
@@ -82,7 +82,7 @@ def test_effects_that_a_busy_machine_hides():
     assert not call
     assert copy == (
         "a copy: 0 of 8 processes were quiet",
-        "no change of these can be told from noise now",
+        "no change of these would stand out from noise now",
     )
     ((what, advice),) = checkup.of_quiet(lines).items()
     assert what.startswith("quiet ") and "twice as long" in advice

@@ -1,6 +1,5 @@
 """What every verb does with errors: one line that says what to do, and an exit code that cannot be mistaken."""
 
-import json
 import os
 import subprocess
 import sys
@@ -216,7 +215,7 @@ safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P cam
 
 
 def test_every_verb_is_known():
-    assert {"run.py", "track.py", "compare.py", "report.py", "describe.py", "check_noise.py"} <= set(VERBS)
+    assert {"run.py", "track.py", "compare.py", "report.py", "describe.py", "check.py"} <= set(VERBS)
 
 
 @pytest.mark.slow
@@ -231,15 +230,10 @@ def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
 
 @safe_path
 def test_what_verbs_start_works_there_too(checkout):
-    """asv, its plugin and its processes; and one side of two that are measured in turns."""
+    """asv, its plugin and its processes."""
     options = ("--only", r"limits\.Floor", "--rounds", "1", "--machine", checkout.machine, "--no-report")
     done = checkout.run("scripts/run.py", *options, **SAFE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert checkout.cells("limits.Floor.timeit_floor")
     done = checkout.run("scripts/describe.py", **SAFE)
     assert done.returncode == 0, done.stderr
-    job = {"do": "discover", "commit": "", "machine": checkout.machine, "profile": "quick"}
-    done = checkout.run("scripts/measuring/interleave.py", json.dumps(job), **SAFE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    timed, counted = json.loads(done.stdout.splitlines()[-1])
-    assert "limits.Floor.timeit_floor('empty statement')" in timed and not counted

@@ -27,7 +27,7 @@ from analysis.verdicts import (
 )
 from cli import UserError
 from measuring.profiles import PROFILES, cells, select
-from measuring.rounds import cells_of as cells_of_run
+from measuring.profiles import cells_of as cells_of_run
 from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
 from store.files import MEASUREMENTS, measurements_text, read_measurements
@@ -222,9 +222,9 @@ def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
     beside = "conversion.NumpyToTorch.timeit_convert"
     described = {name: DESCRIBED[name] for name in (NAME, beside)}
     monkeypatch.setattr("shutil.which", lambda name: None)
-    found = cells_of_run(PROFILES["tracking"], described, None, "tracking")
+    found = cells_of_run(PROFILES["tracking"], described, "", "tracking")
     assert found.unavailable == {"needs valgrind: apt-get install valgrind": [NAME]} and set(found.patterns) == {beside}
     with pytest.raises(UserError, match="nothing .* can be measured here: needs valgrind: apt-get install valgrind"):
-        cells_of_run(PROFILES["instructions"], described, None, "instructions")
+        cells_of_run(PROFILES["instructions"], described, "", "instructions")
     monkeypatch.setattr("shutil.which", lambda name: name)
-    assert not cells_of_run(PROFILES["instructions"], described, None, "instructions").unavailable
+    assert not cells_of_run(PROFILES["instructions"], described, "", "instructions").unavailable

@@ -1,7 +1,9 @@
 """scripts/fleet.py without Slurm: the plan, names of nodes, and a history on nodes that this machine stands for."""
 
 import json
+import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,10 +14,11 @@ from pathlib import Path
 import fleet
 import pytest
 from cli import UserError
-from nodes import campaign, on_node
+from measuring import fleet as campaign
+from measuring import node as on_node
+from packaging.version import Version
 from resultfiles import record
 from store import files
-from store.records import record_of
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
 from toolchains import environments, ledger
 
@@ -47,32 +50,72 @@ def test_more_copies_than_nodes():
         campaign.deal(TAGS, 1, 2)
 
 
-def test_what_it_costs():
-    cost = campaign.cost_of([["a", "b"], ["a"]], minutes=4.0, keep=3)
-    assert (cost.visits, cost.minutes, cost.disk_gb) == (7, 4 * 4 + 3 * campaign.INSTALL_MINUTES, 15)
-
-
 def test_what_is_missing_is_asked_of_others():
-    had = {"a": {"node-a", "node-b"}, "b": {"node-a"}, "c": {"node-a"}}
-    short = campaign.lacking(["a", "b", "c", "d"], had, 2)
-    assert short == {"b": 1, "c": 1, "d": 2}
-    more = campaign.top_up(short, had, 2)
-    assert more == [campaign.More(("b", "c"), ("node-a",)), campaign.More(("d",), ()), campaign.More(("d",), ())]
-    more = campaign.top_up(dict.fromkeys(TAGS, 2), {}, 4)
-    assert [one.tags for one in more] == [tuple(block) for block in campaign.deal(TAGS, 4, 2)]
+    had = {"b": {"n1"}, "c": {"n1"}, "d": set()}
+    assert campaign.top_up(had, 2, {"n1", "n2"}) == [(["b", "c"], ("n1",)), (["d"], ()), (["d"], ())]
+    more = campaign.top_up(dict.fromkeys(TAGS, ()), 2, ["n1", "n2", "n3", "n4"])
+    assert more == [(block, ()) for block in campaign.deal(TAGS, 4, 2)]
+    assert campaign.top_up(had, 2, {"n1"}) == [(["d"], ())], "where no other node is left, none is waited for"
 
 
-def test_dry_run_prints_the_plan_and_does_nothing(called, monkeypatch, tmp_path):
-    monkeypatch.setattr(fleet, "FLEET", tmp_path / "fleet")
+SINFO = "n1|cpu|1:00:00|quick\nn2|cpu|1:00:00|(null)\nn1|long|2-00:00:00|quick\n"
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path):
+    """A cluster of two nodes, as far as sinfo knows."""
     monkeypatch.setattr(campaign, "FLEET", tmp_path / "fleet")
-    options = ("--history", "torch", "--since", "2.10", "--nodes", "3", "--partition", "cpu", "--dry-run")
-    code, said, _ = called(fleet, *options)
+    monkeypatch.setattr(campaign, "ask", lambda command: SINFO if "-N" in command else "cpu\nlong\n")
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        (("--partition", "gpu"), "there is no partition gpu; there are: cpu, long"),
+        (("--partition", "cpu", "--nodes", "3"), "--nodes 3: of such nodes the cluster has 2"),
+        (("--constraint", "quick", "--nodes", "2"), "--nodes 2: of such nodes the cluster has 1"),
+        (("--partition", "cpu", "--time", "90"), "a job may take 60 minutes there, and 90 are asked for: --time 60 "
+         "lets it go on in a second job"),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_does_not_have_is_said_before_anything_waits(called, cluster, options, line):
+    code, _, complaint = called(fleet, "--history", "torch", "--since", "2.13", "--nodes", "2", *options, "--dry-run")
+    assert (code, complaint.strip()) == (2, f"fleet.py: {line}")
+
+
+def test_the_estimate_follows_only():
+    whole, part = (
+        fleet.campaign_of(fleet.arguments(["--history", "torch", *only]), "box", {}).minutes
+        for only in ((), ("--only", "from_numpy"))
+    )
+    assert 0 < part < whole / 4
+
+
+def test_limits_of_time():
+    assert list(map(campaign.minutes_of, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
+
+
+def test_dry_run_prints_the_plan_and_does_nothing(called, cluster, tmp_path):
+    options = (
+        "--history",
+        "torch",
+        "--since",
+        "2.10",
+        "--nodes",
+        "2",
+        "--partition",
+        "cpu",
+        "--time",
+        "30",
+        "--dry-run",
+    )
+    code, said, _ = called(fleet, *options, "--dry-run")
     assert code == 0 and not (tmp_path / "fleet").exists()
     first, second, third, *blocks = said.splitlines()
-    releases = len([one for one in ledger.series("torch") if ledger.parts(one.version) >= (2, 10)])
-    assert first.startswith(f"cpu: {releases} releases, each on 2 of 3 nodes, the reference torch-")
+    releases = len([one for one in ledger.series("torch") if Version(one.version) >= Version("2.10")])
+    assert first.startswith(f"cpu: {releases} releases, each on 2 of 2 nodes, the reference torch-")
     assert "minutes on the busiest node" in second and "GB a node" in third
-    assert len(blocks) == 3 and all(" visits: torch-" in line for line in blocks)
+    assert len(blocks) == 2 and all(" sessions: torch-" in line for line in blocks)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +124,9 @@ def test_dry_run_prints_the_plan_and_does_nothing(called, monkeypatch, tmp_path)
         (("--nodes", "0"), "--nodes takes a whole number from 1"),
         (("--nodes", "99", "--copies", "9"), "--nodes takes 500 at most, --copies 8"),
         (("--nodes", "2", "--copies", "3"), "--copies 3 takes as many nodes, and --nodes says 2"),
-        (("--engine", "debug", "--partition", "cpu"), "--engine debug measures here: --kinds, --partition and "
-         "--constraint are Slurm's"),
-        (("--kinds", "a b", "--machine", "c"), "--kinds names partitions or constraints, and what results are filed "
+        (("--engine", "debug", "--mem", "2G"), "--engine debug measures here: --types, --partition, --constraint, "
+         "--account, --qos, --mem, --gres, --reservation are Slurm's"),
+        (("--types", "a b", "--machine", "c"), "--types names partitions or features, and what results are filed "
          "under: leave those out"),
         (("--history", "torch", "--reference", "9.9"), "--reference 9.9: no release of torch"),
     ],
@@ -96,25 +139,22 @@ def test_mistakes_are_one_line(arguments, line):
 
 def test_what_the_records_say_was_asked_names_no_place(tmp_path):
     chosen = fleet.arguments(["--history", "torch", "--scratch", str(tmp_path), "--machine", "box", "--rounds", "2"])
-    assert campaign.command_of(chosen) == (
+    assert fleet.command_of(chosen) == (
         "python scripts/fleet.py --history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1"
         " --engine debug"
     )
 
 
-def test_kinds_are_partitions_or_constraints(monkeypatch):
-    monkeypatch.setattr(campaign, "partitions", lambda: ["cpu"])
-    chosen = fleet.arguments(["--kinds", "cpu a100", "--account", "us"])
-    assert campaign.kinds_of(chosen) == {
-        "cpu": {"account": "us", "partition": "cpu"},
-        "a100": {"account": "us", "constraint": "a100"},
-    }
+def test_types_are_partitions_or_features(cluster):
+    chosen = fleet.arguments(["--types", "cpu a100", "--account", "us", "--gres", "gpu:1"])
+    common = {"account": "us", "gres": "gpu:1"}
+    assert fleet.types_of(chosen) == {"cpu": {**common, "partition": "cpu"}, "a100": {**common, "constraint": "a100"}}
 
 
-def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
+def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="needs submitit: pip install submitit"):
-        campaign.Slurm("fleet-1", tmp_path, {}, 5).submit([({}, ())])
+        campaign.submit(made, [({}, ())])
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -124,8 +164,8 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, tmp_path):
 def test_a_host_has_one_name(tmp_path):
     code = (
         f"import sys; sys.path[:0] = {[str(folder) for folder in Path(on_node.__file__).parents[1:3]]!r}\n"
-        f"from pathlib import Path; from nodes import on_node\n"
-        f"print(on_node.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
+        f"from pathlib import Path; from measuring import node\n"
+        f"print(node.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
     )
     hosts = ["one", "other", "one", "third", "other"]
     pipe = subprocess.PIPE
@@ -138,16 +178,6 @@ def test_a_host_has_one_name(tmp_path):
 def test_names_go_on_after_z():
     names = on_node.names()
     assert [next(names) for _ in range(28)][-3:] == ["node-z", "node-aa", "node-ab"]
-
-
-def test_the_reference_first_and_last():
-    def visit(tag, failed=""):
-        return record_of(record([], toolchain={"tag": tag}, failed=failed))
-
-    assert on_node.is_closed([visit("r"), visit("a"), visit("r")], "r")
-    assert on_node.is_closed([visit("r"), visit("a"), visit("r"), visit("b", "no wheel")], "r")
-    assert not on_node.is_closed([visit("r"), visit("a"), visit("r"), visit("b")], "r")
-    assert not on_node.is_closed([visit("r")], "r") and not on_node.is_closed([], "r")
 
 
 def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, monkeypatch):
@@ -238,77 +268,115 @@ def test_nothing_to_resume(project):
     assert done.returncode == 2 and done.stderr.strip() == "fleet.py: nothing to resume: no campaign is incomplete"
 
 
-def test_what_nodes_have_filed_is_told_from_what_is_missing(tmp_path, monkeypatch):
-    """By result files alone, whatever an engine says of its campaign."""
-    monkeypatch.setattr(campaign, "RESULTS", campaign.ROOT / "reports" / "results")
+@pytest.fixture
+def made(cluster):
+    """A campaign on two nodes, of which nothing is measured."""
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
-    made = campaign.plan_of(fleet.arguments(options), "cpu", {})
-    made.directory = tmp_path
-
-    def filed(node, tag, **more):
-        place = made.place / node / on_node.SUITE / "reports" / "results" / "cpu"
-        place.mkdir(parents=True, exist_ok=True)
-        line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
-        with (place / f"{tag}.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
-
-    filed("node-a", "torch-2.5.1")
-    filed("node-a", "torch-2.1.2", started="2026-01-02T03:05:05+00:00")
-    filed("node-b", "torch-2.3.1", failed="no wheel")
-    assert made.had() == {"torch-2.5.1": {"node-a"}, "torch-2.1.2": {"node-a"}}
-    assert made.lacking() == {"torch-2.1.2": 1, "torch-2.3.1": 2}
-    assert made.failed() == {"torch-2.3.1": {"node-b": "no wheel"}}
-    assert made.open_nodes() == ["node-a", "node-b"]
-    filed("node-a", "torch-2.3.1", failed="no wheel")
-    assert made.lacking() == {"torch-2.1.2": 1}, "what no node can measure is not asked for again"
-
-    wanted = []
-
-    class Engine:
-        def submit(self, jobs):
-            wanted.extend(jobs)
-
-        def coming(self):
-            return []
-
-    (tmp_path / on_node.HOSTS).mkdir()
+    made = fleet.campaign_of(fleet.arguments(options), "cpu", {"partition": "cpu"})
+    (made.directory / on_node.HOSTS).mkdir(parents=True)
     for name, host in (("node-a", "n1"), ("node-b", "n2")):
-        (tmp_path / on_node.HOSTS / name).write_text(host)
+        (made.directory / on_node.HOSTS / name).write_text(host)
+    return made
+
+
+def filed(made, node, tag, **more):
+    """A session that a node has filed."""
+    place = made.place / node / on_node.SUITE / "reports" / "results" / "cpu"
+    place.mkdir(parents=True, exist_ok=True)
+    line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
+    with (place / f"{tag}.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+@pytest.fixture
+def asked(made, monkeypatch):
+    """What is asked of the engine, in which no job is left; without waiting."""
+    wanted = []
+    monkeypatch.setattr(campaign, "submit", lambda made, jobs: wanted.extend(jobs))
+    monkeypatch.setattr(campaign, "coming", lambda made: [])
+    monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
+    monkeypatch.setattr(type(made), "gather", lambda made: None)
+    return wanted
+
+
+def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked):
+    """By result files alone, whatever an engine says of its campaign."""
+    filed(made, "node-a", "torch-2.5.1")
+    filed(made, "node-a", "torch-2.1.2", started="2026-01-02T03:05:05+00:00")
+    filed(made, "node-b", "torch-2.3.1", failed="no wheel")
+    assert made.had() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
+    assert made.lacking() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
+    assert made.failed() == {"torch-2.3.1": {"node-b": "no wheel"}}
+    filed(made, "node-a", "torch-2.3.1", failed="no wheel")
+    assert list(made.lacking()) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
-    monkeypatch.setattr(made, "gather", lambda: None)
-    assert made.step(Engine()) == []
-    ((job, without),) = wanted
-    assert job["tags"] == ["torch-2.1.2"] and without == ["n1"] and job["node"] is None
-    made.submitted = campaign.ASKED
-    assert made.step(Engine()) is None, "somebody should look"
+    assert campaign.step(made) == []
+    ((job, without),) = asked
+    assert job["tags"] == ["torch-2.1.2"] and without == {"n1"} and job["node"] is None
+    made.submitted = campaign.ASKED["slurm"]
+    assert campaign.step(made) is None, "somebody should look"
 
 
-def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(campaign, "FLEET", tmp_path)
-    monkeypatch.setattr(fleet, "FLEET", tmp_path)
-    made = campaign.plan_of(fleet.arguments(["--history", "torch", "--partition", "cpu"]), "cpu", {})
+def failed_at_once(made, host, job, text):
+    made.logs.mkdir(parents=True, exist_ok=True)
+    (made.logs / f"{job}.host").write_text(host + "\n")
+    (made.logs / f"{job}_0_log.err").write_text(text)
+
+
+def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capsys, monkeypatch):
+    """No Python, a full disk: it would take all attempts while the other node is idle."""
+    failed_at_once(made, "n2", "7_1", "submitit INFO starting\nnode.py: No space left on device: /scratch\n")
+    made.submitted = 1
+    assert campaign.step(made) == [] and asked and all(without == {"n2"} for _, without in asked)
+    said = capsys.readouterr().out
+    assert "a node is left out: No space left on device: /scratch (log: " in said and "7_1_0_log.err)" in said
+    assert "n2" not in said, "nobody asked for hosts"
+    failed_at_once(made, "n1", "8", "/bin/sh: python: not found\n")
+    asked.clear()
+    assert campaign.step(made) is None and not asked, "no node is left"
+    assert campaign.ended(made, lambda machine: None) == 2
+    assert "a node failed: /bin/sh: python: not found (log: " in capsys.readouterr().out
+    (made.logs / "7_1_0_log.err").write_text("slurmstepd: *** JOB 7 ON n2 CANCELLED AT 2026-11-25 ***\n")
+    assert list(campaign.broken_hosts(made)) == ["n1"], "somebody ended that job"
+    (made.logs / "8_0_result.pkl").write_bytes(pickle.dumps(("success", 0)))
+    assert campaign.broken_hosts(made) == {}
+
+
+def test_the_code_is_frozen(made, asked, tmp_path):
+    """An edit of the checkout during a campaign changes nothing; one of the copy is said."""
+    made.freeze()
+    code, kept = made.code, made.place / on_node.CODE
+    (job, *_) = campaign.program(made, made.job(["torch-2.1.2"]))[1:]
+    assert job.startswith(str(kept)) and (kept / "benchmarks").is_dir() and code
+    made.freeze()
+    assert made.code == code == campaign.Campaign.load(made.directory).code
+    (kept / "requirements.txt").write_text("changed")
+    with pytest.raises(UserError, match="was changed since the campaign began"):
+        made.freeze()
+
+
+def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, monkeypatch):
     made.save()
-    assert campaign.Campaign.load(tmp_path / "cpu") == made
+    assert campaign.Campaign.load(made.directory) == made
     coming = ["RUNNING None"]
-    monkeypatch.setattr(campaign, "engine_of", lambda made: type("Engine", (), {"coming": lambda self: coming})())
+    monkeypatch.setattr(campaign, "coming", lambda made: coming)
     with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
         campaign.give_up("cpu")
     coming.clear()
     campaign.give_up("cpu")
-    assert campaign.Campaign.load(tmp_path / "cpu") is None
+    assert campaign.Campaign.load(made.directory) is None
+    (made.directory / campaign.PLAN).write_text("{")
+    with pytest.raises(UserError, match="cannot be read: remove .*, and begin anew"):
+        campaign.give_up("cpu")
 
 
-def test_the_page_is_built_of_what_was_gathered(tmp_path, monkeypatch):
-    monkeypatch.setattr(campaign, "FLEET", tmp_path)
-    options = ["--history", "torch", "--releases", "2.1.2,2.3.1", "--partition", "cpu", "--nodes", "2"]
-    made = campaign.plan_of(fleet.arguments(options), "cpu", {})
-    made.directory = tmp_path / "cpu"
+def test_the_page_is_built_of_what_was_gathered(made, monkeypatch):
     made.save()
     built = []
     assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
-    monkeypatch.setattr(made, "had", lambda: {"torch-2.1.2": {"node-a", "node-b"}, "torch-2.3.1": {"node-a", "node-b"}})
+    monkeypatch.setattr(type(made), "had", lambda made: {tag: {"node-a", "node-b"} for tag in made.tags})
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
-    assert campaign.Campaign.load(tmp_path / "cpu") is None, "a campaign that is complete is forgotten"
+    assert campaign.Campaign.load(made.directory) is None, "a campaign that is complete is forgotten"
 
 
 def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
@@ -321,9 +389,8 @@ def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
 def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
     pages = []
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
-    monkeypatch.setattr(fleet, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
-    monkeypatch.setattr(fleet, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
+    monkeypatch.setattr(campaign, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
     assert pages == built

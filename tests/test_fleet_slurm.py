@@ -48,8 +48,8 @@ def project(tmp_path, cluster):
 
 def prepared(project, cluster):
     """A project that is a client of the cluster, and looks every second."""
-    verb = project.root / "scripts" / "fleet.py"
-    verb.write_text(verb.read_text().replace("POLL = 10.0", "POLL = 1.0"))
+    verb = project.root / "scripts" / "measuring" / "fleet.py"
+    verb.write_text(verb.read_text().replace("POLL = 10.0", "POLL = 1.0").replace("BACK_OFF = 30.0", "BACK_OFF = 1.0"))
     project.variables = {**cluster.environment, "PYTHONDONTWRITEBYTECODE": "1"}
     return project
 
@@ -81,7 +81,7 @@ def report_of(project):
 
 
 def said(project):
-    logs = [project.root / "fleet.log", *sorted((project.root / ".asv" / "fleet").glob("*/logs/*.*"))]
+    logs = [project.root / "fleet.log", *sorted((project.root / ".asv" / "fleet").glob("*/logs/*/*.*"))]
     return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in logs if path.is_file())
 
 
@@ -178,6 +178,22 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
     assert 1.3 < math.exp(series.values[slower] - series.values[slower - 1]) < 4, "the tiny torch takes twice as long"
 
 
+def test_a_node_that_fails_at_once_is_left_out(project, cluster):
+    """It would take all attempts while the other node is idle. An edit of the checkout meanwhile reaches no node."""
+    broken = "import socket, sys\nif socket.gethostname() == 'n2':\n    sys.exit('no Python is here')\n"
+    (project.here / "sitecustomize.py").write_text(broken)
+    plan = [*PLAN[:-1], "1"]  # each release once
+    ours = start(project, *plan, *project.options)
+    until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
+    with (project.root / "benchmarks" / "conversion.py").open("a") as file:
+        file.write("\nraise SystemExit('edited')\n")
+    finish(project, ours, 420)
+    found = said(project)
+    assert re.search(r"both: a node is left out: no Python is here \(log: \S+_0_log\.err\)", found), found
+    own = visits(project)
+    assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
+
+
 def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
     ours = start(project, *PLAN, *project.options)
     until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
@@ -208,7 +224,7 @@ def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
 # --- planted changes -------------------------------------------------------------------------------------------------
 
 EVERYWHERE, ON_ONE, NOWHERE = planted.ROUTES
-KINDS = ("plain", "quick")
+TYPES = ("plain", "quick")
 SERIES = ("1.13.1", "2.0.1", "2.1.0", "2.3.0", "2.4.0", "2.5.0", "2.6.0", "2.7.0")
 SLOWER_EVERYWHERE, SLOWER_ON_ONE = "2.3.0", "2.5.0"
 
@@ -233,7 +249,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     options = ("--partition", "both", "--no-report", "--scratch", str(decided.root.parent / "scratch"))
     finish(decided, start(decided, *plan, *options))
     told = (decided.root / "fleet.log").read_text()
-    assert re.search(r"^both node-[ab]: \d visits filed; torch-\S+ round \d of 4$", told, re.MULTILINE)
+    assert re.search(r"^both node-[ab]: \d sessions filed; torch-\S+ round \d of 4$", told, re.MULTILINE)
     assert "both jobs: 2 RUNNING" in told and "(n1)" not in told and "(n2)" not in told
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
     assert set(names.values()) == {"node-a", "node-b"}
@@ -289,7 +305,7 @@ def test_a_history_of_each_kind_of_node(tmp_path, cluster):
         planted.Planted(NOWHERE, "1.13.1", 1.2, host="n1"),
     ]
     project = prepared(Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes)), cluster)
-    plan = ("--history", "torch", "--kinds", "plain quick", "--nodes", "1", "--copies", "1", "--rounds", "4")
+    plan = ("--history", "torch", "--types", "plain quick", "--nodes", "1", "--copies", "1", "--rounds", "4")
     options = ("--time", "30", "--no-report", "--show-hosts", "--scratch", str(tmp_path / "scratch"))
     ours = start(project, *plan, *options)
     until(lambda: visits(project, "reports/results/plain") or ours.poll() is not None)
@@ -297,9 +313,9 @@ def test_a_history_of_each_kind_of_node(tmp_path, cluster):
     finish(project, ours)
     told = (project.root / "fleet.log").read_text()
     assert "plain node-a (n1): " in told and "quick node-a (n2): " in told, "asked for"
-    hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in KINDS}
+    hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in TYPES}
     assert hosts == {"plain": "n1", "quick": "n2"}
-    for kind in KINDS:
+    for kind in TYPES:
         found = visits(project, f"reports/results/{kind}")
         assert {tag: len(records) for tag, records in found.pop("node-a").items()} == {
             f"torch-{version}": 2 if version == SERIES[5] else 1 for version in SERIES[:6]
@@ -313,7 +329,7 @@ def test_a_history_of_each_kind_of_node(tmp_path, cluster):
     }
     sizes = ("4096", "1048576")
     assert timed == {
-        *((f"{EVERYWHERE}, float32, {nbytes}", "2.3.0", kind, "True") for nbytes in sizes for kind in KINDS),
+        *((f"{EVERYWHERE}, float32, {nbytes}", "2.3.0", kind, "True") for nbytes in sizes for kind in TYPES),
         *((f"{ON_ONE}, float32, {nbytes}", "2.3.0", "quick", "False") for nbytes in sizes),
     }
     page = (output / "history" / "README.md").read_text(encoding="utf-8")

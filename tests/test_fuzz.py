@@ -15,8 +15,7 @@ import warnings
 from pathlib import Path
 
 import advise
-import check_noise
-import check_timing
+import check
 import cli
 import compare
 import describe
@@ -29,11 +28,12 @@ import run
 import track
 from analysis import results, submission
 from analysis.results import load
-from checking import timing
+from checking import history, noise, timing
 from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from measuring import fleet as campaign
 from pages import build, show
 from pages.submission import comment, said
 from resultfiles import contract, conversion
@@ -293,14 +293,13 @@ VERBS = {
         report,
         publish,
         describe,
-        check_noise,
-        check_timing,
+        check,
     )
 }
 OPTIONS = {
     name: sorted(set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', Path(module.__file__).read_text(encoding="utf-8"))))
     for name, module in VERBS.items()
-}
+} | {"check": ["timing", "noise", "advice", "history", "--only", "--sizes", "--processes", "--condition"]}
 # No argument holds a NUL: that is where it ends
 VALUES = st.one_of(
     st.sampled_from(
@@ -343,12 +342,16 @@ def place(tmp_path_factory):
         patched.setattr(track, "check_asv", lambda: None)
         patched.setattr(track.index, "update", begin)
         patched.setattr(track, "candidate", begin)
+        patched.setattr(track, "ROOT", root)
         patched.setattr(publish, "REPORTS", root / "out")
         patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(fleet, "measure", lambda campaigns, show_hosts, build: 0)
+        patched.setattr(campaign, "ask", begin)
+        patched.setattr(campaign, "measure", lambda campaigns, show_hosts, build: 0)
         patched.setattr(fleet, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
-        patched.setattr(check_noise, "begin", begin)
+        patched.setattr(noise, "copy_code", begin)
+        patched.setattr(check, "check_advice", begin)
+        patched.setattr(history, "main", begin)
         patched.setattr(timing, "find_cells", begin)
         yield patched
 

@@ -1,16 +1,13 @@
 """A profile selects the cells that its rules say, and no others."""
 
 import ast
-import contextlib
 import itertools
 import re
 
 import pytest
 from cli import UserError
-from measuring import rounds
+from measuring import profiles
 from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
-from measuring.state import State
-from store.records import Toolchain, Unfinished
 
 pytest.importorskip("torch")
 
@@ -109,59 +106,13 @@ def test_what_is_timed_once_is_no_part_of_later_rounds():
     assert {cell[1] for cell in cells_of(later, TOY)} == {"8"}
 
 
-def test_later_rounds_take_less_and_progress_counts_it(monkeypatch):
-    taken, shown = [], []
-    timed = {TOY["name"]: {**TOY, "type": "time"}}
-    rules = (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80]))
-
-    def take(record, state, number, patterns, processes, show, commit, counting):
-        taken.append({cell[1] for cell in cells_of(patterns, TOY)})
-        show((number + 1) * processes)
-        return record
-
-    monkeypatch.setattr(rounds, "take_round", take)
-    monkeypatch.setattr(rounds, "sum_up", lambda *arguments: None)
-    chosen = rounds.cells_of(Profile(3, 1.0, rules), timed, None, "toy")
-    assert (chosen.processes, chosen.repeated, chosen.total(3)) == (6, 3, 12)
-    rounds.take_rounds(Unfinished(Toolchain(""), {}), None, chosen, 3, lambda done, more=0.0: shown.append(done))
-    assert taken == [{"8", "80"}, {"8"}, {"8"}]
-    assert shown == [6, 9, 12]
-    only = rounds.cells_of(Profile(3, 1.0, rules), timed, "80", "toy")
-    assert (only.processes, only.repeated) == (3, 0)
-
-
-def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(monkeypatch, tmp_path):
-    """An installation, say: it would disturb what is timed."""
-    benchmarks = {"toy.Toy": {**TOY, "name": "toy.Toy", "type": "time"}}
-    benchmarks["toy.Counts"] = {**TOY, "name": "toy.Counts", "type": "track", "repeated": True}
-    taken, installing = [], []
-
-    def asv(patterns, **options):
-        taken.append(({name for name in benchmarks for p in patterns if re.escape(name) in p}, bool(installing)))
-
-    @contextlib.contextmanager
-    def meanwhile():
-        installing.append(True)
-        yield
-        installing.clear()
-
-    monkeypatch.setattr(rounds, "round_of", asv)
-    chosen = rounds.cells_of(Profile(2, 1.0, (Rule(r"toy\..*"),)), benchmarks, None, "toy")
-    state = State(tmp_path)
-    record = Unfinished(Toolchain(""), {})
-    state.start(record)
-    monkeypatch.setattr(rounds, "sum_up", lambda *arguments: None)
-    rounds.take_rounds(record, state, chosen, 2, lambda done, more=0.0: None, meanwhile=meanwhile())
-    assert taken == [({"toy.Counts"}, True), ({"toy.Toy"}, False), ({"toy.Toy"}, False)]
-
-
 def test_where_nothing_is_left_the_reasons_are_said():
     """A laptop without an accelerator is asked for transfers alone."""
     away = {TOY["name"]: {**TOY, "type": "time", "needs_device": True}}
     profile = Profile(1, 1.0, (Rule(r"toy\.Toy\..*"),))
-    assert rounds.cells_of(profile, away, None, "toy").processes == 9
+    assert profiles.cells_of(profile, away, "", "toy").processes == 9
     with pytest.raises(UserError, match="nothing that was asked for can be measured here: no device"):
-        rounds.cells_of(profile, away, None, "toy", no_device="no device")
+        profiles.cells_of(profile, away, "", "toy", no_device="no device")
 
 
 def test_count_is_of_cells_not_of_rules():

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 import pytest
 import resultfiles
-from measuring.record import new_record, summed_up
-from store.records import UNKNOWN, Settings, Unfinished, made_of, plain, record_of, sessions_of
-from toolchains import ledger
+from measuring.runner import summed_up
+from store.records import UNKNOWN, Settings, Toolchain, Unfinished, made_of, plain, record_of, sessions_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def test_committed_records_are_written_back_as_they_were(committed):
 
 
 def test_what_only_going_on_needs_is_kept_and_not_filed():
-    begun = summed_up(new_record("quick", None, "box", ledger.Toolchain("2.0", "1.26"), None, 1), [])
+    begun = summed_up(Unfinished(Toolchain("2.0"), {}, profile="quick", machine="box"), [])
     more = {"on_device": True, "asleep": ("a",)}
     unfinished = Unfinished(**{**vars(begun), **more})
     assert made_of(Unfinished, json.loads(json.dumps(asdict(unfinished)))) == unfinished

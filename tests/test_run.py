@@ -1,6 +1,5 @@
 """scripts/run.py: every mistake is one clear line, and an interruption costs a round at most."""
 
-import contextlib
 import importlib.metadata
 import json
 import os
@@ -18,9 +17,9 @@ import run as verb
 from analysis.results import load
 from conftest import Checkout, environment
 from measuring import machine
+from measuring.journal import Job, Journal, Plan, held
 from measuring.machine import check_machine
-from measuring.record import SILENT
-from measuring.state import State, held
+from measuring.runner import SILENT
 from store import files
 from store.records import Toolchain, Unfinished, with_samples
 from toolchains import environments
@@ -173,10 +172,8 @@ def test_failed_cells_keep_their_reason(checkout):
 # Interruption -------------------------------------------------------------------------------------------------------
 
 
-def kept(checkout):
-    """The record of the run that is kept, after its last whole round; None where there is none."""
-    with contextlib.suppress(cli.UserError):  # it is being replaced
-        return State(checkout.root / ".asv" / "runs" / Checkout.machine).load()
+def journal(checkout):
+    return Journal(checkout.root / ".asv" / "runs" / Checkout.machine / "run")
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
@@ -191,22 +188,19 @@ def test_interrupted_run_goes_on(checkout, number, code):
         start_new_session=True,
     )
     until = time.monotonic() + 60
-    while time.monotonic() < until and running.poll() is None:
-        # the second round begins with two seconds of asv finding its feet
-        record = kept(checkout)
-        if record and record.rounds == 1:
-            break
+    # the second round begins with two seconds of asv finding its feet
+    while time.monotonic() < until and running.poll() is None and not journal(checkout).rounds("installed"):
         time.sleep(0.02)
     running.send_signal(number)
     printed, complaint = running.communicate(timeout=40)
     assert running.returncode == code, printed + complaint
     assert complaint.split() == ([] if number == signal.SIGKILL else ["run.py:", "interrupted"])
-    assert kept(checkout).rounds == 1
-    first = State(checkout.root / ".asv" / "runs" / Checkout.machine).lines()
+    first = journal(checkout).lines("installed")
+    assert journal(checkout).record("installed").rounds == 1
     assert not list(checkout.results.glob("*/*")), "nothing of a run that is not whole"
 
-    wrong = checkout.run("scripts/run.py", *FAST, "--rounds", "3", "--profile", "standard", "--resume")
-    assert "the interrupted run was another by --profile, --rounds: --resume alone goes on with it" in one_line(wrong)
+    wrong = checkout.run("scripts/run.py", *FAST, "--profile", "standard", "--resume")
+    assert "the interrupted run was another by --profile: --resume alone goes on with it" in one_line(wrong)
     resumed = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     taken = with_samples(files.read_measurements(checkout.result_file()))
@@ -220,28 +214,17 @@ def test_interrupted_run_goes_on(checkout, number, code):
     record = json.loads(line)
     assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
     assert record["machine"] == Checkout.machine and record["settings"]["torch_threads"] == 1
-    assert kept(checkout) is None
     assert os.listdir(checkout.results / Checkout.machine)
-
-
-def test_what_was_whole_is_filed_by_the_next_run(checkout):
-    """Killed after the last round, before its results were in their place."""
-    state = State(checkout.root / ".asv" / "runs" / Checkout.machine)
-    state.start(Unfinished(Toolchain(""), {}, rounds=2))
-    state.begin()
-    (state.results / Checkout.machine).mkdir()
-    (state.results / Checkout.machine / "c0ffee00-toolchain-py3.11.jsonl").write_text("{}\n")
-    state.complete()
-    done = checkout.run("scripts/run.py", *FAST, "--resume")
-    assert done.returncode == 0 and "the interrupted run was whole; its results are filed now" in done.stdout
-    assert (checkout.results / Checkout.machine / "c0ffee00-toolchain-py3.11.jsonl").read_text() == "{}\n"
-    assert kept(checkout) is None and "samples in" not in done.stdout
+    once_more = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
+    assert "the run was whole, and its results are filed" in once_more.stdout
 
 
 def test_resume_is_of_the_same_toolchain(checkout):
     """Rounds of two toolchains would be no run of either."""
-    state = State(checkout.root / ".asv" / "runs" / Checkout.machine)
-    state.start(Unfinished(Toolchain("torch-1-numpy-1"), {}, profile="quick", rounds=1))
+    kept = journal(checkout)
+    kept.begin()
+    kept.keep(Job("", 0), Unfinished(Toolchain("torch-1-numpy-1"), {}))
+    kept.save(Plan(Checkout.machine, "quick", FAST[1], 2))
     done = checkout.run("scripts/run.py", *FAST, "--resume")
     assert "the interrupted run was on torch-1-numpy-1: --resume there, or run anew" in one_line(done)
 
@@ -281,25 +264,3 @@ def test_another_host_of_the_same_name_is_another_machine(tmp_path, monkeypatch)
     monkeypatch.setattr(machine, "caches", lambda: {"L2": "512K"})
     with pytest.raises(cli.UserError, match="another machine .*, L2 1024K\\).*--machine"):
         check_machine(known)
-
-
-def test_a_quick_look_adds_to_a_whole_run(checkout):
-    """It has fewer processes a cell, so it replaces none; as many of them do."""
-
-    def taken(rounds):
-        done = checkout.run("scripts/run.py", *FAST, "--rounds", str(rounds))
-        assert done.returncode == 0, done.stdout + done.stderr
-        lines = files.read_measurements(checkout.result_file())
-        return {(line["run"], line["round"]) for line in lines}
-
-    first = taken(2)
-    assert len(first) == 2
-    time.sleep(1.1)  # runs are told apart by the second in which they began
-    second = taken(1)
-    assert second > first and len(second) == 3
-    used = files.used_samples(files.read_measurements(checkout.result_file()))
-    for params, (value, _) in checkout.cells(FLOOR).items():
-        assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
-    time.sleep(1.1)
-    third = taken(3)
-    assert len(third) == 3 and not third & second

@@ -164,12 +164,12 @@ def test_same_toolchain_twice_is_one_commit(tmp_path):
 def test_made_anew_only_on_change(tmp_path):
     path = tmp_path / "ledger"
     made(path)
-    before = path.stat().st_ino
+    before, place = (path / "stream").stat().st_ino, path.stat().st_ino
     made(path)
-    assert path.stat().st_ino == before
+    assert (path / "stream").stat().st_ino == before
     made(path, [*LINE, *ODD])
-    assert path.stat().st_ino != before
-    assert [left.name for left in tmp_path.iterdir()] == ["ledger"]
+    assert (path / "stream").stat().st_ino != before and path.stat().st_ino == place, "others may be asking it"
+    assert sorted(left.name for left in tmp_path.iterdir()) == ["ledger", "ledger.lock"]
 
 
 def test_ledger_takes_no_time(tmp_path):
@@ -539,3 +539,42 @@ def test_a_broken_file_of_machines_is_one_line(tmp_path, text):
     told = done.stderr.splitlines()[-1] if done.returncode else "UserError: is broken: remove it"
     assert "UserError: " in told and "is broken: remove it" in told
     assert done.returncode or '"box"' in (tmp_path / ".asv-machine.json").read_text(encoding="utf-8")
+
+
+def at_once(code, *arguments, home, count=4):
+    """These programs side by side, each with its number; what they complained about."""
+    code = f"import sys; sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}\n{code}"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(number), *map(str, arguments)],
+            env=environment(home),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(count)
+    ]
+    return [process.communicate(timeout=120)[1] for process in started]
+
+
+@pytest.mark.slow
+def test_machines_that_are_registered_at_once_are_all_known(tmp_path):
+    code = "from measuring import engine\nfor k in range(20): engine.register(f'box-{sys.argv[1]}-{k}')"
+    assert at_once(code, home=tmp_path) == [""] * 4
+    assert len(json.loads((tmp_path / ".asv-machine.json").read_text())) == 4 * 20 + 1, "and the version"
+
+
+@pytest.mark.slow
+def test_the_ledger_is_changed_under_nobody(tmp_path):
+    """Two machines in a fresh checkout: what one adds, and has asv ask for, goes from no other."""
+    code = """
+from pathlib import Path
+from toolchains import ledger
+here = ledger.Toolchain(f"2.{sys.argv[1]}+cpu", "2.4.6")
+path = Path(sys.argv[2])
+for more in range(6):
+    ledger.make(path, [ledger.Toolchain(f"2.{sys.argv[1]}.{more}", "2.4.6")], here)
+    for tag in ("torch-2.6.0", "numpy-2.0.2"):
+        assert ledger._git(path, "rev-parse", tag).strip() == ledger.tagged()[tag].commit
+"""
+    assert at_once(code, tmp_path / "ledger", home=tmp_path) == [""] * 4
+    assert [path.name for path in tmp_path.glob("ledger*")] in (["ledger", "ledger.lock"], ["ledger.lock", "ledger"])

@@ -1,6 +1,5 @@
 """scripts/track.py: a history from the first installation to the drift at the end, and what may go wrong on the way."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -8,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import report
@@ -16,10 +14,10 @@ import track
 from analysis.results import load
 from cli import UserError
 from conftest import ROOT
-from measuring import tracking
+from measuring import runner
+from measuring.journal import Journal
 from measuring.profiles import PROFILES
-from measuring.state import State
-from measuring.tracking import Plan, coarse_to_fine
+from measuring.tracking import coarse_to_fine
 from store import files
 from store.records import name_of, with_samples
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
@@ -119,24 +117,22 @@ def test_interrupted_run_goes_on(project):
     state = project.root / ".asv" / "runs"
     until = time.monotonic() + 60
     while time.monotonic() < until and running.poll() is None:
-        with contextlib.suppress(UserError):  # it is being replaced
-            if any(getattr(State(path).load(), "rounds", 0) == 1 for path in state.glob("*/track/torch-2.1.0")):
-                break
+        if list(state.glob("*/track/torch-2.1.0/0")):
+            break
         time.sleep(0.02)
     os.kill(running.pid, signal.SIGINT)
     printed, complaint = running.communicate(timeout=60)
     assert running.returncode == 130, printed + complaint
-    assert "1 toolchains are saved; python scripts/track.py --resume goes on" in printed
+    assert "1 sessions are saved; python scripts/track.py --resume goes on" in printed
     assert set(records(project)) == {"torch-2.0.0"}
     (path,) = state.glob("*/track/torch-2.1.0")
-    State(path).begin()  # as whoever goes on does: what was being taken is gone
-    first = [line for line in State(path).lines() if line.get("round") == 0]
+    first = [line for line in Journal(path.parent).lines(path.name) if line.get("round") == 0]
     assert first
 
-    wrong = project.verb("track", "--resume", "--history", "numpy", "--rounds", "3")
+    wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x")
     assert wrong.returncode == 2
     assert wrong.stderr.strip() == (
-        "track.py: the interrupted run was another by --history, --rounds: --resume alone goes on with it"
+        "track.py: the interrupted run was another by --history, --only: --resume alone goes on with it"
     )
     done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -151,43 +147,26 @@ def test_interrupted_run_goes_on(project):
 
 
 def test_next_release_is_installed_ahead(project):
-    done = project.run(sys.executable, "scripts/measuring/tracking.py", "torch-2.1.0", "3")
+    """While counts are taken, and with what the counts leave: its niceness, and that of its session where Linux weighs
+    sessions."""
+    code = f"""
+import os, sys; sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
+import psutil
+from pathlib import Path
+from measuring import engine, runner
+runner.ROOT = Path({str(project.root)!r})
+from toolchains import ledger
+ledger.RELEASES = runner.ROOT / "scripts/toolchains/releases.json"
+for tag in ("torch-2.1.0", "torch-{WITHOUT_WHEEL}"):
+    with runner.installing(ledger.tagged()[tag], 3, None):
+        own = [each for each in psutil.Process().children() if "-c" in each.cmdline()]
+        print(own[0].nice())
+"""
+    done = project.run(sys.executable, "-c", code, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
     assert done.returncode == 0, done.stderr
-    assert [name for name in project.environments if "torch-2.1.0" in name], project.environments
-    done = project.run(sys.executable, "scripts/measuring/tracking.py", f"torch-{WITHOUT_WHEEL}", "3")
-    assert done.returncode, "who needs it says why"
-
-
-@pytest.mark.skipif(not hasattr(os, "nice"), reason="needs niceness, which Windows has not")
-def test_what_is_installed_ahead_leaves_the_cores_to_the_counts():
-    """Its niceness, and that of its session where Linux weighs sessions: there the first alone is nothing."""
-    group = Path("/proc/self/autogroup")
-    code = "import os; from pathlib import Path; from measuring.tracking import stand_back\n"
-    code += "stand_back(); print(os.nice(0))\n"
-    code += f"if Path({str(group)!r}).is_file(): print(Path({str(group)!r}).read_text())"
-    scripts = os.pathsep.join([str(ROOT / "scripts"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": scripts}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
-    )
-    said = done.stdout.split()
-    assert int(said[0]) == min(os.nice(0) + tracking.BEHIND, 19)
-    if len(said) > 1:  # "/autogroup-123 nice 10"; in a container there may be none
-        assert said[-1] == str(tracking.BEHIND)
-
-
-def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch, tmp_path):
-    """Two may stay: the toolchain that is measured, and the reference."""
-    asked = []
-    monkeypatch.setattr(tracking, "installing", lambda tag, keep: asked.append((tag, keep)) or contextlib.nullcontext())
-    plan = Plan(tmp_path, ["torch-2.1.2", "torch-2.6.0"], "tracking", None, 4)
-    for keep in (2, 3):
-        tracker = tracking.Tracker(plan, "box", keep)
-        with tracker.ahead():
-            assert not asked, "there is none to come"
-        tracker.coming = tracker.known["torch-2.6.0"]
-        with tracker.ahead():
-            assert asked == ([("torch-2.6.0", 3)] if keep == 3 else [])
+    first, ahead, second = done.stdout.splitlines()
+    assert first == second == str(min(os.nice(0) + runner.BEHIND, 19)) and "torch-2.1.0: installed ahead" in ahead
+    assert [name for name in project.environments if "torch-2.1.0" in name], "and who needs the other one says why"
 
 
 def test_failure_buries_no_older_results(project):
@@ -259,10 +238,3 @@ def test_coarse_to_fine():
 def test_default_is_both_histories():
     tags = [toolchain.tag for toolchain in track.arguments(()).toolchains]
     assert tags[0] == "torch-1.13.1" and "torch-2.15.0" in tags and tags.index("numpy-1.23.5") > 10
-
-
-def test_drift_is_later_over_sooner():
-    before = {"a": 1.0, "b": 2.0, "gone": 2.0}
-    after = {"a": 2.0, "b": 2.0, "new": 1.0}
-    assert tracking.drift(before, after) == {"cells": 2, "median": 1.5, "quarter": 0.75, "three_quarters": 2.25}
-    assert tracking.drift_words(tracking.drift({}, {})) == "nothing to compare with"

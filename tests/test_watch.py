@@ -6,6 +6,7 @@ import functools
 import http.server
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from analysis import pairs as analysed
 from analysis.pairs import news_of
 from cli import UserError
 from measuring import tracking
+from measuring.journal import Plan
 from pages import release_notes
 from store.records import Record, Toolchain
 from test_feed import check
@@ -226,11 +228,54 @@ def test_an_index_that_does_not_answer_is_one_line(monkeypatch):
         index.offered("torch")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer, says",
+    [
+        (500, "the package index answered 500"),
+        ("<html><form>log in</form></html>", "the package index lists no release: does it ask for a login?"),
+        (None, "the package index did not answer"),
+    ],
+)
+def test_what_is_wrong_with_an_index_is_said(monkeypatch, answer, says):
+    """All of them read "No matching distribution" to pip."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(answer if isinstance(answer, int) else 200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"" if isinstance(answer, int) else answer.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in [name for name in os.environ if name.startswith("PIP_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_RETRIES", "0" if answer else "1")
+        port = server.server_port if answer else 1
+        with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
+            index.offered("torch", "--index-url", f"http://127.0.0.1:{port}/simple")
+        server.shutdown()
+
+
+def test_a_wheel_whose_name_is_none_is_passed_over():
+    files = [
+        {"filename": name, "upload-time": "2026-01-02T"} for name in ("torch.whl", "torch-2.whl", "torch-2.0.tar.gz")
+    ]
+    good = {"filename": "torch-2.3.0-cp311-none-any.whl", "upload-time": "2026-01-02T00:00"}
+    assert index.wheels([*files, good]) == {"2.3.0": ["2026-01-02"]}
+
+
 @pytest.mark.parametrize(
     ("offered", "new"),
     [
         (["1.26.5", "2.4.9", "2.4.6", "2.5.6", "2.6.0", "3.0"], ["1.26.5", "2.4.9", "2.5.6", "2.6.0", "3.0"]),
-        (["2.6.0rc1", "2.6.0.dev20261101", "2.6.0+cpu", "2.6.0.post1"], []),
+        (["2.6.0rc1", "2.6.0.dev20261101", "2.6.0+cpu", "no version"], []),
+        (["2.6.0.post1", "2.4.6.post1", "2.4.5.post1"], ["2.4.6.post1", "2.6.0.post1"]),
         (["1.0.0", "2.4.0", "1.27.0"], []),
     ],
 )
@@ -245,8 +290,8 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     torch = {one.version: one for one in ledger.history("torch")}
 
     def planned(*added):
-        plan = tracking.due_plan(tmp_path / "run", "box", [torch[version] for version in added], "tracking", 4)
-        return plan and (plan.tags, plan.beside)
+        plan = tracking.due_plan(Plan("box", "tracking", "", 4), [torch[version] for version in added])
+        return plan and (list(plan.tags), list(plan.beside))
 
     def measured(name, version, **record):
         path = tmp_path / name / f"{torch[version].commit[:8]}-toolchain-py3.11.jsonl"

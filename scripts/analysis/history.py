@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from packaging.version import Version
 from scipy import special
 from store.files import node_of, read_records, result_files
 from store.records import UNKNOWN, Record, sessions_of
@@ -198,7 +199,7 @@ def sessions(results: Results) -> pd.DataFrame:
             )
     more = ["package", "release", "date", "tag", "node", "run", "middle", "interpreter", *PROBES.values()]
     table = pd.DataFrame(rows, columns=[*columns, *more])
-    order = sorted(range(len(table)), key=lambda k: (ledger.parts(table["release"][k]), table["run"][k]))
+    order = sorted(range(len(table)), key=lambda k: (Version(table["release"][k]), table["run"][k]))
     return table.iloc[order].reset_index(drop=True)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from analysis.statistics import MAD_TO_SD, Bools, Floats, estimate, means, student_quantile
 from numpy.typing import NDArray
+from pages import show
 from store import quiet
 from store.records import Line
 
@@ -22,7 +23,7 @@ ERROR = 0.05  # chance that noise alone has any cell called biased
 CONFIDENCE = 0.99  # of the interval that the median cell lies in
 TELLING = 0.5  # share of the cells whose noise must be below EACH
 FEW = 10  # cells: of fewer the median is not judged
-BIAS, NOISY = "bias", "too noisy to tell"
+BIAS, NOISY = "bias", "too noisy to decide"
 
 
 def part(line: Line, name: str) -> Line:
@@ -34,8 +35,8 @@ def part(line: Line, name: str) -> Line:
         "seconds": [line["seconds"][index] for index in chosen],
         "disturbed": [place for place, index in enumerate(chosen) if index in disturbed],
         "probes": {
-            kind: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
-            for kind, taken in line["probes"].items()
+            name: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
+            for name, taken in line["probes"].items()
         },
         "waits": list(range(1, len(chosen))),
     }
@@ -101,7 +102,7 @@ class Verdict:
     """What the check found.
 
     rows         a cell each: seconds a call, ratios, log units of noise in suite/torch, and BIAS, NOISY or nothing
-    share        of the time that the machine ran at full speed
+    share        of the time that the machine was quiet
     bias, noise  what speaks for bias, and for too much noise, in words; nothing where nothing does
     """
 
@@ -136,7 +137,6 @@ def judge(cells: Sequence[Cell]) -> Verdict:
     columns = {
         "suite": np.exp(means(whole)),
         "torch": np.exp(means((torch + again) / 2)),
-        "stock": np.array([cell.stock for cell in cells]),
         **{name: np.exp(each.effect) for name, each in ratios.items()},
         "torch/torch": np.exp(itself),
         "noise": ratios["suite/torch"].noise,
@@ -169,28 +169,14 @@ def judge(cells: Sequence[Cell]) -> Verdict:
     return Verdict(rows, run.quiet_share(), bias, noise)
 
 
-def show(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "–"
-    for unit, scale in (("s ", 1), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:7.3g} {unit}"
-    return f"{seconds * 1e9:7.3g} ns"
-
-
-def percent(share: float, digits: int = 1) -> str:
-    return "unknown" if math.isnan(share) else f"{share:.{digits}%}"
-
-
 def table(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     ratios = ("suite/torch", "block/torch", "torch/torch")
-    yield f"{'route':44} {'bytes':>8} {'suite':>10} {'torch':>10} {'  '.join(ratios)}  stock/torch"
+    yield f"{'route':44} {'bytes':>8} {'suite':>10} {'torch':>10} {'  '.join(ratios)}"
     for row in rows:
-        seconds = " ".join(f"{show(row[name]):>10}" for name in ("suite", "torch"))
+        seconds = " ".join(f"{show.seconds(row[name]):>10}" for name in ("suite", "torch"))
         figures = " ".join(f"{row[name]:12.3f}" if math.isfinite(row[name]) else f"{'–':>12}" for name in ratios)
-        stock = f"{row['stock'] / row['torch']:12.3g}" if math.isfinite(row["torch"]) else f"{'–':>12}"
         mark = {BIAS: "  <-- bias", NOISY: "  ?"}.get(row["verdict"], "")
-        yield f"{row['route']:44} {row['nbytes']:8} {seconds}{figures} {stock}{mark}"
+        yield f"{row['route']:44} {row['nbytes']:8} {seconds}{figures}{mark}"
 
 
 def summary(verdict: Verdict) -> Iterator[str]:
@@ -198,26 +184,22 @@ def summary(verdict: Verdict) -> Iterator[str]:
     rows = verdict.rows
     clear = [row for row in rows if row["verdict"] != NOISY] or rows
 
-    def deviations(name: str) -> list[float]:
-        return [abs(row[name] - 1) for row in clear if math.isfinite(row[name])] or [math.nan]
+    def deviations(name: str) -> tuple[str, str]:
+        off = [abs(row[name] - 1) for row in clear if math.isfinite(row[name])] or [math.nan]
+        return show.percent(statistics.median(off), 1), show.percent(max(off), 1)
 
-    whole, block, itself = map(deviations, ("suite/torch", "block/torch", "torch/torch"))
-    stock = [abs(row["stock"] / row["torch"] - 1) for row in rows if math.isfinite(row["torch"])] or [math.nan]
     verdicts = [row["verdict"] for row in rows]
+    (whole, largest), (block, _), (itself, most) = map(deviations, ("suite/torch", "block/torch", "torch/torch"))
+    quiet_share = f"the machine was quiet {verdict.share:.0%} of the time"
     yield (
-        f"suite against torch.utils.benchmark, {len(rows)} cells: median deviation {percent(statistics.median(whole))} "
-        f"({percent(statistics.median(block))} in blocks), largest {percent(max(whole))}, {verdicts.count(BIAS)} "
-        f"biased, {verdicts.count(NOISY)} too noisy to tell"
+        f"suite against torch.utils.benchmark, {len(rows)} cells: median deviation {whole} ({block} in blocks), "
+        f"maximum {largest}, {verdicts.count(BIAS)} biased, {verdicts.count(NOISY)} too noisy to decide"
     )
-    yield (
-        f"torch.utils.benchmark against itself: median deviation {percent(statistics.median(itself))}, largest "
-        f"{percent(max(itself))}; the machine ran at full speed {verdict.share:.0%} of the time"
-    )
-    yield f"stock asv: median deviation {percent(statistics.median(stock), 0)}, largest {percent(max(stock), 0)}"
+    yield f"torch.utils.benchmark against itself: median deviation {itself}, maximum {most}; {quiet_share}"
     if verdict.bias:
         yield f"bias: {'; '.join(verdict.bias)}"
     elif verdict.noise:
         yield (
-            f"too noisy to tell: {'; '.join(verdict.noise)}. The machine ran at full speed {verdict.share:.0%} of the "
-            "time: try again when it has nothing else to do, or with more --processes"
+            f"too noisy to decide: {'; '.join(verdict.noise)}; {quiet_share}: try again when it has nothing else to "
+            "do, or with more --processes"
         )

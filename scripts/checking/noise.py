@@ -1,4 +1,17 @@
-"""Noise made on purpose, and what is measured in it and without: runs of one or two codes, a slowdown, comparisons."""
+"""What does noise do to the suite's figures? Makes some on purpose and measures, with it and without.
+
+    python scripts/check.py noise                      quiet and noise: about half an hour
+    python scripts/check.py noise --condition noise    noise alone
+
+Noise is one process on every core that by turns does nothing and either burns CPU or streams memory, 1 to 50 ms each:
+half of the time. It is there only while something is measured. In both conditions
+
+    A/A        two quick runs of the same code, four processes a cell: each cell's figure in one against the other, and
+               what compare.py flags of them, which is wrong
+    slowdown   one alias route made 10 % slower: compare.py --run, in turns
+
+Exit code: 0 every promise was kept, 1 one was not, 2 could not measure. Leave the machine alone meanwhile.
+"""
 
 import contextlib
 import io
@@ -8,44 +21,36 @@ import multiprocessing
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from cli import UserError, put
-from measuring.engine import ROOT
-from measuring.interleave import CODE, copy_code
-from measuring.processes import apart, duration, last_line, own_home
+import numpy as np
+from analysis.pairs import compare_named
+from analysis.results import load
+from analysis.verdicts import FASTER, SLOWER, Settings
+from cli import ONLY, Parser, UserError, matcher
+from measuring.engine import CODE, RESULTS, ROOT, copy_code, new_id
+from measuring.processes import apart, last_line, own_home
 from measuring.profiles import MIB
+from pages import show
 
-CALM, NOISE = CONDITIONS = "calm", "noise"
-NEW, BEFORE = "new", "before"
-PLANTED, PAIRS = "planted", "pairs"
+QUIET, NOISE = CONDITIONS = "quiet", "noise"
 MACHINE = "noise"  # the name that results are filed under, in copies of the checkout
-PROFILE, ROUNDS = "quick", 4
-RUNS_BEFORE = 2
-
-# Seconds of each step of the quick profile on a 2-core machine: the estimate shown before anything is measured
-ESTIMATES = {
-    CALM: {NEW: 150, BEFORE: 140, PLANTED: 250, PAIRS: 30},
-    NOISE: {NEW: 320, BEFORE: 240, PLANTED: 450, PAIRS: 30},
-}
-
-
-# --- noise -----------------------------------------------------------------------------------------------------------
-
+MEDIAN, NINETY = 0.02, 0.06  # promised of the A/A, as |log ratio|
 SHORTEST, LONGEST = 0.001, 0.050  # seconds, of a burst and of a pause
 BURN, STREAM = "burn", "stream"
 STREAMED = 64 * MIB  # source and target of one process: beyond the caches
 PIECE = MIB  # copied between two looks at the clock: a tenth of the shortest burst
+
+
+# --- noise -----------------------------------------------------------------------------------------------------------
 
 
 def bursts(rng: random.Random) -> Iterator[tuple[str, float, float]]:
@@ -63,10 +68,10 @@ def disturb(core: int | None, seed: str) -> None:
     # ones: pages of zeros that nobody wrote could be one page
     source, target = (memoryview(bytearray(b"\1") * (STREAMED // 2)) for _ in range(2))
     places = itertools.cycle(range(0, STREAMED // 2, PIECE))
-    for kind, burst, pause in bursts(random.Random(seed)):
+    for what, burst, pause in bursts(random.Random(seed)):
         end = time.perf_counter() + burst
         while time.perf_counter() < end:
-            if kind == STREAM:
+            if what == STREAM:
                 place = next(places)
                 target[place : place + PIECE] = source[place : place + PIECE]
             else:
@@ -100,7 +105,7 @@ def noise(seed: str) -> Iterator[list[BaseProcess]]:
             process.join()
 
 
-# --- code to measure -------------------------------------------------------------------------------------------------
+# --- code of another revision -----------------------------------------------------------------------------------------
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -118,14 +123,6 @@ def revision(name: str) -> str:
     return done.stdout.decode().strip()
 
 
-def this_code() -> str:
-    """The checkout's commit in short, and whether it has other changes; "" where that cannot be known."""
-    with contextlib.suppress(OSError):
-        done = git("describe", "--always", "--dirty= with changes", "--exclude=*")
-        return done.stdout.decode().strip()
-    return ""
-
-
 def export(commit: str, root: Path, paths: Sequence[str] = CODE) -> None:
     """What a run needs of that commit, or these files and folders of it, into ``root``."""
     archive = git("archive", "--format=zip", commit, "--", *paths)
@@ -139,15 +136,13 @@ def export(commit: str, root: Path, paths: Sequence[str] = CODE) -> None:
 ROUTE = "torch.from_numpy(a)"
 # that and its like: enough cells for their noise to be known as a family's
 ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
-ALIAS_SIZES = (8, 64 * MIB)
 COUNTED, MADE = 10, {"base": 10, "new": 11}  # calls of a statement: those it is divided by, those it makes on a side
-SLOWDOWN = MADE["new"] / COUNTED - 1
 
 PLANT = f"""
 
-# --- appended by scripts/check_noise.py to a copy -------------------------------------------------------------------
+# --- appended by check.py noise to a copy -------------------------------------------------------------------
 # One route takes {MADE["new"]} calls for {COUNTED} on one side. Both sides run these same files, so that measurement
-# versions are equal, and tell by the name of their directory which side they are.
+# versions are equal, and learn by the name of their directory which side they are.
 import pathlib as _pathlib
 
 _MADE = {MADE}[_pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]]
@@ -165,179 +160,97 @@ _Conversion.timeit_convert = _timeit_convert
 """
 
 
-def append(root: Path, file: str, code: str) -> None:
-    """Add code to a file of benchmarks/ in the copy ``root``."""
-    with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
-        benchmarks.write(code)
-
-
 def plant(root: Path) -> None:
-    """Make ROUTE slower on one side of the interleaved comparisons that the copy ``root`` will run."""
-    append(root, "conversion.py", PLANT)
+    """Make ROUTE slower on one side of the comparisons in turns that the copy ``root`` will run."""
+    with (root / "benchmarks" / "conversion.py").open("a", encoding="utf-8") as benchmarks:
+        benchmarks.write(PLANT)
 
 
-def alias_cells(sizes: Iterable[int] = ALIAS_SIZES) -> str:
+def alias_cells() -> str:
     """Regular expression over asv's names of cells: those the slowdown is looked for among."""
-    routes, nbytes = "|".join(map(re.escape, ALIASES)), "|".join(map(str, sizes))
-    return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\..*\('({routes})', 'float32', ({nbytes})\)$"
+    routes = "|".join(map(re.escape, ALIASES))
+    return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\..*\('({routes})', 'float32', (8|67108864)\)$"
 
 
-# --- steps -----------------------------------------------------------------------------------------------------------
+# --- what is measured ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Step:
-    """what: NEW or BEFORE (a run of that code), PLANTED or PAIRS. number: which run of that code, from 1."""
-
-    condition: str
-    what: str
-    number: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"{self.condition}/{self.what}" + (f"-{self.number}" if self.number else "")
+def call(root: Path, *arguments: str) -> str:
+    """What this Python printed, run in ``root`` with a home of its own; UserError with its words if it failed."""
+    home = root.parent / "home"
+    home.mkdir(exist_ok=True)
+    done = apart([sys.executable, *arguments], root, own_home(home))
+    if done.returncode not in (0, 1, 2) or not done.stdout:
+        raise UserError(f"{arguments[0]} in {root.name}: {last_line(done.stderr)}")
+    return done.stdout
 
 
-def steps(conditions: Iterable[str], runs: int, before: bool) -> list[Step]:
-    """What is measured, in order.
-
-    Runs of both codes in turns, new before new before new: both A/A span as much time, and the runs of before lie in
-    the middle of those that they are compared with.
-    """
-    planned = []
-    for condition in conditions:
-        for number in range(1, runs + 1):
-            planned.append(Step(condition, NEW, number))
-            if before and number <= RUNS_BEFORE:
-                planned.append(Step(condition, BEFORE, number))
-        planned += [Step(condition, PLANTED), Step(condition, PAIRS)]
-    return planned
+def runs(place: Path, only: str) -> tuple[Path, Path]:
+    """Two quick runs of this code, in copies of the checkout; their results."""
+    roots = place / "run-1", place / "run-2"
+    for root in roots:
+        copy_code(ROOT, root)
+        command = ["--profile", "quick", "--rounds", "4", "--no-report", "--machine", MACHINE]
+        call(root, "scripts/run.py", *command, *(["--only", only] if only else []))
+    return roots[0] / RESULTS.relative_to(ROOT), roots[1] / RESULTS.relative_to(ROOT)
 
 
-LOADER = """
-import json, sys
-from pathlib import Path
-sys.path.insert(0, "scripts")
-from analysis.results import load
-results = load(Path("reports/results"))
-table = results.timed
-print(json.dumps({
-    "cells": dict(zip(table["cell"], table["seconds"])),
-    "nbytes": {cell: int(n) for cell, n in zip(table["cell"], table["nbytes"]) if n is not None and n == n},
-    "quiet": list(table["cell"][table["quiet"].astype(bool)]),
-    "record": results.runs[-1],
-}, default=vars))
-"""  # run in a copy of the code, since each version says itself what a cell's figure is
+def planted(place: Path) -> dict[str, Any]:
+    """What compare.py --run says of a slowdown that is there, of which cells around it have none."""
+    root = place / "planted"
+    copy_code(ROOT, root)
+    plant(root)
+    command = ["--run", "installed", "installed", "--profile", "quick", "--machine", MACHINE, "--only", alias_cells()]
+    return json.loads(call(root, "scripts/compare.py", *command, "--format", "json"))
 
 
-class Workplace:
-    """The directory of one check: ``plan.json``, copies of the code, and a JSON file for each step that is done."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def start(self, plan: Mapping[str, Any]) -> None:
-        copy_code(ROOT, self.directory / "code" / NEW)
-        if plan["before"]:
-            export(plan["before"], self.directory / "code" / BEFORE)
-        (self.directory / "home").mkdir()
-        self._write("plan", plan)
-
-    def plan(self) -> dict[str, Any]:
-        plan = self._read("plan")
-        if plan is None:
-            raise UserError(f"--resume {self.directory}: there is nothing to go on with")
-        return plan
-
-    def result(self, step: Step) -> Any:
-        """What a finished step gave; None before."""
-        return self._read(step.name)
-
-    def do(self, step: Step) -> None:
-        """Measure what the step measures, and keep what it gave."""
-        methods: dict[str, Callable[..., Any]] = {PLANTED: self._planted, PAIRS: self._pairs}
-        self._write(step.name, methods.get(step.what, self._run)(step, self.plan()))
-
-    def _run(self, step: Step, plan: Mapping[str, Any]) -> dict[str, Any]:
-        """A run: cells and nbytes (cell -> seconds, bytes), calm (cells that ever were), record (run.py's own), seconds
-        (of all of it)."""
-        root = self.directory / step.name
-        copy_code(self.directory / "code" / step.what, root)
-        command = ["--profile", PROFILE, "--rounds", str(ROUNDS), "--no-report", "--machine", MACHINE]
-        with self._condition(step):
-            started = time.monotonic()
-            self.call(root, "scripts/run.py", *command, *(["--only", plan["only"]] if plan["only"] else []))
-            seconds = time.monotonic() - started
-        return {**json.loads(self.call(root, "-c", LOADER)), "seconds": round(seconds, 1)}
-
-    def _planted(self, step: Step, plan: Mapping[str, Any]) -> dict[str, Any]:
-        """Both sides in turns by compare.py --run: what it says of four processes a side, and in the end."""
-        root = self.directory / step.name
-        copy_code(self.directory / "code" / NEW, root)
-        plant(root)
-        command = ["--run", "installed", "installed", "--profile", PROFILE, "--machine", MACHINE]
-        with self._condition(step):
-            fresh = self._compare(root, *command, "--only", alias_cells(plan["sizes"]))
-        (measured,) = (root / ".asv" / "compare").iterdir()
-        for side in MADE:  # away from the second stage's results, which compare.py would find beside them
-            shutil.copytree(measured / side / "reports", root / "first" / side / "reports")
-        return {"first": self._compare(root, "first/base", "first/new"), "fresh": fresh}
-
-    def _pairs(self, step: Step, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Every two runs of the new code, compared."""
-        names = [Step(step.condition, NEW, number).name for number in range(1, plan["runs"] + 1)]
-        code = self.directory / "code" / NEW
-        return [
-            {"pair": pair, **self._compare(code, *(str(self.directory / name) for name in pair))}
-            for pair in itertools.combinations(names, 2)
-        ]
-
-    def _compare(self, root: Path, *arguments: str) -> dict[str, Any]:
-        """compare.py of the code in ``root``: of its JSON, what counts here."""
-        said = json.loads(self.call(root, "scripts/compare.py", *arguments, "--format", "json", fine=(0, 1, 2)))
-        wanted = ("cell", "route", "nbytes", "verdict", "ratio", "low95", "high95", "base_processes")
-        cells = [{name: cell[name] for name in wanted} for cell in said["cells"]]
-        return {"exit_code": said["exit_code"], "withheld": said["withheld"], "cells": cells}
-
-    def _condition(self, step: Step) -> contextlib.AbstractContextManager[Any]:
-        return noise(step.name) if step.condition == NOISE else contextlib.nullcontext()
-
-    def call(self, root: Path, *arguments: str, fine: Sequence[int] = (0,)) -> str:
-        """What this Python printed, run in ``root`` with a home of its own; UserError with its words if it failed."""
-        done = apart([sys.executable, *arguments], root, own_home(self.directory / "home"))
-        if done.returncode not in fine or not done.stdout:
-            raise UserError(f"{arguments[0]} in {root.name}: {last_line(done.stderr)}")
-        return done.stdout
-
-    def _write(self, name: str, result: Any) -> None:
-        put(self.directory / f"{name}.json", json.dumps(result))
-
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self.directory / f"{name}.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+Finding = tuple[str, bool]  # a line, and whether what it promises was kept
 
 
-def measure(place: Workplace, planned: Sequence[Step], restricted: bool) -> None:
-    """Do the steps that are not done, with the time left after each."""
-    left = [step for step in planned if place.result(step) is None]
-    expected = {step: ESTIMATES[step.condition][step.what] for step in left}
-    about = duration(sum(expected.values()))
-    print(
-        f"{len(left)} of {len(planned)} steps to do, in {os.path.relpath(place.directory)}: about {about} on a 2-core "
-        f"machine{', less with fewer cells' if restricted else ''}",
-        flush=True,
-    )
-    if left and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1):
-        print(
-            f"something else runs here (load average {os.getloadavg()[0]:.1f}): what is called calm is not", flush=True
+def apart_by(results: tuple[Path, Path]) -> Iterator[Finding]:
+    """The A/A of two runs, and of their comparison."""
+    tables = [load(path).timed for path in results]
+    one, other = (dict(zip(table["cell"], table["seconds"])) for table in tables)
+    off = np.array([abs(np.log(one[cell] / other[cell])) for cell in one if cell in other])
+    if not len(off):
+        raise UserError("two runs of one code have no cell in common")
+    for what, value, promise in (
+        ("the median cell", float(np.median(off)), MEDIAN),
+        ("the 90th percentile", float(np.quantile(off, 0.9)), NINETY),
+    ):
+        line = (
+            f"two runs differ by {show.percent(value, 1)} in {what} of {len(off)} (promised: {show.percent(promise)})"
         )
-    taken = estimated = 0.0
-    for number, step in enumerate(left, 1):
-        started = time.monotonic()
-        place.do(step)
-        seconds = time.monotonic() - started
-        taken, estimated = taken + seconds, estimated + expected[step]
-        rest = sum(expected[later] for later in left[number:]) * taken / estimated
-        print(f"{number}/{len(left)} {step.name}: {seconds:.0f} s; about {duration(rest)} left", flush=True)
+        yield line, value <= promise
+    compared = compare_named(str(results[0]), str(results[1]), RESULTS, None, Settings())
+    flags = int(compared.cells["verdict"].isin((SLOWER, FASTER)).sum())
+    yield f"their comparison flags {flags} cells (promised: 0)", flags == 0
+
+
+def found_in(said: Mapping[str, Any]) -> Iterator[Finding]:
+    """A planted slowdown, and the cells beside it."""
+    have = [cell for cell in said["cells"] if cell["route"] == ROUTE]
+    others = [cell for cell in said["cells"] if cell["route"] != ROUTE]
+    found = sum(cell["verdict"] == SLOWER for cell in have)
+    wrong = sum(cell["verdict"] in (SLOWER, FASTER) for cell in others)
+    yield f"a slowdown of 10 % is found in {found} of {len(have)} cells (promised: all)", found == len(have) > 0
+    yield f"unchanged cells that are flagged: {wrong} of {len(others)} (promised: 0)", wrong == 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both")
+    parser.add_argument("--only", metavar="REGEX", default="", help=f"{ONLY} (the slowdown has cells of its own)")
+    chosen = parser.parse_args(argv)
+    matcher(chosen.only)
+    directory, kept = ROOT / ".asv" / "noise" / new_id(), True
+    for condition in CONDITIONS if chosen.condition == "both" else (chosen.condition,):
+        place = directory / condition
+        place.mkdir(parents=True)
+        with noise(condition) if condition == NOISE else contextlib.nullcontext():
+            results, said = runs(place, chosen.only), planted(place)
+        for line, was_kept in (*apart_by(results), *found_in(said)):
+            print(f"{condition}: {line}" + ("" if was_kept else ": not kept"), flush=True)
+            kept &= was_kept
+    print(f"the data is in {os.path.relpath(directory)}")
+    return 0 if kept else 1

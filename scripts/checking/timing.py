@@ -1,7 +1,31 @@
-"""Conversions timed by the suite, by torch.utils.benchmark and by stock asv: the same calls, in forked processes."""
+"""Is the suite honest on this machine? Compare it with torch.utils.benchmark, and separate bias from noise.
 
+    python scripts/check.py timing                 every conversion route at five sizes: about 8 minutes
+    python scripts/check.py timing --only from_numpy --sizes 8,4096
+
+Each cell is measured in processes of its own: four unless --processes says otherwise, two where a call takes 0.3 s. A
+process makes the source and times the same expression on it in three ways:
+
+    suite/torch  as asv would: the benchmark's whole run() in a fresh process, with its own warm-up, probes and retakes
+    block/torch  in short blocks that alternate with torch's: one sample as the suite takes it
+    torch/torch  the same blocks timed by two torch.utils.benchmark.Timers: torch against itself, the A/A
+
+A block of torch's is what Timer(expression, num_threads=1) reads of as many calls as the suite makes for a sample. The
+first ratio sees whatever the suite does; the second, free of drift, says whether its loop and clock are at fault.
+
+All of it stands between probes, and only what was quiet by all probes of the check counts. Like is compared with like:
+each reading is the 10 % quantile, which is the suite's figure (blocked_autorange shows the median of its blocks). A
+deviation is the mean over processes of the log ratio within a process. What noise may make of it is learnt from the
+spread over processes and from torch against itself, in this cell and in all of its size.
+
+Exit code 1 is bias: a cell deviates by more than 5 % beyond its noise, or the median cell, of all or of one size, by
+more than 2 % beyond its error. Exit code 2 is too noisy to decide: noise could hide 5 % in more than half of the cells
+(they are marked ?), or 2 % in the median cell. Otherwise 0.
+"""
+
+import importlib
 import itertools
-import math
+import os
 import statistics
 import sys
 import time
@@ -11,15 +35,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from cli import UserError, matcher
+from cli import ONLY, Parser, UserError, matcher
 from measuring.checkup import benchmark_of, figure, in_child
 from measuring.processes import duration
 from measuring.profiles import KIB, MIB
 from store.records import Line, name_of
 
-from benchmarks.probes import Watch
+from benchmarks.probes import PATIENCE_VARIABLE, Watch
 from benchmarks.timing import UNDISTURBED, Timing
 
+PATIENCE = 120.0  # seconds that all processes wait for quiet together: a busy machine adds as much
 BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer
 SLOW, SLOW_PROCESSES = 0.3, 2  # seconds a call from which so many processes do: routes that go by Python's numbers
 SIZES = (8, 4 * KIB, MIB, 16 * MIB, 64 * MIB)
@@ -30,12 +55,11 @@ SUITE, TORCH, AGAIN = "suite", "torch", "torch again"  # whose block it is
 
 @dataclass
 class Cell:
-    """A cell and what was measured of it. processes: the two lines of each, see ``measure``; stock in seconds."""
+    """A cell and what was measured of it. processes: the two lines of each, see ``measure``."""
 
     benchmark: Any
     params: tuple
     processes: list[list[Line]] = field(default_factory=list)
-    stock: float = math.nan
     skipped: bool = False
 
     @property
@@ -158,41 +182,17 @@ def measure(benchmark: Any, cell: tuple, turn: int) -> list[Line] | None:
     return None if whole is None else [whole, blocks(benchmark, cell, whole, turn)]
 
 
-def by_stock_asv(benchmark: Any, cell: tuple) -> float:
-    """Seconds a call as asv's time_ method with a setup reads them: the median of its samples."""
-    from asv_runner.benchmarks.time import TimeBenchmark
-
-    benchmark._current_params = cell
-    benchmark.do_setup()
-    expression, namespace = benchmark.func(*cell)
-    exec(f"def time_route():\n    {expression}", namespace)
-    method = namespace["time_route"]
-
-    def setup() -> None:  # a new source before every call, as a setup method makes it
-        benchmark.do_setup()
-        namespace.update(benchmark.func(*cell)[1])
-
-    method.setup, method.pretty_source = setup, expression
-    stock = TimeBenchmark("time_route", method, [method])
-    stock.do_setup()
-    return statistics.median(stock.run()["samples"])
-
-
 def measure_all(cells: Sequence[Cell], processes: int) -> None:
     """One process of every cell, then the next of every cell: a slow minute meets no cell in all of its processes."""
-    total = len(cells) * (processes + 1)
     started, shown, done = time.perf_counter(), 0.0, 0
-    for turn in range(processes + 1):
+    for turn in range(processes):
         for cell in cells:
             if turn < (min(processes, SLOW_PROCESSES) if cell.slow else processes) and not cell.skipped:
                 lines = in_child(partial(measure, cell.benchmark, cell.params, turn))
                 cell.skipped = lines is None
                 cell.processes += [lines] if lines else []
-            elif turn == processes and not cell.skipped:
-                cell.stock = in_child(partial(by_stock_asv, cell.benchmark, cell.params))
             done += 1
-            spent = time.perf_counter() - started
-            shown = progress(done / total, spent, shown)
+            shown = progress(done / len(cells) / processes, time.perf_counter() - started, shown)
 
 
 def progress(share: float, spent: float, shown: float) -> float:
@@ -206,3 +206,33 @@ def progress(share: float, spent: float, shown: float) -> float:
     text = f"check: {share:.0%}, {duration(spent * (1 - share) / share)} left" if share < 1 else ""
     print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
     return spent
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
+    parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
+    chosen = parser.parse_args(argv)
+    sizes = sizes_of(chosen.sizes)
+    if chosen.processes < 2:
+        raise UserError("--processes takes a whole number from 2: noise is what processes differ by")
+    if not hasattr(os, "fork"):
+        raise UserError("this check forks processes, which this system cannot")
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    cells = find_cells(chosen.only, sizes)
+    importlib.import_module("torch.utils.benchmark")  # once, and not in each process: a quarter of a second
+    os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
+    measure_all(cells, chosen.processes)
+    measured = [cell for cell in cells if not cell.skipped]
+    if not measured:
+        raise UserError("this toolchain skips every one of these cells")
+    from . import bias  # numpy: not before its threads are set, and no part of what is measured
+
+    verdict = bias.judge(measured)
+    print("\n".join(bias.table(verdict.rows)))
+    for cell in cells:
+        if cell.skipped:
+            print(f"{cell.route:44} {cell.nbytes:8} n/a on this toolchain")
+    print("\n" + "\n".join(bias.summary(verdict)))
+    return verdict.code

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import psutil
 from cli import UserError
 from store import quiet
 from store.records import Line
 
-from benchmarks.probes import PATIENCE_VARIABLE
+from benchmarks.probes import PATIENCE_VARIABLE, probe
 from benchmarks.sampling_log import LOG_VARIABLE
 
 from .engine import ROOT
@@ -108,19 +109,29 @@ SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 Findings = dict[str, str]  # what was looked at, and how it is -> what to change, "" where nothing is to be
 
 
+# --- how quiet it is now ----------------------------------------------------------------------------------------------
+
+
+def quiet_now(seconds: float = 1.0) -> float:
+    """The share of so many seconds in which a speed probe takes no more than a tenth longer than its fastest level."""
+    readings, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        readings.append(probe())
+    level = statistics.quantiles(readings, n=20)[0]
+    return statistics.fmean(reading <= 1.1 * level for reading in readings)
+
+
 # --- what the system says --------------------------------------------------------------------------------------------
 
 
 def facts() -> dict[str, Any]:
-    """What bears on timing and can be asked for at once; None for what the system does not tell."""
+    """What bears on timing and can be asked for at once; None for what the system does not say."""
     known = conditions()
     quota = (read("/sys/fs/cgroup/cpu.max") or "max").split()
-    memory = [line.split() for line in read("/proc/meminfo").splitlines()]
-    available = next((int(words[1]) * 1024 for words in memory if words[0] == "MemAvailable:"), None)
+    available = psutil.virtual_memory().available
     limit, used = (read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.isdigit() and used.isdigit():
-        left = int(limit) - int(used)
-        available = left if available is None else min(available, left)
+        available = min(available, int(limit) - int(used))
     return {
         **{name: getattr(known, name) for name in ("cores", "cores_allowed", "governor", "load_average")},
         "quota": int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else None,
@@ -149,9 +160,8 @@ def of_system(known: Mapping[str, Any]) -> Findings:
     if governor:
         advice = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
         look(f"frequency governor {governor}", governor in SLOW_GOVERNORS, advice)
-    if memory is not None:
-        advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped"
-        look(f"{memory / GIB:.1f} GiB of memory free", memory < RUN_MEMORY, advice)
+    advice = f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped"
+    look(f"{memory / GIB:.1f} GiB of memory free", memory < RUN_MEMORY, advice)
     advice = f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps"
     look(f"{disk / GIB:.0f} GiB of disk free", disk < ENVIRONMENT_DISK, advice)
     if known["virtual"]:
@@ -187,9 +197,9 @@ def of_quiet(lines: Mapping[str, Sequence[Line]]) -> Findings:
 
 
 def of_effects(lines: Mapping[str, Sequence[Line]]) -> Findings:
-    """For each kind of cell, the smallest change that four processes a side would probably find.
+    """For each of the three cells, the smallest change that four processes a side would probably find.
 
-    What compare.py asks for, of one cell by itself: no other cells tell how much noise there is.
+    What compare.py asks for, of one cell by itself: no other cells say how much noise there is.
     """
     baselines = quiet.Run([line for logged in lines.values() for line in logged]).baselines
     found: Findings = {}
@@ -198,7 +208,7 @@ def of_effects(lines: Mapping[str, Sequence[Line]]) -> Findings:
         figures = run.figures()[run.quiet].tolist()
         if len(figures) < LEAST:
             few = f"{title}: {len(figures)} of {len(logged)} processes were quiet"
-            found[few] = "no change of these can be told from noise now"
+            found[few] = "no change of these would stand out from noise now"
             continue
         spread = statistics.stdev([second / figures[0] for second in figures])
         effect = MIN_EFFECT + LEVEL * spread * (2 / SIDE) ** 0.5

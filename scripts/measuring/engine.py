@@ -1,13 +1,15 @@
-"""Driving asv: its command line, its benchmarks, one run of it."""
+"""Driving asv: a suite with the Python that runs asv there, its benchmarks, one run of asv."""
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -15,18 +17,29 @@ from typing import Any
 
 import cli
 from cli import UserError
-from toolchains import environments
+from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import LOG_VARIABLE
 
 from .processes import apart, last_line, session
-from .state import State
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
+CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs of a checkout
+# What another Python has: prints the versions of asv and asv_runner, then torch, numpy and their history
+ASK = """
+import sys
+from importlib import metadata
+sys.path.insert(0, sys.argv[1])
+found = {each.metadata["Name"].replace("-", "_"): each.version for each in metadata.distributions()}
+print(found.get("asv"), found.get("asv_runner"), flush=True)
+from toolchains import environments
+has = environments.toolchain()
+print(has.torch, has.numpy, has.history)
+"""
 
 
 def new_id() -> str:
@@ -34,22 +47,150 @@ def new_id() -> str:
     return f"{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
 
-def asv(*arguments: str) -> list[str]:
-    """Command line of an asv command in the checkout."""
-    return [sys.executable, "-m", "asv", *arguments, "--config", str(ROOT / "asv.conf.json")]
+def this_command() -> str:
+    """The command line, as a person would type it in the checkout."""
+    return " ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+
+
+def copy_code(source: Path, root: Path) -> None:
+    """What a run needs of the checkout or copy ``source``, into ``root``, which is made anew."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    for part in CODE:
+        if (source / part).is_dir():
+            shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source / part, root / part)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A checkout, or a copy of its code, and the Python that runs asv there."""
+
+    root: Path = ROOT
+    python: Path = Path(sys.executable)
+
+    @property
+    def results(self) -> Path:
+        return self.root / RESULTS.relative_to(ROOT)
+
+    @property
+    def environments(self) -> Path:
+        return self.root / ENVIRONMENTS
+
+    def asv(self, *arguments: str) -> list[str]:
+        """Command line of an asv command."""
+        return [str(self.python), "-m", "asv", *arguments, "--config", str(self.root / "asv.conf.json")]
+
+    def installed(self) -> ledger.Toolchain:
+        """What this Python has; UserError where it lacks torch, numpy or the asv that the timing rests on."""
+        if self.python == Path(sys.executable):
+            check_asv()
+            try:
+                return environments.toolchain()
+            except ModuleNotFoundError as missing:
+                raise UserError(str(missing)) from None
+        done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root)
+        versions, *has = done.stdout.splitlines() or [""]
+        check_versions(dict(zip(("asv", "asv_runner"), versions.split())))
+        if not has:
+            raise UserError(f"{self.python}: {last_line(done.stderr)}")
+        return ledger.Toolchain(*has[0].split(" "))
+
+    def discover(self, machine: str, commit: str = "", keep: Path | None = None) -> dict[str, Any]:
+        """All benchmarks with their parameters, as asv finds them with the toolchain ``commit``, or what is installed.
+
+        keep  asv's own file of them is copied there
+        """
+        self.results.mkdir(parents=True, exist_ok=True)
+        command = self.asv("run", *_only(commit), "--machine", machine, "--launch-method", LAUNCH)
+        with tempfile.TemporaryDirectory() as results:
+            variables = {**os.environ, environments.RESULTS_VARIABLE: results}
+            done = apart([*command, "--bench", "just-discover"], self.root, variables)
+            if done.returncode:
+                raise UserError(
+                    f"asv found no benchmarks: {last_line(done.stdout + done.stderr, 'it printed nothing')}"
+                )
+            file = Path(results) / "benchmarks.json"
+            if keep:
+                shutil.copy(file, keep)
+            benchmarks = json.loads(file.read_text(encoding="utf-8"))
+        return {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
+
+    def measure(
+        self,
+        patterns: Sequence[str],
+        machine: str,
+        place: Path,
+        advance: Callable[[], None],
+        commit: str = "",
+        patience: tuple[float, int] = (0.0, 0),
+        cores: Sequence[int] = (),
+    ) -> None:
+        """One asv run: every selected cell in one process, which logs its measurement.
+
+        place     takes what the processes log, ``LOG``, and asv's results, ``FILES``
+        commit    names a toolchain of the ledger; without it, what is installed is measured
+        patience  seconds that its processes may wait for quiet together, and how many there will be
+        cores     that they are held to; none: all
+        """
+        command = self.asv("run", *_only(commit), "--machine", machine, "--launch-method", LAUNCH)
+        command += ["-a", "rounds=1", "--show-stderr"]
+        command += ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
+        command += [part for pattern in patterns for part in ("--bench", pattern)]
+        variables = {
+            LOG_VARIABLE: str(place / LOG),
+            PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",
+            environments.RESULTS_VARIABLE: str(place / FILES),
+        }
+        with (
+            tempfile.TemporaryFile("w+") as output,
+            session(command, self.root, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as run,
+        ):
+            while run.poll() is None:
+                time.sleep(0.3)
+                advance()
+            output.seek(0)
+            text = output.read()
+        advance()
+        if run.returncode == 2:  # asv's code for: all saved, some failed
+            errors = re.findall(r"^\s*(\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
+            which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(dict.fromkeys(errors))
+            print(cli.line(f"failed: {which}: {why[:500]}"))
+        elif run.returncode:
+            raise UserError(f"asv stopped: {last_line(text, str(run.returncode))}")
+
+
+LOG, FILES = "sampling.jsonl", "results"  # of a run of asv: what its processes logged, asv's own files
+
+
+def _only(commit: str) -> list[str]:
+    return [f"{commit}^!"] if commit else []
+
+
+def failed_in(text: str) -> list[str]:
+    """The benchmarks of which cells failed, by what asv printed: below the name stands a table of cells."""
+    return list(dict.fromkeys(re.findall(r"^\[[^\]]*\].*?(\S+)\s+(?:\d+/\d+ )?failed\s*$", text, re.MULTILINE)))
 
 
 def check_asv() -> None:
     """UserError where asv or asv_runner, on which the timing rests, is missing or of another version."""
+    found = {}
+    for package in ("asv", "asv_runner"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "none"
+    check_versions(found)
+
+
+def check_versions(found: dict[str, str]) -> None:
+    """UserError unless these are the pinned versions of asv and asv_runner."""
     pins = dict(re.findall(r"^(asv|asv_runner)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     for package, wanted in pins.items():
-        try:
-            installed = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            installed = "none"
-        if installed != wanted:
+        if found.get(package) != wanted:
             raise UserError(
-                f"the timing rests on {package} {wanted}, found {installed}: "
+                f"the timing rests on {package} {wanted}, found {found.get(package, 'none')}: "
                 f"pip install {' '.join(f'{name}=={version}' for name, version in pins.items())}"
             )
 
@@ -63,66 +204,3 @@ def register(machine: str) -> None:
         plugin.register(machine)
     except Refused as why:
         raise UserError(str(why)) from None
-
-
-def discover(machine: str, commit: str = "") -> dict[str, Any]:
-    """All benchmarks with their parameters, as asv finds them with the toolchain ``commit``, or what is installed."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    only = [f"{commit}^!"] if commit else []
-    command = asv("run", *only, "--machine", machine, "--launch-method", LAUNCH, "--bench", "just-discover")
-    with tempfile.TemporaryDirectory() as results:
-        done = apart(command, ROOT, {**os.environ, environments.RESULTS_VARIABLE: results})
-        if done.returncode:
-            raise UserError(f"asv found no benchmarks: {last_line(done.stdout + done.stderr, 'it printed nothing')}")
-        benchmarks = json.loads((Path(results) / "benchmarks.json").read_text(encoding="utf-8"))
-    return {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
-
-
-def round_of(
-    patterns: Sequence[str],
-    machine: str,
-    state: State,
-    advance: Callable[[], None],
-    commit: str = "",
-    patience: tuple[float, int] = (0.0, 0),
-    cores: Sequence[int] = (),
-) -> None:
-    """One asv run: every selected cell in one process, which logs its measurement.
-
-    state     of the run, in whose step asv's results and what its processes log are kept
-    commit    names a toolchain of the ledger; without it, what is installed is measured
-    patience  seconds that its processes may wait for quiet together, and how many there will be
-    cores     that they are held to; none: all
-    """
-    command = asv("run", *([f"{commit}^!"] if commit else []), "--machine", machine, "--launch-method", LAUNCH)
-    command += ["-a", "rounds=1", "--show-stderr"]
-    command += ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
-    for pattern in patterns:
-        command += ["--bench", pattern]
-    allowed = f"{max(0.0, patience[0]):.3f}/{patience[1]}"
-    variables = {
-        LOG_VARIABLE: str(state.log),
-        PATIENCE_VARIABLE: allowed,
-        environments.RESULTS_VARIABLE: str(state.results),
-    }
-    with (
-        tempfile.TemporaryFile("w+") as output,
-        session(command, ROOT, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as process,
-    ):
-        while process.poll() is None:
-            time.sleep(0.3)
-            advance()
-        output.seek(0)
-        text = output.read()
-    advance()
-    if process.returncode == 2:  # asv's code for: all saved, some failed
-        errors = re.findall(r"^\s*(\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-        which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(dict.fromkeys(errors))
-        print(cli.line(f"failed: {which}: {why[:500]}"))
-    elif process.returncode:
-        raise UserError(f"asv stopped: {last_line(text, str(process.returncode))}")
-
-
-def failed_in(text: str) -> list[str]:
-    """The benchmarks of which cells failed, by what asv printed: below the name stands a table of cells."""
-    return list(dict.fromkeys(re.findall(r"^\[[^\]]*\].*?(\S+)\s+(?:\d+/\d+ )?failed\s*$", text, re.MULTILINE)))

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 from cli import UserError
 from store import files
 from store.records import Conditions, Settings, made_of, record_of
@@ -48,7 +49,7 @@ def check_machine(directory: Path) -> None:
 
 
 def _caches_in(path: Path) -> dict[str, str]:
-    """The caches that the last record of a file of run records tells of; none where it cannot be read."""
+    """The caches by the last record of a file of run records; none where it cannot be read."""
     try:
         return dict(record_of(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])).conditions.caches)
     except (OSError, ValueError, LookupError, TypeError):
@@ -119,12 +120,12 @@ def conditions() -> Conditions:
         cores=cores,
         cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
         caches=caches(),
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
+        memory_bytes=psutil.virtual_memory().total,
         system=f"{platform.system()} {platform.release()}",
         libc=" ".join(platform.libc_ver()),
         governor=read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         transparent_hugepages="".join(re.findall(r"\[(\w+)\]", huge)),
-        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        load_average=psutil.getloadavg()[0],
     )
 
 

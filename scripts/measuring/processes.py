@@ -2,7 +2,7 @@
 
 asv starts a server, which forks a process a cell, each in a process group of its own: the session alone has them all.
 Run as a program this is the watcher of one: it reads a session's number, and ends that session when its input ends,
-which a process cannot prevent, not even one that is killed. So this file imports the standard library alone.
+which a process cannot prevent, not even one that is killed.
 """
 
 import contextlib
@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 GRACE = 5.0  # seconds that a program has after Ctrl-C before its session is killed
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -21,10 +23,10 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 @contextlib.contextmanager
 def session(
-    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, **options: Any
+    command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None, **options: Any
 ) -> Iterator["subprocess.Popen[Any]"]:
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
-    watch = [sys.executable, "-I", "-S", __file__]
+    watch = [sys.executable, __file__]
     watcher = subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
     assert watcher.stdin
     process = None
@@ -52,9 +54,9 @@ def session(
 
 
 def apart(
-    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None
+    command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program that drives asv, in a session of its own; its exit code and what it printed."""
+    """Run a program in a session of its own; its exit code and what it printed."""
     pipe = subprocess.PIPE
     with session(command, cwd, env, stdout=pipe, stderr=pipe, text=True) as process:
         out, err = process.communicate()
@@ -68,7 +70,7 @@ def own_home(home: Path) -> dict[str, str]:
 
 
 def last_line(text: str, otherwise: str = "stopped without a word") -> str:
-    """The last line that a program printed, or what else is to be said of it."""
+    """The last line that a program printed, or ``otherwise`` where it printed none."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), otherwise)
 
 
@@ -81,41 +83,42 @@ def read(path: Path | str) -> str:
 
 
 def end(number: int) -> None:
-    """Kill the processes of a session, and those that they start meanwhile.
-
-    Where the system does not list them, the group of its first process, or that process alone.
-    """
-    if not Path("/proc/self/stat").is_file():
-        with contextlib.suppress(OSError):
-            os.killpg(number, signal.SIGKILL) if hasattr(os, "killpg") else os.kill(number, signal.SIGTERM)
-        return
+    """Kill the processes of a session, and those that they start meanwhile."""
     until = time.monotonic() + GRACE
     while time.monotonic() < until:
         processes = members(number)
         for process in processes:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(process).kill()
         if not processes:
             return
         time.sleep(0.01)
 
 
 def members(number: int) -> list[int]:
-    """The processes of a session that run, as Linux lists them."""
+    """The processes of a session that run. Windows has no sessions: those that the first one started."""
+    if not hasattr(os, "getsid"):
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(number)
+            return [process.pid for process in (*first.children(recursive=True), first)]
+        return []
     processes = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            state, _, _, belongs, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
-            if int(belongs) == number and state not in "ZX":
-                processes.append(int(path.parent.name))
+    for process in psutil.pids():
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(process) == number and psutil.Process(process).status() not in ("zombie", "dead"):
+                processes.append(process)
     return processes
 
 
 @contextlib.contextmanager
 def _later_interrupted() -> Iterator[None]:
-    """Ctrl-C, and what else ends us, takes effect when the block is done."""
+    """A signal that comes within the block is heeded behind it: half of it would leave a process unwatched."""
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in SIGNALS}
+    before = {}
+    with contextlib.suppress(ValueError):  # not the main thread, which alone hears signals
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, lambda number, frame: came.append(number))
     try:
         yield
     finally:
@@ -136,56 +139,43 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-# Takes how many processes are done, and perhaps the seconds for cells that are just taken once more
-Show = Callable[..., None]
+class Progress:
+    """How many of ``total`` steps are done, with the time left by the mean so far: a bar on a terminal, else a line
+    every 15 seconds. A block: ``with Progress(...) as progress``."""
 
+    def __init__(self, title: str, total: int = 0) -> None:
+        self.title, self.total, self.done = title, total, 0
+        self.start = self.shown = time.monotonic()
+        self.bar: Any = None
+        with contextlib.suppress(ImportError):
+            from rich.progress import BarColumn, Progress, TextColumn
 
-def after(show: Show, before: int) -> Show:
-    """Tells ``show`` of work that comes after so many processes which are done."""
-    return lambda done, more=0.0: show(before + done, more)
+            if sys.stdout.isatty():
+                self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+                self.task = self.bar.add_task(title, total=total, left="")
 
+    def __enter__(self) -> "Progress":
+        self.start = self.shown = time.monotonic()
+        if self.bar:
+            self.bar.start()
+        return self
 
-@contextlib.contextmanager
-def progress(total: int, title: str) -> Iterator[Show]:
-    """A callable that takes the number of processes done: a bar with time left, or a line now and then.
+    def __exit__(self, *error: object) -> None:
+        if self.bar:
+            self.bar.stop()
 
-    The time left is by the mean since the start, between toolchains that are measured others are installed; it is said
-    from the first hundredth on, for what was installed or counted before the first process says nothing of the others.
-    """
-    start = shown = time.monotonic()
-    finished = False
-
-    def share_and_left(done: int, more: float) -> tuple[int, float]:
-        share = 100 * min(done, total) // total
-        return min(share, 99) if more else share, (time.monotonic() - start) * (total - done) / max(done, 1) + more
-
-    try:
-        from rich.progress import BarColumn, Progress, TextColumn
-    except ImportError:
-        Progress = None  # type: ignore[assignment, misc]
-    if Progress is not None and sys.stdout.isatty():
-        text = TextColumn("{task.fields[share]:>3} %{task.fields[left]}")
-        with Progress(TextColumn("{task.description}"), BarColumn(), text) as bar:
-            task = bar.add_task(title, total=total, share=0, left="")
-
-            def move(done: int, more: float = 0.0) -> None:
-                share, left = share_and_left(done, more)
-                words = f"  {duration(left)} left" if share and left > 0 else ""
-                bar.update(task, completed=min(done, total), share=share, left=words)
-
-            yield move
-        return
-
-    def line(done: int, more: float = 0.0) -> None:
-        nonlocal shown, finished
-        now = time.monotonic()
-        last = done >= total and not more and not finished
-        if done and (now - shown > 15 and not finished or last):
-            shown, finished = now, last
-            share, left = share_and_left(done, more)
-            print(f"{title}: {share} %" + (f", {duration(left)} left" if share else ""), flush=True)
-
-    yield line
+    def at(self, done: int) -> None:
+        """So many steps are done."""
+        now, self.done = time.monotonic(), done
+        share = min(done / max(self.total, 1), 1.0)
+        words = f"{share:.0%}"
+        if 0.03 <= share < 1:
+            words += f", {duration((now - self.start) * (1 - share) / share)} left"
+        if self.bar:
+            self.bar.update(self.task, total=self.total, completed=done, left=words)
+        elif done and now - self.shown > 15:
+            self.shown = now
+            print(f"{self.title}: {words}", flush=True)
 
 
 if __name__ == "__main__":

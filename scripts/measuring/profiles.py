@@ -6,12 +6,16 @@ spelling of the value.
 """
 
 import itertools
+import math
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cli import UserError, matcher
+from store.files import read_json
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS, PAGEABLE, PINNED
@@ -59,13 +63,15 @@ class Rule:
 class Profile:
     """``rounds`` processes a cell for what is timed; what is only looked at (track_*), or timed ``once``, takes one.
 
-    patience: part of what a run may wait for calm (PATIENCE in rounds.py) that this one may.
+    patience      part of what a run may wait for quiet (PATIENCE in runner.py) that this one may
+    longest_wait  seconds at most
     """
 
     rounds: int
     minutes: float  # measured on a 2-core machine; the estimate shown before a run
     rules: tuple[Rule, ...]
     patience: float = 1.0
+    longest_wait: float = math.inf
 
 
 def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
@@ -104,6 +110,111 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
     """asv's names of the cells of a benchmark that the patterns select."""
     return [cell for cell in names(benchmark) if any(re.search(pattern, cell) for pattern in patterns)]
 
+
+# --- the cells of a run -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a profile, as patterns for asv's --bench by benchmark."""
+
+    patterns: Mapping[str, Sequence[str]]
+    timed: Mapping[str, Sequence[str]]
+    again: Mapping[str, Sequence[str]]  # of what is timed: in rounds after the first
+    processes: int  # that time a cell, in the first round
+    repeated: int  # in each round after it
+    looked_at: int  # cells that are counted and not timed: once is enough
+    unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
+    on_device: bool = False  # an accelerator takes part in some
+    asleep: Sequence[str] = ()  # benchmarks that time how it wakes
+    counted: Sequence[str] = ()  # patterns of what no noise touches
+
+    def total(self, rounds: int) -> int:
+        """Processes that time a cell, in so many rounds."""
+        return self.processes + (rounds - 1) * self.repeated
+
+    def processes_of(self, number: int) -> int:
+        """Processes that time a cell in a round, of which 0 is the first."""
+        return self.repeated if number else self.processes
+
+    def left_out(self) -> list[str]:
+        """How many benchmarks are left out, of which families, and why: a line a reason."""
+        lines = []
+        for why, names in self.unavailable.items():
+            families = dict.fromkeys(name.partition(".")[0] for name in names)
+            lines.append(f"{len(names)} benchmarks ({', '.join(families)}): {why}")
+        return lines
+
+
+def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = "") -> Cells:
+    """The cells of ``profile`` whose name matches ``only``; UserError if there is none, or none is left.
+
+    Benchmarks that need a device are left out here, once for all, where a reason is given why there is ``no_device``,
+    and those that need a program that is not found: asking each of their thousands of cells would cost a process each.
+    """
+    patterns, again = (_matching(select(profile, benchmarks, later), benchmarks, only) for later in (False, True))
+    if not patterns:
+        raise UserError(f"--only {only!r} matches no cell of the profile {title}")
+    unavailable: dict[str, list[str]] = {}
+    for name in list(patterns):
+        why = unable(benchmarks[name], no_device)
+        if why:
+            unavailable.setdefault(why, []).append(name)
+            del patterns[name]
+    if not patterns:
+        raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
+    timed = {name: expressions for name, expressions in patterns.items() if benchmarks[name]["type"] == "time"}
+    again = {name: expressions for name, expressions in again.items() if name in timed}
+    every, processes, repeated = (
+        sum(len(cells(expressions, benchmarks[name])) for name, expressions in each.items())
+        for each in (patterns, timed, again)
+    )
+    return Cells(
+        patterns,
+        timed,
+        again,
+        processes,
+        repeated,
+        looked_at=every - processes,
+        unavailable=unavailable,
+        on_device=any(benchmarks[name].get("needs_device") for name in patterns),
+        asleep=[name for name in patterns if benchmarks[name].get("asleep")],
+        counted=[pattern for name, each in patterns.items() if benchmarks[name].get("repeated") for pattern in each],
+    )
+
+
+def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
+    """What a profile takes by its estimate, in so many rounds, of the cells whose name matches ``only``: by their share
+    of its processes, where asv's description of the benchmarks is there."""
+    profile, share = PROFILES[name], 1.0
+    if only and described.is_file():
+        known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
+        counts = (cells_of(profile, known, pattern, name, "none here").processes for pattern in ("", only))
+        every, chosen = counts
+        share = chosen / max(every, 1)
+    return profile.minutes * share * rounds / profile.rounds
+
+
+def _matching(patterns: dict[str, list[str]], benchmarks: Mapping[str, Any], only: str) -> dict[str, list[str]]:
+    """The patterns of the cells whose name matches ``only``, where that is given."""
+    if not only:
+        return patterns
+    matches = matcher(only)
+    chosen = {
+        name: list(filter(matches, cells(expressions, benchmarks[name]))) for name, expressions in patterns.items()
+    }
+    return {name: exactly(names) for name, names in chosen.items() if names}
+
+
+def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
+    """Why a benchmark can measure nothing here, by what it declares that it needs; "" where it can."""
+    if no_device and benchmark.get("needs_device"):
+        return no_device
+    missing = ((name, how) for name, how in benchmark.get("needs_programs", {}).items() if not shutil.which(name))
+    return next((f"needs {name}: {how}" for name, how in missing), "")
+
+
+# --- the profiles -----------------------------------------------------------------------------------------------------
 
 NOT_BY_ELEMENT = r"(?!.*tolist).*"  # seconds a call where the others take milliseconds
 BY_ELEMENT = r".*tolist.*"
@@ -181,6 +292,7 @@ PROFILES = {
             Rule(LIMITS, nbytes=QUICK_SIZES),
             *(rule for rule in ONE_EACH if rule.benchmark != LIMITS),
         ),
+        longest_wait=60.0,
     ),
     "standard": Profile(
         4,
@@ -216,7 +328,7 @@ PROFILES = {
             Rule(r"semantics\..*"),
         ),
     ),
-    # what a change of the pinned releases is judged by, on runners that are never calm: calls by their instructions,
+    # what a change of the pinned releases is judged by, on runners that are never quiet: calls by their instructions,
     # by time what moves bytes
     "gate": Profile(
         4,
@@ -339,16 +451,16 @@ PROFILES = {
     # what histories are made of: a release is measured in minutes, and the same way for years. Calls are counted with
     # each dtype, which takes two minutes and more where there is Valgrind, and timed with one: to time all took three
     # times as long as what is timed now, and of 94 changes of a route that 26 toolchains showed, 71 are float32's, too.
-    # So that 26 visits take no more than 2½ hours on a busy machine either, each waits for less than other runs do, and
-    # takes of memcpy the sizes that it has of routes: of two at 59 and 63 % of full speed, which took 380 and 323 s, a
-    # fifth of what processes took was memcpy's of 64 and 256 MiB. On two cores at 64 to 89 % of full speed 26 took 128
-    # minutes, 241 to 321 s each with installs ahead, half of that for counts.
+    # So that 26 sessions take no more than 2½ hours on a busy machine either, each waits for less than other runs do,
+    # and takes of memcpy the sizes that it has of routes: of two sessions that took 380 and 323 s, a fifth of what
+    # processes took was memcpy's of 64 and 256 MiB. On two busy cores 26 sessions took 128 minutes, 241 to 321 s each
+    # with installs ahead, half of that for counts.
     "tracking": Profile(
         4,
         5.0,
         (
             Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB]),
-            # element by element 1 MiB take 10 to 30 ms: 15 s of a visit, and on Zen 4 calm in 11 of 52 of them
+            # element by element 1 MiB take 10 to 30 ms: 15 s of a session, and on Zen 4 quiet in 11 of 52 of them
             Rule(CONVERSION, dtype=["float32"], nbytes=[MIB, 16 * MIB], route=NOT_BY_ELEMENT),
             Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
             Rule(r"instructions\..*", nbytes=[4 * KIB]),

@@ -1,43 +1,20 @@
-"""Histories measured: which toolchains, in which order, and each installed, timed and filed in turn.
+"""Histories: which toolchains are measured, in which order, and what came since.
 
-What a run of toolchains is to measure is kept on disk until all of it is measured. The first one is measured again
-at the end. While the instructions of one are counted, the next is installed: no noise touches a count.
-
-Run as a program: installs the release with this tag, with so many environments on disk at most.
+A history is measured from coarse to fine, and its reference again at the end.
 """
 
-import contextlib
-import os
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # has benchmarks/
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it is alone
-
-import cli
 from cli import UserError
-from store import files, quiet
-from store.records import Line, name_of, with_samples
-from toolchains import environments, ledger
+from store import files
+from toolchains import ledger
 from toolchains.ledger import Toolchain
 
-# not relative: this is a program, too
-from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, asv, discover
-from measuring.processes import Show, after, apart, progress, session
-from measuring.profiles import PROFILES
-from measuring.profiles import cells as cells_in
-from measuring.record import file_record, how_quiet, new_record, result_file
-from measuring.rounds import Cells, cells_of, take_rounds
-from measuring.state import Kept, State
-
-# --- what is to be measured -------------------------------------------------------------------------------------------
+from .engine import RESULTS
+from .journal import Journal, Plan, check_same
+from .runner import AGAIN, Runner
 
 
 def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
@@ -50,57 +27,69 @@ def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
     return [line[place] for place in order]
 
 
-@dataclass
-class Plan(Kept):
-    """What a run is to measure and what it has measured; what failed is tried again: perhaps it was the network.
+def measure(runner: Runner) -> dict[str, str]:
+    """Take what is left of a plan, and of several toolchains the reference again; tag -> why it could not be measured.
 
-    beside: toolchains of which a visit stands beside those of other days, by the same benchmarks, and replaces none
-    named  the reference, where it is not just the first that can be measured
+    What failed before is tried again: perhaps it was the network.
     """
+    journal, several = runner.journal, len(runner.plan.tags) > 1
+    left = runner.left()
+    sessions = runner.sessions_of(left)
+    closing = several and (bool(left) or not is_closed(journal.filed(), runner.reference))
+    closed = runner.sessions_of([runner.reference or left[0]], AGAIN) if closing else []
+    runner.planned = [job for jobs in (*sessions, *closed) for job in jobs]
+    with runner.progress:
+        failed = runner.carry_out(sessions)
+        reference = runner.reference
+        if several and reference and not is_closed(journal.filed(), reference):
+            failed |= runner.carry_out(runner.sessions_of([reference], AGAIN))
+    for tag, reason in failed.items():
+        runner.file_failure(tag, reason)
+    return failed
 
-    tags: list[str]
-    profile: str
-    only: str | None
-    rounds: int
-    finished: list[str] = field(default_factory=list)
-    beside: list[str] = field(default_factory=list)
-    named: str = ""
 
-    def begin(self) -> None:
-        """Keep this plan in place of an interrupted one, of whose toolchains those that are whole are filed."""
-        for path in self.directory.glob("*/"):
-            left = State(path)
-            if not left.publish(RESULTS):
-                left.finish()
-        self.save()
+def interrupted(
+    journal: Journal, resume: bool, options: Callable[[Plan], Mapping[str, tuple[Any, Any]]]
+) -> Plan | None:
+    """The plan to go on with, where that is asked for; None where a new one begins, which forgets the one before.
 
-    @property
-    def reference(self) -> str:
-        """The toolchain that is measured first, and again at the end; the oldest may have no wheel for this Python."""
-        return self.named or (self.finished[0] if self.finished else self.tags[0])
+    options  see ``check_same``, of the plan
+    """
+    plan = journal.plan()
+    if plan and resume:
+        check_same(options(plan))
+        return plan
+    if plan:
+        Runner(journal, plan).file_whole()
+    elif resume:
+        print("nothing to resume: a new run")
+    journal.forget()
+    return None
+
+
+def is_closed(sessions: Sequence[str], reference: str) -> bool:
+    """Whether the reference was measured before these sessions and again behind them."""
+    return len(sessions) > 1 and sessions[-1] == f"{reference}-{AGAIN}"
 
 
 # --- what came since --------------------------------------------------------------------------------------------------
 
 
-def due_plan(directory: Path, machine: str, added: Collection[Toolchain], profile: str, rounds: int) -> Plan | None:
-    """The plan of an interrupted run in ``directory``, or else one of what is due on a machine; None where nothing is.
+def due_plan(plan: Plan, added: Collection[Toolchain]) -> Plan | None:
+    """``plan`` with what is due on its machine; None where nothing is.
 
-    The release before a new one is measured with it, and its visit stands beside those of other days.
+    The release before a new one is measured with it, and its session stands beside those of other days.
     """
-    interrupted = Plan.load(directory)
-    if interrupted:
-        return interrupted
     tags: dict[str, bool] = {}  # whether it is new
     for package in ledger.PACKAGES:
-        for toolchain in due(machine, package, added):
-            before = judged_by(machine, toolchain, tags)
+        for toolchain in due(plan.machine, package, added):
+            before = judged_by(plan.machine, toolchain, tags)
             if before:
                 tags.setdefault(before.tag, False)
             tags[toolchain.tag] = True
     if not any(tags.values()):
         return None
-    return Plan(directory, list(tags), profile, None, rounds, beside=[tag for tag, new in tags.items() if not new])
+    return replace(plan, tags=tuple(tags), beside=tuple(tag for tag, new in tags.items() if not new))
 
 
 def due(machine: str, package: str, added: Collection[Toolchain]) -> list[Toolchain]:
@@ -134,209 +123,3 @@ def _dealt_with(machine: str | None) -> dict[str, bool]:
         commit = path.name.split("-")[0]
         measured[commit] = measured.get(commit, False) or whole
     return measured
-
-
-# --- the next toolchain, installed meanwhile --------------------------------------------------------------------------
-
-BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that no busy machine stops an install
-
-
-@contextlib.contextmanager
-def installing(tag: str, keep: int) -> Iterator[None]:
-    """A release is installed while the block runs, and is when it is left; where it cannot be, who needs it learns why.
-
-    In a process of its own, so that what this one uses stays its own, and nothing of it is left when we are ended.
-    """
-    silent = subprocess.DEVNULL
-    command = [sys.executable, __file__, tag, str(keep)]
-    started = time.monotonic()
-    with session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
-        yield
-        if process.wait() == 0:
-            print(f"{tag}: installed ahead, ready after {time.monotonic() - started:.0f} s", flush=True)
-
-
-def stand_back() -> None:
-    """From now on this process, and what it starts, has what the others leave: the visit waits for counts, and these
-    leave a core when the last of them runs.
-
-    Where Linux has autogroups, a session is one, and it is groups that are weighed, not the processes in them; each has
-    a niceness of its own (sched(7)).
-    """
-    if hasattr(os, "nice"):  # Windows has none
-        os.nice(BEHIND)
-    with contextlib.suppress(OSError):  # no autogroups here, or another one's
-        Path("/proc/self/autogroup").write_text(str(BEHIND), encoding="utf-8")
-
-
-# --- a plan carried out -----------------------------------------------------------------------------------------------
-
-
-class Tracker:
-    """Carries out a plan. about: what else the run records say."""
-
-    def __init__(self, plan: Plan, machine: str, keep: int, about: Mapping[str, Any] | None = None) -> None:
-        self.plan, self.machine, self.keep, self.about = plan, machine, keep, about or {}
-        self.known = ledger.tagged()
-        self.failed: dict[str, str] = {}  # tag -> why
-        self.here = environments.here()
-        self.benchmarks: dict[str, Any] = {}
-        self.show: Show
-        self.done = 0
-        self.coming: Toolchain | None = None  # to be measured next
-
-    def run(self) -> dict[str, str]:
-        """Measure what is left of the plan, then the first toolchain again; tag -> why it could not be measured."""
-        plan = self.plan
-        left = [tag for tag in plan.tags if tag not in plan.finished]
-        while left and not self.attempt(self.begin, left[0]):
-            left.pop(0)
-        if not left and not self.attempt(self.begin, plan.reference):
-            return self.failed
-        each = self.cells().total(plan.rounds)
-        again = len(plan.tags) > 1
-        with progress(each * (len(left) + again), f"{len(left)} toolchains") as self.show:
-            for number, tag in enumerate(left, start=1):
-                self.coming = self.known[left[number]] if number < len(left) else None
-                if self.attempt(self.take, tag, tag in plan.beside and self.comparable(tag)):
-                    plan.finished.append(tag)
-                    plan.save()
-                self.done = each * number
-                # the reference is needed again: let its environment be the last to go
-                environments.used(environments.directory(ROOT / ENVIRONMENTS, self.known[plan.reference]))
-            if again and plan.reference in plan.finished:
-                self.attempt(self.take, plan.reference, True)
-        for tag, reason in self.failed.items():
-            self.file_failure(self.known[tag], reason)
-        return self.failed
-
-    def attempt(self, work: Callable[..., None], tag: str, *arguments: Any) -> bool:
-        """Do what is to be done with a toolchain, if that can be. What is wrong with it stops no other."""
-        try:
-            work(tag, *arguments)
-        except (environments.InstallError, UserError) as error:
-            print(cli.line(f"{tag} failed: {error}"), flush=True)
-            self.failed[tag] = str(error)
-            return False
-        return True
-
-    def begin(self, tag: str) -> None:
-        """Find the benchmarks with this toolchain: how much there is to do is known then."""
-        self.prepare(self.known[tag])
-        self.benchmarks = discover(self.machine, tag)
-
-    def comparable(self, tag: str) -> bool:
-        """Whether a toolchain has results that the benchmarks as they are now may add to."""
-        lines = files.read_measurements(result_file(self.machine, self.known[tag].commit))
-        before = {line["benchmark"]: line["version"] for line in lines}
-        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
-        return bool(now) and all(before[name] == version for name, version in now.items())
-
-    def prepare(self, toolchain: Toolchain) -> tuple[Path, Toolchain]:
-        """A Python that has this toolchain, and what it has of it: the build variant, too."""
-        if self.here and environments.same(toolchain, self.here):
-            return Path(sys.executable), self.here
-        ready = environments.is_ready(environments.directory(ROOT / ENVIRONMENTS, toolchain))
-        started = time.monotonic()
-        environment = environments.prepare(ROOT / ENVIRONMENTS, toolchain, self.keep)
-        build = environments.installed_in(environment, toolchain)
-        if not ready:
-            print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
-        return environments.python(environment), build
-
-    def ahead(self) -> AbstractContextManager[None]:
-        """Installs the toolchain to come, where three may stay: it, the one that is measured, and the reference."""
-        coming = self.coming
-        if coming is None or self.keep < 3 or (self.here and environments.same(coming, self.here)):
-            return nullcontext()
-        ready = environments.is_ready(environments.directory(ROOT / ENVIRONMENTS, coming))
-        return nullcontext() if ready else installing(coming.tag, self.keep)
-
-    def take(self, tag: str, again: bool) -> None:
-        """Install one toolchain, take its rounds and file their record."""
-        plan, toolchain, before = self.plan, self.known[tag], self.done
-        python, build = self.prepare(toolchain)
-        state = State(plan.directory / ("again" if again else tag))
-        if state.publish(RESULTS):
-            print(f"{tag}: was whole when the run was interrupted, and is filed now", flush=True)
-            return
-        record = state.load()
-        if record is None:
-            record = new_record(plan.profile, plan.only, self.machine, build, str(python), plan.rounds)
-            record = replace(record, toolchain=replace(record.toolchain, tag=tag), **self.about)
-            state.start(record)
-        cells = self.cells(record.settings.no_device)
-        show = after(self.show, before)
-        meanwhile = self.ahead()
-        record = take_rounds(record, state, cells, plan.rounds, show, commit=tag, beside=again, meanwhile=meanwhile)
-        if again:
-            first = files.read_measurements(result_file(self.machine, toolchain.commit))
-            second = [{"run": "", **line} for line in state.lines()]
-            record = replace(record, drift=drift(figures(first), figures(second)))
-            print(f"{tag} again: {drift_words(record.drift)}", flush=True)
-        file_record(record, toolchain.commit, state, beside=again)
-        print(f"{tag}: {record.samples} samples in {record.seconds:.0f} s; {how_quiet(record)}", flush=True)
-
-    def cells(self, no_device: str = "not looked for yet") -> Cells:
-        plan = self.plan
-        return cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
-
-    def file_failure(self, toolchain: Toolchain, reason: str) -> None:
-        """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
-        if result_file(self.machine, toolchain.commit).exists():
-            return
-        plan, cells = self.plan, self.cells()
-        patterns = [pattern for expressions in cells.patterns.values() for pattern in expressions]
-        record = new_record(plan.profile, plan.only, self.machine, toolchain, None, plan.rounds)
-        record = replace(record, **self.about, failed=reason)
-        state = State(plan.directory / "failed")
-        state.start(record)
-        state.begin()
-        command = asv("run", f"{toolchain.tag}^!", "--machine", self.machine)
-        command += [part for pattern in patterns for part in ("--bench", pattern)]
-        apart(command, ROOT, {**os.environ, environments.RESULTS_VARIABLE: str(state.results)})
-        whole = (state.results / self.machine / result_file(self.machine, toolchain.commit).name).is_file()
-        state.save(record)
-        if whole:
-            lost = (
-                cell
-                for name, expressions in cells.patterns.items()
-                for cell in cells_in(expressions, self.benchmarks[name])
-            )
-            file_record(replace(record, failures={reason: tuple(lost)}), toolchain.commit, state)
-        state.finish()
-
-
-def figures(lines: Iterable[Line]) -> dict[str, float]:
-    """Cell -> the median over its quiet processes, in seconds per call."""
-    by_run: dict[str, list[Line]] = {}
-    for line in with_samples(lines):
-        by_run.setdefault(line["run"], []).append(line)
-    by_cell: dict[str, list[float]] = {}
-    for run in map(quiet.Run, by_run.values()):
-        for line, seconds, is_quiet in zip(run.lines, run.figures(), run.quiet):
-            if is_quiet:
-                by_cell.setdefault(name_of(line), []).append(float(seconds))
-    return {cell: statistics.median(processes) for cell, processes in by_cell.items()}
-
-
-def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """How the cells of a toolchain, in seconds, moved between two visits: later over sooner."""
-    ratios = sorted(after[cell] / seconds for cell, seconds in before.items() if cell in after)
-    if not ratios:
-        return {"cells": 0}
-    quarter, middle, rest = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
-
-
-def drift_words(drift: Mapping[str, float]) -> str:
-    """A drift in words."""
-    if not drift["cells"]:
-        return "nothing to compare with"
-    half = f"half of {drift['cells']} cells within {drift['quarter']:.3f} and {drift['three_quarters']:.3f}"
-    return f"{drift['median']:.3f} times what it took at first ({half})"
-
-
-if __name__ == "__main__":
-    stand_back()
-    environments.prepare(ROOT / ENVIRONMENTS, ledger.tagged()[sys.argv[1]], int(sys.argv[2]))

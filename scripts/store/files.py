@@ -18,6 +18,7 @@ import math
 import os
 import re
 import statistics
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -317,13 +318,16 @@ def put_all(whole: Path, results: Path) -> None:
 # --- asv's own files -------------------------------------------------------------------------------------------------
 
 
-def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[str], tried: Collection[str]) -> None:
-    """Make asv's file of a run, ``ran``, that of the result: its figures rest on the measurements, without samples.
+def export(
+    ran: Sequence[Path], filed: Path, lines: Sequence[Line], skipped: Collection[str], tried: Collection[str]
+) -> None:
+    """Have asv's file of a result hold what a session measured: its figures rest on the measurements, without samples.
 
-    filed    asv's file as it lies in reports/results now, if there is one: cells that the run has not tried stay, those
-             of ``asv run`` by hand included
+    ran      asv's own files of the session's runs, in order
+    filed    asv's file as it lies in reports/results now, if there is one: cells that the session has not tried stay,
+             those of ``asv run`` by hand included
     lines    all measurements of the result
-    skipped  the cells that do not exist here; tried: all that a process of the run was started for
+    skipped  the cells that do not exist here; tried: all that a process of the session was started for
 
     The figures rest on the samples that ours rest on, as they were taken: those of a plain ``asv run`` beside them are
     not corrected for speed either.
@@ -331,37 +335,53 @@ def export(ran: Path, filed: Path, lines: Sequence[Line], skipped: Collection[st
     from asv.results import Results
     from asv.runner import BenchmarkResult
 
-    run = Results.load(str(ran))
-    both = Results.load(str(filed)) if filed.is_file() else run
+    runs = [Results.load(str(path)) for path in ran]
+    both = Results.load(str(filed)) if filed.is_file() else Results.load(str(ran[0]))
     known = used_samples(lines)
-    for name in list(run.get_all_result_keys()):
-        params = run.get_result_params(name)
-        cells = _cells(run, name)
-        value = list(run.get_result_value(name, params))
-        samples: list[Any] = [None] * len(cells)
-        number: list[int | None] = [None] * len(cells)  # None: asv leaves a cell's statistics as they are
-        for place, cell in enumerate(cells):
-            if cell in known:
-                samples[place], number[place] = known[cell]
-                value[place] = statistics.median(samples[place])
-            elif cell in skipped:
-                value[place] = math.nan
-        # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
-        there = set(_cells(both, name))
-        of_run = {
-            place
-            for place, cell in enumerate(cells)
-            if cell in known or cell in tried or value[place] is None or cell not in there
-        }
-        both.add_result(
-            {"name": name, "version": run.benchmark_version[name], "params": params},
-            BenchmarkResult(value, samples, number, 0, "", None),
-            started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
-            duration=run.duration.get(name),
-            record_samples=False,
-            selected_idx=of_run,
-        )
-    both.save(str(ran.parent.parent))
+    for run in runs:
+        for name in list(run.get_all_result_keys()):
+            params = run.get_result_params(name)
+            cells = _cells(run, name)
+            value = list(run.get_result_value(name, params))
+            samples: list[Any] = [None] * len(cells)
+            number: list[int | None] = [None] * len(cells)  # None: asv leaves a cell's statistics as they are
+            for place, cell in enumerate(cells):
+                if cell in known:
+                    samples[place], number[place] = known[cell]
+                    value[place] = statistics.median(samples[place])
+                elif cell in skipped:
+                    value[place] = math.nan
+            # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
+            there = set(_cells(both, name))
+            of_run = {
+                place
+                for place, cell in enumerate(cells)
+                if cell in known or cell in tried or value[place] is None or cell not in there
+            }
+            both.add_result(
+                {"name": name, "version": run.benchmark_version[name], "params": params},
+                BenchmarkResult(value, samples, number, 0, "", None),
+                started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
+                duration=run.duration.get(name),
+                record_samples=False,
+                selected_idx=of_run,
+            )
+    with tempfile.TemporaryDirectory() as whole:  # asv writes in place
+        both.save(whole)
+        put(filed, Path(whole, filed.parent.name, filed.name).read_bytes())
+
+
+def without_figure(ran: Sequence[Path]) -> list[str]:
+    """The cells that failed in the last of these runs of asv that took them, by asv's files."""
+    from asv.results import Results
+
+    failed: dict[str, bool] = {}
+    for results in (Results.load(str(path)) for path in ran):
+        for name in results.get_all_result_keys():
+            values = results.get_result_value(name, results.get_result_params(name))
+            known = zip(_cells(results, name), values)
+            failed |= {cell: value is None for cell, value in known if value is None or value == value}
+    return [cell for cell, lost in failed.items() if lost]
 
 
 def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:

@@ -2,47 +2,45 @@
 
 A record says what was measured, with what, where, by which command, and how quiet the machine was. Runs write it,
 reports read it; this is the one place that says what is in it. Fields that a record of another version lacks have their
-defaults: nothing is known of them. Needs the standard library alone.
+defaults: nothing is known of them.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+import dacite
 
 Made = TypeVar("Made")
-_known: dict[Any, dict[str, Any]] = {}  # dataclass -> the kinds of its fields: files hold thousands of one
 
 
-def made_of(kind: type[Made], loaded: Any) -> Made:
+def number(value: Any) -> float:
+    """A finite number, which JSON may write without a point."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
+        raise TypeError(f"{value!r} is no finite number")
+    return value
+
+
+READING = dacite.Config(type_hooks={float: number})
+
+
+def made_of(of: type[Made], loaded: Any) -> Made:
     """A dataclass of what JSON holds. What is not there or null has its default; a name that it lacks is left alone.
 
-    TypeError where something is of another kind, or what has no default is not there. Fields are of str, bool, int,
-    float or None, dataclasses, or mappings and tuples of these.
+    TypeError where something is of another type, or what has no default is not there.
     """
-    if not isinstance(loaded, Mapping):
-        raise TypeError(f"{kind.__name__} is {loaded!r}")
-    kinds = _known.get(kind) or _known.setdefault(kind, get_type_hints(kind))
-    there = {name: each for name, each in kinds.items() if loaded.get(name) is not None}
-    return kind(**{name: checked(name, each, loaded[name]) for name, each in there.items()})
+    try:
+        return dacite.from_dict(of, plain_of(loaded), READING)
+    except dacite.DaciteError as error:
+        raise TypeError(str(error)) from None
 
 
-def checked(name: str, kind: Any, loaded: Any) -> Any:
-    """What JSON holds under this name, as a field of this kind; TypeError where it is of another, see ``made_of``."""
-    outer, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return loaded
-    if isinstance(kind, type) and is_dataclass(kind):
-        return made_of(kind, loaded)
-    if outer is Mapping and isinstance(loaded, dict):
-        return {key: checked(f"{name}.{key}", inner[1], value) for key, value in loaded.items()}
-    if outer is tuple and isinstance(loaded, list):
-        return tuple(checked(name, inner[0], value) for value in loaded)
-    kinds = inner if outer is UnionType else (outer or kind,)
-    if not isinstance(loaded, (*kinds, int) if float in kinds else kinds) or loaded in (math.inf, -math.inf):
-        raise TypeError(f"{name} is {loaded!r}")
-    return loaded
+def plain_of(loaded: Any) -> Any:
+    """What JSON holds without what is null, its lists as tuples."""
+    if isinstance(loaded, dict):
+        return {name: plain_of(value) for name, value in loaded.items() if value is not None}
+    return tuple(map(plain_of, loaded)) if isinstance(loaded, list) else loaded
 
 
 Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see files.py
@@ -90,7 +88,7 @@ class Settings:
     near_cores: tuple[int, ...] = ()  # to the device, by its driver
 
 
-# Of the conditions, what tells two machines apart; the CPU of a virtual one is "AMD EPYC" whatever it is
+# Of the conditions, what differs between two machines; the CPU of a virtual one is "AMD EPYC" whatever it is
 MACHINE = ("cpu", "cores", "caches")
 
 
@@ -119,7 +117,7 @@ class Record:
     rounds, seconds    processes taken of each cell; how long that took, of which ``waited`` for quiet, and ``patience``
                        is how long it might have
     quiet              share of the time undisturbed, as far as it was watched; None where nothing was
-    baselines          kind of speed probe -> its baseline in ns
+    baselines          speed probe, by its name -> its baseline in ns
     samples, retaken   samples that were wanted; those taken beyond
     noisy_cells        the cells without a quiet process, whose figure is an upper bound
     failed             why the toolchain could not be measured at all

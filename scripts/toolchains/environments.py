@@ -61,7 +61,7 @@ def python(environment: Path) -> Path:
 def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
     """The toolchain that is really installed in an environment made for ``wanted``: that, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
-    path = [sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib")]
+    path = [sysconfig.get_path(name, "venv", base) for name in ("purelib", "platlib")]
     return dataclasses.replace(toolchain(list(dict.fromkeys(path))), history=wanted.history)
 
 
@@ -69,7 +69,7 @@ def requirements(toolchain: Toolchain) -> list[str]:
     """What goes into an environment. asv_runner runs the benchmarks there, in the version the timing rests on.
 
     ``===`` takes the package index's build: ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
-    and a history is of one kind of build.
+    and a history is of one build variant.
     """
     runner = re.search(r"^asv_runner==\S+", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
     if runner is None:
@@ -113,7 +113,7 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
 
 def _lock(environment: Path, seconds: float) -> "FileLock":
     """What a process holds that installs or removes an environment; TimeoutError if others do for so long."""
-    from filelock import FileLock  # comes with asv, by way of virtualenv; who lacks asv is told so elsewhere
+    from filelock import FileLock  # comes with asv, by way of virtualenv; who lacks asv learns so elsewhere
 
     return FileLock(environment.with_name(environment.name + ".lock"), timeout=seconds)
 
@@ -219,8 +219,13 @@ def reason(output: str) -> str:
     lines = reasons or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
     # neither an index's address nor this machine's paths belong into results
     text = re.sub(r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]).strip()
-    if "Retrying" in output:
+    answered = re.findall(r"too many (\d{3}) error responses|Could not fetch URL \S+: (\d{3}) ", output)
+    if answered:
+        text += f" (the package index answered {''.join(answered[0])})"
+    elif "Retrying" in output or "Could not fetch URL" in output:
         text += " (the package index did not answer)"
+    elif text.startswith(NO_WHEEL) and "Fetched page" in output and "Found link" not in output:
+        text += " (the package index lists no release: does it ask for a login?)"
     held = dict.fromkeys(re.findall(r"The user requested \(constraint\) (\S+)", output))
     if held:
         text += f" (pip's own settings hold it to {' and '.join(held)}: see pip config list)"
@@ -278,13 +283,10 @@ def _from_index(torch: Distribution | None, package: Path) -> bool:
 
 
 def cpu_model() -> str:
-    """Name of the processor, as the system tells it."""
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        matched = re.search(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", text, re.MULTILINE)
-        if matched:
-            return matched.group(1).strip()
-    return platform.processor() or platform.machine()
+    """Name of the processor, as asv has it, too; py-cpuinfo finds the same and takes a second."""
+    from asv.util import get_cpu_info  # who lacks asv learns so elsewhere
+
+    return get_cpu_info() or platform.processor() or platform.machine()
 
 
 def machine_name(cores: int = os.cpu_count() or 1) -> str:

@@ -9,6 +9,7 @@ environment of its own, with asv in it, so that a comparison can run it beside t
 its version; in the ledger both are on the branch of what is outside the histories.
 """
 
+import contextlib
 import json
 import re
 import shutil
@@ -16,17 +17,17 @@ import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from cli import UserError
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from . import environments, ledger
 
 JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
-FINAL = re.compile(r"\d+(\.\d+)+")  # no candidate, no nightly, no build variant
 SECONDS = 300  # that pip, or a place, may take to answer
 
 
@@ -58,9 +59,9 @@ def wheels(files: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Version -> the days of its wheels, "" where one has none; [] where all of them are withdrawn."""
     by_version: dict[str, list[str]] = {}
     for file in files:
-        name = str(file.get("filename"))
-        if name.endswith(".whl"):
-            days = by_version.setdefault(name.split("-")[1], [])
+        with contextlib.suppress(InvalidWheelFilename):  # a source, or nothing that pip would take
+            _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
+            days = by_version.setdefault(str(version), [])
             days += [] if file.get("yanked") else [str(file.get("upload-time") or "")[:10]]
     return by_version
 
@@ -78,13 +79,20 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
 
     What is missing in between was left out, and stays so.
     """
-    minors = {
-        minor: max(patches)
-        for minor, patches in groupby(sorted(map(ledger.parts, known)), key=lambda numbers: numbers[:2])
-    }
+    minors: dict[tuple[int, ...], Version] = {}
+    for version in sorted(map(Version, known)):
+        minors[version.release[:2]] = version
     newest = max(minors.values())
-    final = sorted(filter(FINAL.fullmatch, versions), key=ledger.parts)
-    return [version for version in final if ledger.parts(version) > minors.get(ledger.parts(version)[:2], newest)]
+    final = [each for each in map(version_of, versions) if each and not each.is_prerelease and not each.local]
+    return [str(version) for version in sorted(final) if version > minors.get(version.release[:2], newest)]
+
+
+def version_of(text: str) -> Version | None:
+    """None where it is none by today's rules."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def update(today: str = "") -> list[ledger.Toolchain]:
@@ -106,7 +114,6 @@ def update(today: str = "") -> list[ledger.Toolchain]:
 # --- release candidates and nightlies ---------------------------------------------------------------------------------
 
 
-NOT_FINAL = re.compile(r"\d+(\.\d+)+(a|b|rc|\.dev)\d+(\+\w+)?")
 INSTALL_SECONDS = 3600  # that an installation may take
 
 
@@ -129,12 +136,11 @@ def candidate_environments(root: Path, options: Sequence[str]) -> Iterator[tuple
 def newest_candidate(package: str, options: Sequence[str]) -> str:
     """The newest version that is not final and comes after the last release; "" where there is none. ``options`` are
     pip's."""
-    last = ledger.parts(ledger.history(package)[-1].version)
+    last = Version(ledger.history(package)[-1].version)
     versions, _ = offered(package, "--pre", *options)
-    newer = [
-        version for version in versions if NOT_FINAL.fullmatch(version) and ledger.parts(version)[: len(last)] > last
-    ]
-    return max(newer, key=ledger.parts, default="")
+    found = [each for each in map(version_of, versions) if each and each.is_prerelease]
+    newer = [version for version in found if Version(version.base_version) > last]
+    return str(max(newer)) if newer else ""
 
 
 def install_candidate(root: Path, package: str, version: str, options: Sequence[str]) -> Path:

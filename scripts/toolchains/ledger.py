@@ -24,6 +24,8 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 RELEASES = Path(__file__).with_name("releases.json")
 PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
 OUTSIDE = "installed"  # the branch of toolchains that are in neither history
@@ -37,7 +39,7 @@ def _releases() -> dict[str, Any]:
     try:
         releases: dict[str, Any] = json.loads(RELEASES.read_text(encoding="utf-8"))
         for version, day in chain(*(releases[package].items() for package in PACKAGES)):
-            parts(version), datetime.strptime(day, "%Y-%m-%d")
+            Version(version), datetime.strptime(day, "%Y-%m-%d")
         Toolchain(**releases["held"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise OSError(errno.EILSEQ, "is broken, restore it from git", str(RELEASES)) from None
@@ -118,26 +120,26 @@ class Toolchain:
         return f"torch {self.torch} with numpy {self.numpy}"
 
 
-def _git_hash(kind: str, content: bytes) -> str:
-    return sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+def _git_hash(of: str, content: bytes) -> str:
+    return sha1(f"{of} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
 
 
-def parts(version: str) -> tuple[int, ...]:
-    """A version's numbers, for comparison; of one that is endless the first of them."""
-    return tuple(int(part) for part in re.findall(r"\d+", version[:LONGEST_VERSION]))
+def minor_of(version: str) -> tuple[int, ...]:
+    """The minor release that a version is a patch of."""
+    return Version(version).release[:2]
 
 
 @cache
 def history(package: str) -> tuple[Toolchain, ...]:
     """The releases of one package, in order of version, the other one held."""
-    versions = sorted(_releases()[package], key=parts)
+    versions = sorted(_releases()[package], key=Version)
     held = _releases()["held"]
     return tuple(Toolchain(**{**held, package: version}, history=package) for version in versions)
 
 
 def series(package: str) -> list[Toolchain]:
     """The last patch release of every minor release: what a history is measured at unless one asks for more."""
-    minors = groupby(history(package), key=lambda toolchain: parts(toolchain.version)[:2])
+    minors = groupby(history(package), key=lambda toolchain: minor_of(toolchain.version))
     return [list(patches)[-1] for _, patches in minors]
 
 
@@ -149,7 +151,7 @@ def add(package: str, days: Mapping[str, str], seen: Collection[str] = ()) -> No
     if not days:
         return
     releases = copy.deepcopy(_releases())  # a cache, which nothing may be in that was not written
-    releases[package] = dict(sorted({**days, **releases[package]}.items(), key=lambda item: parts(item[0])))
+    releases[package] = dict(sorted({**days, **releases[package]}.items(), key=lambda item: Version(item[0])))
     if seen:
         releases.setdefault("seen", {}).setdefault(package, []).extend(seen)
     put(RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
@@ -175,8 +177,6 @@ def commits() -> dict[str, Toolchain]:
 def recorded(tag: str, torch: str, numpy: str) -> Toolchain:
     """The toolchain that a run record names. ValueError, TypeError where it is none that git could hold: one would keep
     asv from all the others."""
-    from packaging.version import Version  # comes with asv, and with matplotlib
-
     if tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
@@ -253,17 +253,20 @@ def make(path: Path, outside: Iterable[Toolchain] = (), here: Toolchain | None =
     stamp = path / "stream"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == stream:
         return
+    from filelock import FileLock  # comes with asv, by way of virtualenv
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix="ledger-"))
-    try:
-        _git(fresh, "init", "--quiet", "--bare", "--object-format=sha1", f"--initial-branch={PACKAGES[0]}")
-        _git(fresh, "fast-import", "--quiet", stdin=stream)
-        (fresh / "stream").write_text(stream, encoding="utf-8")
-        shutil.rmtree(path, ignore_errors=True)
-        try:
+    with FileLock(path.with_name(path.name + ".lock")):
+        if not (path / "HEAD").is_file():
+            fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix="ledger-"))
+            _git(fresh, "init", "--quiet", "--bare", "--object-format=sha1", f"--initial-branch={PACKAGES[0]}")
+            shutil.rmtree(path, ignore_errors=True)
             fresh.rename(path)
-        except OSError:
-            if not stamp.is_file():  # else another process has just made it
-                raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        # in place: a run of another machine may be asking it meanwhile
+        _git(path, "fast-import", "--quiet", "--force", stdin=stream)
+        known = _git(path, "for-each-ref", "--format=%(refname)").split()
+        gone = {*known} - {*re.findall(r"^(?:commit|reset) (\S+)", stream, re.MULTILINE)}
+        _git(path, "update-ref", "--stdin", stdin="".join(f"delete {reference}\n" for reference in sorted(gone)))
+        whole = path / "stream.new"
+        whole.write_text(stream, encoding="utf-8")
+        whole.replace(stamp)

@@ -63,17 +63,20 @@ def register(name: str) -> None:
     asv's UserError where that file is broken. It is replaced whole: asv 0.6.6 writes it in place, so whoever reads
     meanwhile, or after the disk was full, would find half of it.
     """
+    from filelock import FileLock  # comes with asv, by way of virtualenv
+
     path = Path(MachineCollection.get_machine_file_path())
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        try:
-            MachineCollection.load(name)
-        except util.UserError:
-            if path.is_file():
-                shutil.copy(path, fresh)
-            info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
-            MachineCollection.save(name, info, _path=str(fresh))
-            fresh.replace(path)
+        with FileLock(path.with_name(path.name + ".lock")):  # or one of two would lose its machine
+            try:
+                MachineCollection.load(name)
+            except util.UserError:
+                if path.is_file():
+                    shutil.copy(path, fresh)
+                info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
+                MachineCollection.save(name, info, _path=str(fresh))
+                fresh.replace(path)
     except (util.UserError, TypeError, ValueError, KeyError, AttributeError):
         raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
     finally:
@@ -233,6 +236,6 @@ class ToolchainEnvironment(environment.Environment):
         path = env.pop("PYTHONPATH", None)
         env.pop("ASV_PYTHONPATH", None)
         if path and self._executable == sys.executable:
-            # asv's runner drops PYTHONPATH, and with it a torch that was found there, unless told by this name, too
+            # asv's runner drops PYTHONPATH, and with it a torch that was found there, unless it has this name, too
             env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
         return util.check_output([self._executable, *args], env=env, **kwargs)

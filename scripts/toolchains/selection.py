@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import UserError
+from packaging.version import Version
 from store import files
 
 from . import ledger
@@ -60,7 +61,7 @@ def releases(names: str | None, packages: Sequence[str], since: str | None) -> l
             named.append(toolchain)
         toolchains = [toolchain for package in packages for toolchain in ledger.history(package) if toolchain in named]
     if since is not None:
-        toolchains = [toolchain for toolchain in toolchains if ledger.parts(toolchain.version) >= ledger.parts(since)]
+        toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= Version(since)]
     if not toolchains:
         raise UserError("no release is left to measure")
     return toolchains

@@ -1,12 +1,14 @@
-"""What one job does on a node: the reference, the releases of its block, and the reference again.
+"""What one job of a fleet does on a node: the reference, the releases of its block, and the reference again.
 
-Run as a program, with a job as JSON. A node has a suite of its own in the campaign's directory: a copy of the code, in
-which the job goes on as a second program, with results and unfinished rounds as in any checkout. So what a node has
-measured is kept by node: a job that is started anew there goes on, and one that comes to another begins anew.
+Run as a program, with a job as JSON. A node has a suite of its own in the campaign's directory: a copy of the code that
+was frozen when the campaign began, in which the job goes on as a second program, with results and a journal as in any
+checkout. So what a node has measured is kept by node: a job that is started anew there goes on, and one that comes to
+another node begins anew.
 
-    .asv/fleet/KIND/hosts/node-a      the host whose name that is; nothing outside of .asv says it
-    .asv/fleet/KIND/ID/node-a/suite   the copy of the code, with .asv/runs and reports/results
-    .asv/fleet/KIND/ID/node-a/home    where asv keeps its machines
+    .asv/fleet/MACHINE/hosts/node-a      the host whose name that is; nothing outside of .asv says it
+    .asv/fleet/MACHINE/ID/code           the code, as it was at submission
+    .asv/fleet/MACHINE/ID/node-a/suite   a copy of it, with .asv/runs and reports/results
+    .asv/fleet/MACHINE/ID/node-a/home    where asv keeps its machines
 """
 
 import json
@@ -27,17 +29,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program it is alone
 
 import cli
-from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, check_asv, register
-from measuring.interleave import copy_code
-from measuring.machine import check_machine
-from measuring.state import held
-from measuring.tracking import Plan, Tracker
-from store.files import NODE, RECORDS, read_records
-from store.records import Record
+from store.files import NODE
 from toolchains import environments
 
-HOSTS = "hosts"
-SUITE, HOME = "suite", "home"
+# not relative: this is a program, too
+from measuring import tracking
+from measuring.engine import ENVIRONMENTS, RESULTS, ROOT, check_asv, copy_code, register
+from measuring.journal import Journal, Plan, held
+from measuring.machine import check_machine
+from measuring.runner import Runner
+
+HOSTS, CODE, SUITE, HOME = "hosts", "code", "suite", "home"
 HERE = "here"  # says to the program that it is the second one
 
 
@@ -53,39 +55,27 @@ def names() -> Iterator[str]:
             yield NODE + "".join(letters)
 
 
-def name_of(kind: Path, host: str) -> str:
-    """The anonymous name of a host in the directory of a kind: given once, whoever else asks at the same time."""
-    directory = kind / HOSTS
-    directory.mkdir(parents=True, exist_ok=True)
-    mine = directory / f".{sha256(host.encode()).hexdigest()[:16]}-{os.getpid()}"
+def name_of(directory: Path, host: str) -> str:
+    """The anonymous name of a host in the directory of a machine type: given once, whoever else asks at that time."""
+    hosts = directory / HOSTS
+    hosts.mkdir(parents=True, exist_ok=True)
+    mine = hosts / f".{sha256(host.encode()).hexdigest()[:16]}-{os.getpid()}"
     mine.write_text(host, encoding="utf-8")
     try:
         for name in names():
             try:
-                os.link(mine, directory / name)  # whole from the first, and once only, on a network's disk, too
+                os.link(mine, hosts / name)  # whole from the first, and once only, on a network's disk, too
                 return name
             except FileExistsError:
-                if (directory / name).read_text(encoding="utf-8") == host:
+                if (hosts / name).read_text(encoding="utf-8") == host:
                     return name
     finally:
         mine.unlink()
     raise AssertionError("names never end")
 
 
-def visits_in(results: Path, campaign: str) -> list[Record]:
-    """The visits of a campaign in a directory of a machine's results, those that failed included, in order of time."""
-    records = (record for path in results.glob(f"*{RECORDS}") for record in read_records(path))
-    return sorted((visit for visit in records if visit.fleet.get("id") == campaign), key=lambda visit: visit.started)
-
-
-def is_closed(visits: Sequence[Record], reference: str) -> bool:
-    """Whether the reference was measured before all others and after them."""
-    tags = [visit.toolchain.tag for visit in visits if not visit.failed]
-    return tags.count(reference) > 1 and tags[0] == tags[-1] == reference
-
-
 def environments_on(scratch: Path) -> Path:
-    """Where environments lie on a disk that several users, kinds of node and Pythons may share."""
+    """Where environments lie on a disk that several users, machine types and Pythons may share."""
     made_for = f"{sys.base_prefix} {platform.libc_ver()}"
     mine = f"{sysconfig.get_platform()}-{sha256(made_for.encode()).hexdigest()[:8]}"
     return scratch / f"numpy-torch-{os.getuid() if hasattr(os, 'getuid') else 'environments'}" / mine
@@ -107,7 +97,7 @@ def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
 
 def enter(job: Mapping[str, Any]) -> None:
     """Make this node's suite if it has none, and go on in it."""
-    campaign = Path(job["directory"])
+    campaign = ROOT.parent  # this program is that of the frozen code
     node = job["node"] or name_of(campaign.parent, host())
     place = campaign / node
     suite = place / SUITE
@@ -116,7 +106,7 @@ def enter(job: Mapping[str, Any]) -> None:
             fresh = place / f"{SUITE}.new"
             copy_code(ROOT, fresh)
             # what the node's earlier campaigns have measured stays beside what is measured now
-            earlier = RESULTS / job["machine"] / node
+            earlier = Path(job["results"]) / job["machine"] / node
             if earlier.is_dir():
                 shutil.copytree(earlier, fresh / RESULTS.relative_to(ROOT) / job["machine"])
             (fresh / ENVIRONMENTS).parent.mkdir()
@@ -133,6 +123,10 @@ def enter(job: Mapping[str, Any]) -> None:
     os.execve(sys.executable, command, variables_of(job, place))
 
 
+def journal_of(suite: Path, machine: str) -> Journal:
+    return Journal(suite / ".asv" / "runs" / machine / "track")
+
+
 def take(job: Mapping[str, Any]) -> int:
     """Measure what this node lacks of a job, in the node's suite; the exit code, 2 where a release could not be."""
     check_asv()
@@ -140,18 +134,14 @@ def take(job: Mapping[str, Any]) -> int:
     with held(ROOT.parent):
         check_machine(RESULTS / machine)
         register(machine)
-        directory = ROOT / ".asv" / "runs" / machine / "track"
-        plan = Plan.load(directory)
-        if plan is None:
-            plan = Plan(directory, [reference], job["profile"], job["only"], job["rounds"], named=reference)
-        plan.tags += [tag for tag in job["tags"] if tag not in plan.tags]
-        plan.save()
-        visits = visits_in(RESULTS / machine, job["id"])
-        if set(plan.tags) <= set(plan.finished) and is_closed(visits, reference):
-            print("all of it is measured on this node")
-            return 0
+        journal = journal_of(ROOT, machine)
+        before = journal.plan()
+        tags = dict.fromkeys([reference, *(before.tags if before else ()), *job["tags"]])
         fleet = {"id": job["id"], "engine": job["engine"], "node": job["node"]}
-        failed = Tracker(plan, machine, job["keep"], {"command": job["command"], "fleet": fleet}).run()
+        same = {name: job[name] for name in ("profile", "only", "rounds", "command")}
+        plan = Plan(machine, tags=tuple(tags), reference=reference, fleet=fleet, **same)
+        journal.save(plan)
+        failed = tracking.measure(Runner(journal, plan, job["keep"]))
     return 2 if failed else 0
 
 

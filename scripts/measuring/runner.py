@@ -1,0 +1,539 @@
+"""One runner for all that is measured: it takes jobs, keeps a journal of them, and files sessions that are whole.
+
+Each job is a round: every cell of a session in one process, then what was noisy again, as long as the budget allows.
+``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ in their list of jobs alone.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import cli
+import psutil
+from cli import UserError
+from store import files, quiet
+from store.records import Line, Record, Settings, Toolchain, Unfinished, name_of, with_samples
+from toolchains import environments, ledger
+
+from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, Suite
+from .journal import Job, Journal, Plan
+from .machine import awake, conditions, settings
+from .processes import Progress, apart, session
+from .profiles import PROFILES, Cells, cells_of, exactly
+from .profiles import cells as chosen
+
+PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
+WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was noisy
+PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
+START = 4.0  # seconds that asv takes before it measures anything
+STEADY = 0.95  # of a device's highest clock: as high as that
+SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
+BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
+LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
+
+
+def budget(processes: int, profile: str, planned: int = 0) -> float:
+    """Seconds that so many processes, of those that are planned, may take longer where the machine is noisy."""
+    known = PROFILES[profile]
+    return min(PATIENCE * processes * known.patience, known.longest_wait * processes / max(planned, processes, 1))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a side is measured, and what: ``commit`` names a release of the ledger, "" what the suite's Python has."""
+
+    suite: Suite = Suite()
+    commit: str = ""
+
+
+@dataclass
+class Session:
+    """A toolchain that is being measured: what its jobs have in common. ``under``: the commit it is filed under."""
+
+    target: Target
+    under: str
+    record: Unfinished
+    cells: Cells
+
+
+class Runner:
+    """Takes the jobs of a plan.
+
+    keep     environments on disk at most
+    targets  side -> what is measured there, where that is not the job's toolchain, in this checkout
+    about    what else the records say, of a side
+    between  is called with a job that is whole, and whose session has more
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        plan: Plan,
+        keep: int = environments.KEEP,
+        targets: Mapping[str, Target] | None = None,
+        about: Callable[[str], Mapping[str, Any]] = lambda side: {},
+        between: Callable[["Runner", Job], None] = lambda runner, job: None,
+    ) -> None:
+        self.journal, self.plan, self.keep, self.targets, self.about = journal, plan, keep, targets or {}, about
+        self.between = between
+        self.here = environments.here()
+        self.benchmarks: dict[str, Any] = {}
+        self.sessions: dict[str, Session] = {}
+        self.planned: list[Job] = []  # for the time that is left
+        self.progress = Progress("measuring")
+
+    # --- a list of jobs -----------------------------------------------------------------------------------------------
+
+    def sessions_of(self, tags: Iterable[str], side: str = "") -> list[list[Job]]:
+        """The jobs of these toolchains, session by session."""
+        return [[Job(tag, number, side) for number in range(self.plan.rounds)] for tag in tags]
+
+    def file_whole(self) -> None:
+        """File what an interrupted run has whole: who begins another one does not want to lose it."""
+        for jobs in self.sessions_of(self.left()):
+            record = self.journal.record(jobs[0].session)
+            own = record and (jobs[0].tag or (self.here and self.here.tag)) == record.toolchain.tag
+            if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
+                print(f"{self.file(jobs[0]).toolchain.tag}: was whole when the run was interrupted, and is filed now")
+
+    def left(self) -> list[str]:
+        """The toolchains of the plan that are not filed."""
+        filed = self.journal.filed()
+        return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
+
+    @property
+    def reference(self) -> str:
+        """The toolchain that is measured first, and again at the end; "" where none could be so far."""
+        return self.plan.reference or next((tag for tag in self.journal.filed() if tag in self.plan.tags), "")
+
+    def carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
+        """Take the jobs of these sessions, and file each after its last; tag -> why it could not be measured."""
+        failed: dict[str, str] = {}
+        for jobs, coming in zip(sessions, [*sessions[1:], []]):
+            tag = jobs[0].tag
+            ahead = ledger.tagged()[coming[0].tag] if coming else None
+            try:
+                for job in jobs:
+                    taken = self.take(job, installing(ahead, self.keep, self.here))
+                    if taken and job is not jobs[-1]:
+                        self.between(self, job)
+                record = self.file(jobs[0])
+                words = f"{record.samples} samples in {record.seconds:.0f} s, {record.waited:.0f} of them waiting"
+                print(f"{record.toolchain.tag}: {words} for quiet; {how_quiet(record)}", flush=True)
+            except LOST as error:
+                if not tag:
+                    raise
+                print(cli.line(f"{tag} failed: {error}"), flush=True)
+                failed[tag] = str(error)
+            if self.reference:  # it is needed again: its environment is to be the last to go
+                environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
+        return failed
+
+    def expected(self, job: Job, cells: Cells) -> int:
+        """Processes that a job takes."""
+        return len(job.cells) or cells.processes_of(job.round)
+
+    def open(self, job: Job) -> Session:
+        """The session of a job: its toolchain is installed, and what is to be measured is known."""
+        if job.session in self.sessions:
+            return self.sessions[job.session]
+        plan = self.plan
+        target = self.targets.get(job.side) or Target(commit=ledger.tagged()[job.tag].commit if job.tag else "")
+        python, toolchain = self.prepare(target)
+        record = self.journal.record(job.session) or self.new_record(toolchain, python, job)
+        if not self.benchmarks:
+            self.benchmarks = target.suite.discover(plan.machine, target.commit)
+        cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, record.settings.no_device)
+        if cells.on_device:  # memory of the far node is another population
+            record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
+        if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
+            left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
+            self.progress.total = sum(self.expected(each, cells) for each in left)
+        self.sessions[job.session] = Session(target, target.commit or toolchain.commit, record, cells)
+        return self.sessions[job.session]
+
+    def prepare(self, target: Target) -> tuple[Path, ledger.Toolchain]:
+        """A Python that has what is to be measured, and what it has of it: the build variant, too."""
+        suite = target.suite
+        toolchain = ledger.find(target.commit) if target.commit else None
+        if toolchain is None:
+            return suite.python, suite.installed()
+        if self.here and environments.same(toolchain, self.here):
+            return Path(sys.executable), self.here
+        ready = environments.is_ready(environments.directory(suite.environments, toolchain))
+        started = time.monotonic()
+        environment = environments.prepare(suite.environments, toolchain, self.keep)
+        build = environments.installed_in(environment, toolchain)
+        if not ready:
+            print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
+        return environments.python(environment), build
+
+    def new_record(self, toolchain: ledger.Toolchain, python: Path | None, job: Job) -> Unfinished:
+        """The record of a session that begins; ``python`` has the toolchain, None where it could not be installed."""
+        plan = self.plan
+        return Unfinished(
+            toolchain=Toolchain(job.tag or toolchain.tag, toolchain.torch, toolchain.numpy),
+            skipped={},
+            profile=plan.profile,
+            only=plan.only,
+            planned=plan.rounds,
+            command=plan.command,
+            machine=plan.machine,
+            settings=settings(str(python)) if python else Settings(),
+            conditions=conditions(),
+            asv=metadata.version("asv"),
+            asv_runner=metadata.version("asv_runner"),
+            launch=LAUNCH,
+            started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            fleet=plan.fleet or {},
+            **self.about(job.side),
+        )
+
+    def again(self, job: Job) -> bool:
+        """Whether a session stands beside an earlier one of its toolchain, by benchmarks that are the same now."""
+        if job.side == AGAIN:
+            return True
+        if job.tag not in self.plan.beside:
+            return False
+        lines = files.read_measurements(
+            result_file(self.plan.machine, ledger.tagged()[job.tag].commit, Suite().results)
+        )
+        before = {line["benchmark"]: line["version"] for line in lines}
+        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
+        return bool(now) and all(before[name] == version for name, version in now.items())
+
+    # --- a job --------------------------------------------------------------------------------------------------------
+
+    def take(self, job: Job, meanwhile: AbstractContextManager[None] | None = None) -> bool:
+        """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
+
+        What rounds before this one did not use of their part of the budget is this one's, too. Cells that are named
+        by the job are taken once: a process anew would have no counterpart on the other side.
+
+        meanwhile  what is done while that is counted which no noise touches, before anything is timed
+        """
+        if job.round in self.journal.rounds(job.session):
+            return False
+        session, plan = self.open(job), self.plan
+        patterns, processes = self.cells_of(job, session)
+        if not patterns and job.round:
+            return False
+        self.journal.begin()
+        if not patterns:  # nothing is timed, as in a history of counts alone: to asv, no pattern is every benchmark
+            self.journal.keep(job, session.record)
+            return False
+        earlier = len(self.journal.lines(job.session))
+        record = session.record
+        patience = record.patience + budget(processes, plan.profile, session.cells.total(plan.rounds))
+        started, left, done = time.monotonic(), patience - record.waited, self.progress.done
+        log = self.journal.work / LOG
+
+        def advance() -> None:
+            self.progress.at(done + min(sum(1 for _ in log.open("rb")), self.progress.total - done))
+
+        def asv(patterns: Sequence[str], patience: tuple[float, int]) -> None:
+            nonlocal record
+            target = session.target
+            take = partial(target.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
+            record = held_awake(record, patterns, partial(take, commit=target.commit, patience=patience))
+
+        untouched = [pattern for pattern in patterns if pattern in session.cells.counted]
+        allowance = (left if job.cells else WITHIN * left, processes)
+        if untouched:
+            print("counting what no noise touches: some minutes in which nothing is shown", flush=True)
+            with meanwhile or nullcontext():
+                asv(untouched, allowance)
+        others = [pattern for pattern in patterns if pattern not in untouched]
+        if others:
+            asv(others, allowance)
+        self.mark(lambda cell: job.round)
+        left -= sum(line["waited"] for line in with_samples(self.lines(job)[earlier:]))
+        passes = PASSES if job.round + 1 >= plan.rounds else 1
+        for _ in range(0 if job.cells else passes):
+            run = quiet.Run(with_samples(self.lines(job)))
+            lacking = run.lacking(range(job.round + 1))
+            retaken = affordable(lacking, {name_of(line): line["took"] for line in run.lines}, left)
+            if not retaken:
+                break
+            begun = time.monotonic()
+            self.progress.total += len(retaken)
+            asv(exactly(retaken), (left, len(retaken)))
+            self.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
+            left -= time.monotonic() - begun
+        session.record = replace(
+            record,
+            patience=round(patience, 1),
+            waited=round(patience - left, 1),
+            rounds=job.round + 1,
+            seconds=round(record.seconds + time.monotonic() - started, 1),
+        )
+        self.journal.keep(job, session.record)
+        return True
+
+    def cells_of(self, job: Job, session: Session) -> tuple[list[str], int]:
+        """Patterns of the cells of a job for asv's --bench, and how many processes they are."""
+        cells, processes = session.cells, self.expected(job, session.cells)
+        if job.cells:
+            return exactly(job.cells), processes
+        chosen = cells.again if job.round else cells.timed if self.again(job) else cells.patterns
+        return [pattern for each in chosen.values() for pattern in each], processes
+
+    def lines(self, job: Job) -> list[Line]:
+        return self.journal.lines(job.session, working=True)
+
+    def mark(self, round_of_cell: Callable[[str], int]) -> None:
+        """Note in the log of a job which round its new lines belong to, by the cell that they are about."""
+        log = self.journal.work / LOG
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            if "round" not in line:
+                line["round"] = round_of_cell(name_of(line))
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    # --- filing -------------------------------------------------------------------------------------------------------
+
+    def file(self, job: Job, results: Path | None = None) -> Record:
+        """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
+
+        What is filed by now is merged with, so that nothing is lost which asv filed meanwhile; a second time changes
+        nothing. UserError where nothing was measured.
+
+        results  elsewhere, for a look at what there is so far: the session goes on
+        """
+        record, lines = self.journal.record(job.session), self.journal.lines(job.session)
+        if record is None:
+            raise UserError(f"nothing was measured of {job.session} so far")
+        session, beside = self.open(job), self.again(job)
+        left_out = {why: tuple(names) for why, names in session.cells.unavailable.items()}
+        record = summed_up(record, lines)
+        record = replace(record, skipped={**record.skipped, **left_out}, planned=max(record.rounds, self.plan.rounds))
+        place, python = results or session.target.suite.results, record.settings.python
+        path = result_file(record.machine, session.under, place, python)
+        before = [line for line in files.read_measurements(path) if line["run"] != record.started]
+        fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
+        if job.side == AGAIN:
+            record = replace(record, drift=drift(figures(before), figures(fresh)))
+            print(f"{job.tag} again: {drift_words(record.drift)}", flush=True)
+        file_measured(record, path, files.merged(before, fresh, beside), lines, self.journal.places(job.session))
+        if not results:
+            self.journal.is_filed(job.session)
+            del self.sessions[job.session]
+        return record
+
+    def file_failure(self, tag: str, reason: str) -> None:
+        """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
+        toolchain, plan, suite = ledger.tagged()[tag], self.plan, Suite()
+        path = result_file(plan.machine, toolchain.commit, suite.results)
+        if path.exists() or not self.benchmarks:
+            return
+        cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet")
+        patterns = [pattern for each in cells.patterns.values() for pattern in each]
+        record = replace(self.new_record(toolchain, None, Job(tag, 0)), failed=reason)
+        self.journal.begin()
+        command = suite.asv("run", f"{tag}^!", "--machine", plan.machine)
+        command += [part for pattern in patterns for part in ("--bench", pattern)]
+        place = self.journal.work
+        apart(command, suite.root, {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)})
+        if (place / FILES / plan.machine / path.name).is_file():
+            lost = tuple(cell for name, each in cells.patterns.items() for cell in chosen(each, self.benchmarks[name]))
+            file_measured(replace(record, failures={reason: lost}), path, [], [], [place])
+
+
+AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
+
+
+def held_awake(record: Unfinished, patterns: Sequence[str], asv: Callable[..., None]) -> Unfinished:
+    """A run of asv; where a device takes part, on the record's cores and with the device kept awake, but for the
+    benchmarks that time how it wakes. The record says whether it was.
+    """
+    if not record.on_device:
+        asv(patterns)
+        return record
+    names = tuple(f"^{re.escape(name)}" for name in record.asleep)
+    alone = [pattern for pattern in patterns if pattern.startswith(names)]
+    others = [pattern for pattern in patterns if pattern not in alone]
+    if alone:
+        asv(alone, cores=record.cores)
+    if others:
+        with awake() as why_not:
+            record = replace(record, awake=not why_not, not_awake=why_not)
+            asv(others, cores=record.cores)
+    return record
+
+
+def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+    """The first of these cells, as many as one process each of takes so many seconds."""
+    spent = 0.0
+    chosen = []
+    for cell in cells:
+        spent += took[cell]
+        if spent > seconds - START:
+            break
+        chosen.append(cell)
+    return chosen
+
+
+@contextlib.contextmanager
+def installing(coming: ledger.Toolchain | None, keep: int, here: ledger.Toolchain | None) -> Iterator[None]:
+    """The toolchain to come is installed while the block runs, and is when it is left; where it cannot be, who needs it
+    learns why. Nothing is done where fewer than three may stay: it, the one that is measured, and the reference.
+
+    In a process of its own, so that what this one uses stays its own, and nothing of it is left when we are ended. It
+    leaves the cores to the counts. Where Linux has autogroups, it is these that are weighed (sched(7)).
+    """
+    root = ROOT / ENVIRONMENTS
+    if (
+        coming is None
+        or keep < 3
+        or (here and environments.same(coming, here))
+        or environments.is_ready(environments.directory(root, coming))
+    ):
+        yield
+        return
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from toolchains import environments, "
+    )
+    code += "ledger; environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))"
+    silent, started = subprocess.DEVNULL, time.monotonic()
+    command = [sys.executable, "-c", code, str(ROOT / "scripts"), str(root), coming.tag, str(keep)]
+    with session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
+        with contextlib.suppress(OSError, psutil.Error):
+            psutil.Process(process.pid).nice(BEHIND)
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(BEHIND), encoding="utf-8")
+        yield
+        if process.wait() == 0:
+            print(f"{coming.tag}: installed ahead, ready after {time.monotonic() - started:.0f} s", flush=True)
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def result_file(machine: str, commit: str, results: Path, python: str = "") -> Path:
+    """asv's file of a toolchain on a machine, measured with this version of Python, or with ours; the measurements and
+    run records lie beside it."""
+    major, minor, *_ = (python or platform.python_version()).split(".")
+    return results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
+
+
+def file_measured(
+    record: Record, path: Path, lines: Sequence[Line], logged: Sequence[Line], places: Sequence[Path]
+) -> None:
+    """File measurements, asv's export of them, and their record, in this order: whoever reads meanwhile finds the
+    measurements of every figure, and no record without them.
+
+    lines   all measurements of the result; logged: what the processes of the session said
+    places  of its jobs, with asv's own files
+    """
+    ran = [place / FILES / record.machine / path.name for place in places]
+    ran = [file for file in ran if file.is_file()]
+    for place in places[-1:]:  # asv describes what it measures with each run
+        for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
+            if (place / FILES / described).is_file():
+                cli.put(path.parents[1] / described, (place / FILES / described).read_bytes())
+    fresh = any("seconds" in line or "values" in line for line in logged)
+    if fresh:
+        cli.put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
+    if ran:
+        explained = {cell for cells in (*record.skipped.values(), *record.failures.values()) for cell in cells}
+        silent = [cell for cell in files.without_figure(ran) if cell not in explained]
+        if silent:
+            record = replace(record, failures={**record.failures, SILENT: tuple(silent)})
+        skipped = {cell for cells in record.skipped.values() for cell in cells}
+        files.export(ran, path, lines, skipped, {name_of(line) for line in logged})
+    known = [each for each in files.read_records(path) if each.started != record.started]
+    cli.put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
+
+
+def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
+    """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
+    run = quiet.Run(with_samples(lines))
+    absent: dict[str, dict[str, dict[str, None]]] = {"skipped": {}, "failed": {}}
+    for line in lines:
+        for status, reasons in absent.items():
+            if status in line:
+                reasons.setdefault(line[status], {})[name_of(line)] = None
+    share = run.quiet_share()
+    probe, changed = device_probe(run.lines)
+    return replace(
+        record,
+        quiet=round(share, 4) if share == share else None,
+        baselines={probe: round(baseline, 1) for probe, baseline in run.baselines.items()},
+        samples=sum(line["wanted"] for line in run.lines),
+        retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
+        noisy_cells=tuple(cell for cell, rounds in run.rounds().items() if not any(rounds.values())),
+        skipped={why: tuple(names) for why, names in absent["skipped"].items()},
+        failures={why: tuple(names) for why, names in absent["failed"].items()},
+        device_probe=probe,
+        device_changed=changed,
+    )
+
+
+def device_probe(timed: Iterable[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+    """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
+    readings: dict[str, list[tuple[float, str]]] = {}
+    changed: dict[str, dict[str, None]] = {}
+    for line in timed:
+        for around in line.get("device", ()):
+            for reason in around["slowed by"]:
+                changed.setdefault(f"slowed by {reason}", {})[name_of(line)] = None
+            for quantity in ("link generation", "clock"):
+                readings.setdefault(quantity, []).append((around[quantity], name_of(line)))
+    for quantity, each in readings.items():
+        for value, cell in each:
+            if value < STEADY * max(each)[0]:
+                changed.setdefault(quantity, {})[cell] = None
+    spans = {quantity: (min(each)[0], max(each)[0]) for quantity, each in readings.items()}
+    return spans, {what: tuple(cells) for what, cells in changed.items()}
+
+
+def how_quiet(record: Record) -> str:
+    """What a run record holds of the machine, in words."""
+    if record.quiet is None:
+        return "nothing was timed"
+    words = f"the machine was quiet {record.quiet:.0%} of the time"
+    never = len(record.noisy_cells)
+    return words + (f"; {never} cells have no quiet sample, and are marked" if never else "")
+
+
+def figures(lines: Iterable[Line]) -> dict[str, float]:
+    """Cell -> the median over its quiet processes, in seconds per call."""
+    by_run: dict[str, list[Line]] = {}
+    for line in with_samples(lines):
+        by_run.setdefault(line["run"], []).append(line)
+    by_cell: dict[str, list[float]] = {}
+    for run in map(quiet.Run, by_run.values()):
+        for line, seconds, is_quiet in zip(run.lines, run.figures(), run.quiet):
+            if is_quiet:
+                by_cell.setdefault(name_of(line), []).append(float(seconds))
+    return {cell: statistics.median(processes) for cell, processes in by_cell.items()}
+
+
+def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """How the cells of a toolchain, in seconds, moved between two sessions: later over sooner."""
+    ratios = sorted(after[cell] / seconds for cell, seconds in before.items() if cell in after)
+    if not ratios:
+        return {"cells": 0}
+    quarter, middle, rest = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
+
+
+def drift_words(drift: Mapping[str, float]) -> str:
+    """A drift in words."""
+    if not drift["cells"]:
+        return "nothing to compare with"
+    half = f"half of {drift['cells']} cells within {drift['quarter']:.3f} and {drift['three_quarters']:.3f}"
+    return f"{drift['median']:.3f} times what it took at first ({half})"

@@ -1,0 +1,503 @@
+"""The runner and its journal: what was noisy gets another process, and whatever stops a run costs one job at most."""
+
+import contextlib
+import errno
+import json
+import os
+import random
+import shutil
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pretended
+import pytest
+from cli import UserError
+from filelock import FileLock
+from measuring import interleave, tracking
+from measuring import journal as kept
+from measuring import runner as measuring
+from measuring.engine import ENVIRONMENTS, Suite
+from measuring.journal import Job, Journal, held
+from measuring.processes import Progress
+from measuring.profiles import PROFILES, Profile, Rule, cells, cells_of
+from measuring.runner import AGAIN, PASSES, START, budget, drift, drift_words
+from pretended import CELLS, HERE, NAME
+from store import files, quiet
+from store.records import name_of
+from toolchains import environments, ledger
+
+# Rounds -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(toy_asv, tmp_path, monkeypatch):
+    """A function: rounds of an asv as ``slow(cell, attempt)`` says; that asv, and the runner before it files."""
+
+    def take(slow=lambda cell, attempt: False, rounds=1, took=0.1, seconds=1000.0, planned=0, named=()):
+        shutil.rmtree(tmp_path, ignore_errors=True)
+        monkeypatch.setattr(measuring, "PATIENCE", seconds / len(CELLS) / rounds)
+        ran, made = toy_asv(slow, took), pretended.runner(tmp_path, planned or rounds)
+        made.planned = [Job("", number, cells=tuple(named)) for number in range(rounds)]
+        for job in made.planned:
+            made.take(job)
+        return ran, made
+
+    return take
+
+
+def lines(runner):
+    return runner.journal.lines("installed")
+
+
+def test_a_quiet_machine_takes_nothing_again(taken):
+    ran, runner = taken(rounds=2)
+    record = runner.journal.record("installed")
+    assert [count for count, _ in ran.calls] == [60, 60] and record.waited == 0 and record.rounds == 2
+    assert {each["round"] for each in lines(runner)} == {0, 1} and runner.progress.done == 120
+
+
+def test_a_noisy_cell_gets_another_process_of_its_round(taken):
+    lost = CELLS[7]
+    ran, runner = taken(lambda cell, attempt: cell == lost and attempt == 1)
+    assert [count for count, _ in ran.calls] == [60, 1]
+    assert [each["round"] for each in lines(runner) if name_of(each) == lost] == [0, 0]
+    assert quiet.Run(lines(runner)).rounds()[lost] == {0: True}
+    assert (runner.progress.done, runner.progress.total) == (61, 61), "the time left is of that process, too"
+
+
+def test_passes_are_bounded(taken):
+    ran, runner = taken(lambda cell, attempt: cell in CELLS[:3])
+    assert [count for count, _ in ran.calls] == [60, *[3] * PASSES]
+    record = runner.file(Job("", 0))
+    assert set(record.noisy_cells) == set(CELLS[:3])
+    assert record.quiet == pytest.approx(0.9, abs=0.06) and record.baselines == {"processor": 25_000.0}
+    ran, _ = taken(lambda cell, attempt: cell in CELLS[:3], rounds=2)
+    assert [count for count, _ in ran.calls] == [60, 3, 60, *[3] * PASSES], "what another round judges, once"
+
+
+def test_budget_is_kept(taken):
+    """Twelve cells are lost, a process of each takes two seconds, and after asv's start there is time for five."""
+    ran, _ = taken(lambda cell, attempt: cell in CELLS[:12], took=2.0, seconds=START + 11.0)
+    assert ran.calls[1][0] == 5
+    ran, _ = taken(lambda cell, attempt: cell in CELLS[:12], took=2.0, seconds=START + 1.0)
+    assert len(ran.calls) == 1, "no time for one"
+    ran, _ = taken(rounds=2, seconds=100.0)
+    assert [round(patience, 1) for _, patience in ran.calls] == [33.3, 66.7], "what the first left is the second's"
+    assert budget(100, "tracking") == pytest.approx(0.75 * budget(100, "standard"))
+    assert budget(1000, "quick") == 60.0 and budget(250, "quick", 1000) == 15.0, "a minute at most, all together"
+
+
+def test_earlier_rounds_are_judged_again(taken):
+    """A first round that lay wholly in a slow phase looks quiet until the second has shown what the machine can do."""
+    ran, runner = taken(lambda cell, attempt: attempt == 1, rounds=2)
+    assert [count for count, _ in ran.calls][:3] == [60, 60, 60]
+    assert set(map(str, quiet.Run(lines(runner)).rounds().values())) == {"{0: True, 1: True}"}
+
+
+def test_cells_that_a_job_names_are_taken_once(taken):
+    """The other side's process that ran beside it would be long gone: all may be waited for the processes."""
+    ran, _ = taken(lambda cell, attempt: attempt == 1, rounds=2, seconds=100.0, named=CELLS)
+    assert [(count, round(patience)) for count, patience in ran.calls] == [(60, 50), (60, 100)]
+
+
+def test_cells_that_never_were_quiet_come_first(taken):
+    lost = CELLS[50:52]
+    slow = lambda cell, attempt: cell in lost or (cell in CELLS[:10] and attempt > 1)  # noqa: E731
+    _, runner = taken(slow, rounds=2, took=2.0, seconds=START + 5.0)
+    assert [name_of(each) for each in lines(runner)[-2:]] == lost
+
+
+def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkeypatch):
+    ran = toy_asv()
+    rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", once=True, number=[9])
+    ran.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}}
+    monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
+    made = pretended.runner(tmp_path, 3)
+    (made.planned,) = made.sessions_of([""])
+    shown = [(made.take(job), made.progress.done)[1] for job in made.planned]
+    assert [count for count, _ in ran.calls] == [2, 1, 1] and shown == [2, 3, 4] and made.progress.total == 4
+
+
+def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv, tmp_path):
+    """An installation, say: it would disturb what is timed. Beside an earlier session nothing is counted."""
+    ran, installing, during = toy_asv(), [], []
+    ran.benchmarks["toy.Counts"] = {**pretended.TOY, "name": "toy.Counts", "type": "track", "repeated": True}
+    made = pretended.runner(tmp_path, 2)
+    measure = ran.measure
+    ran.measure = lambda *given, **more: (during.append(bool(installing)), measure(*given, **more))
+
+    @contextlib.contextmanager
+    def meanwhile():
+        installing.append(True)
+        yield
+        installing.clear()
+
+    for job in (*made.sessions_of([""])[0], Job("", 0, AGAIN)):
+        made.targets[job.side] = made.targets[""]
+        made.take(job, meanwhile())
+    assert [len(patterns) for patterns in ran.patterns] == [1] * 4 and during == [True, False, False, False]
+    assert "Counts" in ran.patterns[0][0] and not any("Counts" in patterns[0] for patterns in ran.patterns[1:])
+
+
+def test_only_chooses_cells():
+    """The same that asv's --bench and compare.py choose by it, a route as it stands included."""
+    toy = {**pretended.TOY, "param_names": ["route", "nbytes"], "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]]}
+
+    def chosen(only):
+        found = cells_of(Profile(1, 1.0, (Rule(r"toy\..*"),)), {NAME: toy}, only, "every")
+        assert found.processes == len(cells(found.timed[NAME], toy))
+        return cells(found.patterns[NAME], toy)
+
+    assert len(chosen("")) == 4 == len(chosen("Toy"))
+    assert chosen("f(a)") == [f"{NAME}('f(a)', 8)", f"{NAME}('f(a)', 64)"]
+    assert chosen(r"b\).*64") == [f"{NAME}('f(a, b)', 64)"]
+    with pytest.raises(UserError, match="--only 'nosuch' matches no cell of the profile every"):
+        chosen("nosuch")
+
+
+def test_progress_says_how_long_it_takes_yet(capsys, monkeypatch):
+    progress = Progress("measuring", 60)
+    with progress:
+        progress.at(30)
+        assert capsys.readouterr().out == "", "not before a quarter of a minute"
+        progress.start = progress.shown = progress.start - 60
+        progress.at(30)
+        assert capsys.readouterr().out == "measuring: 50%, 60 s left\n"
+
+
+# A run that is stopped -----------------------------------------------------------------------------------------------
+
+CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")
+KILLS = int(os.environ.get("CONVERSION_KILLS", "0"))  # aimed at each change of a file; 0: some of them, once
+DISKS = {"disk": "", "tmpfs": "/dev/shm"}
+
+
+def stopped_at(event, place):
+    """Take a run of two rounds in a child process, which is gone at that change of a file; whether it came so far."""
+    child = os.fork()
+    if not child:
+        seen = 0
+
+        def watch(name, arguments):
+            nonlocal seen
+            if name in CHANGES and not (name == "open" and arguments[1] in ("r", "rb")):
+                seen += 1
+                if seen == event:
+                    os._exit(9)
+
+        sys.addaudithook(watch)
+        code = 1
+        try:
+            pretended.run(place, 2)
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9)
+    return code == 9
+
+
+def check_whole(place, runs=1, rounds=2):
+    """Each process once, in one record for each run; asv's file has the same cells; nothing is left of the run."""
+    machine = place / "suite" / "reports" / "results" / "box"
+    (path,) = machine.glob("*.jsonl")
+    records = files.read_records(path)
+    assert [record.rounds for record in records] == [rounds] * runs
+    measured = files.read_measurements(path)
+    places = [(name_of(line), line["run"], line["round"]) for line in measured]
+    assert len(places) == len(set(places)) == 60 * rounds * runs
+    assert not list(place.glob("run/*/[0-9]")) and not list(machine.rglob("*.new"))
+    return json.loads(files.beside(path, ".json").read_text())
+
+
+def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
+    """Killed after its last round, before that was filed; then begun anew."""
+    toy_asv()
+    made = pretended.runner(tmp_path, 2)
+    made.journal.save(made.plan)
+    made.take(Job("", 0))
+    pretended.runner(tmp_path, 2).file_whole()
+    assert not made.journal.filed(), "half of a run is none"
+    made.take(Job("", 1))
+    pretended.runner(tmp_path, 2).file_whole()
+    assert made.journal.filed() == ["installed"]
+    check_whole(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("disk", DISKS)
+def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, tmp_path, disk):
+    """At every change that a run makes to a file, and then gone on with."""
+    base = Path(DISKS[disk]) / f"stopped-{os.getpid()}" if DISKS[disk] else tmp_path
+    if DISKS[disk] and not os.access(DISKS[disk], os.W_OK):
+        pytest.skip("there is no tmpfs here")
+    toy_asv()
+    event, stopped, campaigns = 0, True, 0
+    try:
+        while stopped or campaigns < KILLS / 100:
+            if not stopped:
+                event, campaigns = 0, campaigns + 1
+            event += 1 if KILLS else random.Random(event).randint(1, 5)
+            place = base / str(event)
+            stopped = stopped_at(event, place)
+            left = Journal(place / "run")
+            assert left.plan() is not None or event < 10
+            assert left.rounds("installed") in ([], [0], [0, 1])
+            pretended.run(place, 2)
+            check_whole(place)
+            shutil.rmtree(place)
+        assert event > 40
+    finally:
+        if DISKS[disk]:
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
+    """`asv run` during a run: its cells are merged with what is filed now, not with what was when the run began."""
+    toy_asv()
+    made = pretended.runner(tmp_path)
+    made.take(Job("", 0, cells=tuple(CELLS[:30])))
+    pretended.file_by_asv(made.targets[""].suite.results, "box", {CELLS[40]: 5.0})
+    made.file(Job("", 0))
+    (path,) = (tmp_path / "suite" / "reports" / "results" / "box").glob("*toolchain-*.json")
+    file = json.loads(path.read_text())
+    result = dict(zip(file["result_columns"], file["results"][NAME]))["result"]
+    assert result[40] == 5.0 and result[0] == pytest.approx(1e-6)
+
+
+def filed_in(place):
+    (path,) = (place / "suite" / "reports" / "results" / "box").glob("*.jsonl")
+    return files.read_records(path), {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
+
+
+def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
+    toy_asv()
+    for day in (25, 26):
+        made = pretended.runner(tmp_path, 2, day)
+        for job in made.sessions_of([""])[0]:
+            made.take(job)
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "is_filed", lambda journal, session: None)
+            made.file(Job("", 0))
+        made.file(Job("", 0))
+        made.journal.forget()
+    records, rounds = filed_in(tmp_path)
+    assert len(records) == 2 and rounds == {("26", 0), ("26", 1)}
+
+
+def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
+    """It has fewer processes a cell, so it replaces none; as many of them do."""
+    toy_asv()
+    found = []
+    for day, rounds in ((23, 2), (24, 1), (25, 3)):
+        pretended.run(tmp_path, rounds, day).journal.forget()
+        found.append(filed_in(tmp_path)[1])
+    assert found[0] == {("23", 0), ("23", 1)} and found[1] == {*found[0], ("24", 0)}
+    assert found[2] == {("25", number) for number in range(3)}
+
+
+def test_what_there_is_can_be_filed(toy_asv, tmp_path):
+    """--resume with as many rounds as are whole."""
+    toy_asv()
+    made = pretended.runner(tmp_path, 4)
+    with pytest.raises(UserError, match="nothing was measured of installed so far"):
+        made.file(Job("", 0))
+    made.take(Job("", 0))
+    record = pretended.run(tmp_path, 1)
+    check_whole(tmp_path, rounds=1)
+    assert record.plan.rounds == 1
+
+
+def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
+    toy_asv()
+    made = pretended.runner(tmp_path, 2)
+    made.take(Job("", 0))
+
+    def full(path, *arguments, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(Path, "write_text", full)
+        made.take(Job("", 1))
+    assert made.journal.rounds("installed") == [0]
+    pretended.run(tmp_path, 2)
+    check_whole(tmp_path)
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", "{}", '{"toolchain": {"tag": "t"}, "skipped": {}, "rounds": "two"}'])
+@pytest.mark.parametrize("file", ["run.json", "plan.json"])
+def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
+    """Not taken for a new run, which would measure all of it again without a word."""
+    toy_asv()
+    made = pretended.runner(tmp_path)
+    made.journal.save(made.plan)
+    made.take(Job("", 0))
+    (path,) = made.journal.directory.rglob(file)
+    path.write_text(broken)
+    with pytest.raises(UserError, match=rf"{file} cannot be read: remove .*run, and begin anew"):
+        made.journal.plan() if file == "plan.json" else made.journal.record("installed")
+
+
+def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard"])
+    monkeypatch.setattr(kept, "NAMED", 0.5)
+    with held(tmp_path / "box"):
+        with pytest.raises(UserError) as caught, held(tmp_path / "box"):
+            pytest.fail("two at a time")
+        said = str(caught.value)
+        assert said.startswith(f"box is being measured already, by process {os.getpid()} (run.py --profile standard) ")
+        with held(tmp_path / "another"):
+            pass
+    with held(tmp_path / "box"):
+        pass
+    assert not list(tmp_path.glob("*.holder"))
+
+
+def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
+    """Between taking the lock and writing the name lies a moment in which another may look."""
+    with FileLock(tmp_path / "box.lock"):
+        named = threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"])
+        named.start()
+        with pytest.raises(UserError, match="already, by process 7 "), held(tmp_path / "box"):
+            pytest.fail("two at a time")
+        named.join()
+
+
+# Histories -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def history(toy_asv, tmp_path, monkeypatch):
+    """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
+    toy_asv()
+    monkeypatch.setattr(measuring, "ROOT", tmp_path)
+    broken: set[str] = set()
+
+    def prepare(root, toolchain, keep):
+        if toolchain.tag in broken:
+            raise environments.InstallError("no wheel")
+        return root
+
+    monkeypatch.setattr(environments, "prepare", prepare)
+    monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
+    monkeypatch.setattr(measuring.Runner, "file_failure", lambda *arguments: None)
+
+    def measure(*tags, fails=(), **more):
+        broken.clear()
+        broken.update(fails)
+        made = pretended.runner(tmp_path, 1, tags=tags, **more)
+        made.targets = {}
+        made.journal.save(made.plan)
+        failed = tracking.measure(made)
+        return failed, made.journal.filed()
+
+    monkeypatch.setattr(Suite, "results", property(lambda suite: tmp_path / "suite" / "reports" / "results"))
+    return measure
+
+
+OLD, MIDDLE, NEW = "torch-2.0.1", "torch-2.6.0", "torch-2.13.0"
+
+
+def test_the_reference_is_measured_first_and_last(history):
+    assert history(OLD, NEW, MIDDLE) == ({}, [OLD, NEW, MIDDLE, f"{OLD}-{AGAIN}"])
+    assert history(OLD, NEW, MIDDLE)[1][3:] == [f"{OLD}-{AGAIN}"], "killed while the page is built: not a third time"
+
+
+def test_the_first_that_can_be_measured_is_the_reference(history):
+    failed, filed = history(OLD, NEW, MIDDLE, fails=[OLD])
+    assert list(failed) == [OLD] and filed == [NEW, MIDDLE, f"{NEW}-{AGAIN}"]
+    failed, filed = history(OLD, NEW, MIDDLE)
+    assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
+
+
+def test_one_release_has_no_reference(history):
+    assert history(NEW) == ({}, [NEW])
+
+
+def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
+    """Two may stay: the toolchain that is measured, and the reference."""
+    asked = []
+    monkeypatch.setattr(measuring, "session", lambda command, *rest, **more: asked.append(command) or pytest.skip())
+    coming = ledger.tagged()[MIDDLE]
+    for arguments in ((None, 3, None), (coming, 2, None), (coming, 3, coming)):
+        with measuring.installing(*arguments):
+            assert not asked
+
+
+def test_drift_is_later_over_sooner():
+    before = {"a": 1.0, "b": 2.0, "gone": 2.0}
+    after = {"a": 2.0, "b": 2.0, "new": 1.0}
+    assert drift(before, after) == {"cells": 2, "median": 1.5, "quarter": 0.75, "three_quarters": 2.25}
+    assert drift_words(drift({}, {})) == "nothing to compare with"
+
+
+# Two sides -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sides(toy_asv, tmp_path, monkeypatch):
+    """A function: two sides whose cells are quiet in the rounds that are given; the asv, and the runner."""
+
+    def collect(noisy=lambda cell, attempt: False, rounds=4, chosen=CELLS[:3], counted=(), took=1.0):
+        monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        ran, order = toy_asv(noisy), []
+        targets = {side: measuring.Target(Suite(place / side)) for side in interleave.SIDES}
+        made = measuring.Runner(Journal(place / "journal"), pretended.plan(rounds), targets=targets)
+        take = made.take
+        made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
+        interleave.collect(made, chosen, rounds, counted)
+        return ran, order, place
+
+    return collect
+
+
+def test_sides_take_turns_and_both_are_filed(sides):
+    _, order, place = sides()
+    assert order == [
+        (side, number, 3) for number in range(4) for side in (("base", "new"), ("new", "base"))[number % 2]
+    ]
+    for side in interleave.SIDES:
+        (path,) = (place / side).rglob(f"*{files.RECORDS}")
+        assert [record.rounds for record in files.read_records(path)] == [4]
+
+
+def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
+    """A process that was noisy on one side: pairs are rounds that were quiet on both."""
+    noisy = CELLS[1]
+    _, order, _ = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
+    assert order[8:] == [("base", 4, 1), ("new", 4, 1), ("new", 5, 1), ("base", 5, 1)]
+    assert interleave.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
+
+
+def test_more_rounds_end_in_time(sides, monkeypatch):
+    """What finds no pair takes half as long again as the rounds did, and a round at most."""
+    clock = iter([0, 100, 110, 140, 160])  # begun, after the rounds, before each of the others
+    monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    noisy = CELLS[0]
+    monkeypatch.setattr(interleave, "quiet_rounds", lambda journal, side: {noisy: [0] if side == "base" else [1]})
+    monkeypatch.setattr(measuring.Runner, "take", lambda runner, job, *more: runner.taken.append(job))
+    monkeypatch.setattr(measuring.Runner, "file", lambda runner, job: None)
+    made = pretended.runner(Path("/nonexistent"), 4)
+    made.taken = []
+    interleave.collect(made, [noisy], 4)
+    assert len(made.taken) == 2 * 6
+
+
+def test_counts_are_taken_once_on_each_side(monkeypatch):
+    jobs = list(interleave.jobs_of(range(3), ["a"], ["count"]))
+    assert [job.cells for job in jobs] == [("a", "count")] * 2 + [("a",)] * 4
+    assert len(list(interleave.jobs_of(range(1), [], ["count"]))) == 2, "counts alone take one round"
+
+
+def test_the_environments_of_sides_are_the_checkouts(tmp_path):
+    from toolchains.selection import Target
+
+    made = interleave.prepare(
+        tmp_path, [Target(Path(sys.executable)), Target(Path(sys.executable), HERE.commit)], "-fresh"
+    )
+    assert made["new"].commit == HERE.commit and made["new"].suite.root == tmp_path / "new-fresh"
+    assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()
