@@ -496,7 +496,7 @@ def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> 
     if len(rows) and len(alike) < len(releases):
         left_out = len(releases) - len(alike)
         notes.append(f"Instructions of {left_out} releases were counted on another processor, C library or Python")
-    versions = {release.file: release.version for release in alike}
+    versions = {file: release.version for release in alike for file in release.files}
     rows = rows[rows["file"].isin(versions)].assign(release=lambda table: table["file"].astype(object).map(versions))
     ranks = {file: place for place, file in enumerate(versions)}
     rows = rows.sort_values("file", key=lambda files: files.astype(object).map(ranks), kind="stable")
@@ -507,7 +507,10 @@ def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> 
     names = names.drop(columns=["series", "version", "parameters", "family", "through_memory"]).assign(
         series=names.index
     )
-    return rows[["cell", "release", "value", "low", "high"]].merge(names.reset_index(), on="cell")
+    # of several nodes: what they differ by is in the range, and is no release's doing
+    of_release = rows.groupby(["cell", "release"], sort=False, as_index=False)
+    counts = of_release.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"))
+    return counts.merge(names.reset_index(), on="cell")
 
 
 def _decisive(record: Record) -> tuple[str, ...]:
