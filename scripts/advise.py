@@ -23,9 +23,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 from analysis import case as cases
 from analysis.case import Case, Known
-from cli import Parser, UserError, put, run
+from cli import Parser, UserError, put
 from pages import case as page
 from pages.case import ask, case_of
 from store.records import Conditions, made_of
@@ -120,4 +121,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import Parser, UserError, run
+import cli
+from cli import Parser, UserError
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from benchmarks.probes import PATIENCE_VARIABLE
@@ -150,4 +151,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -1,6 +1,7 @@
 """What the verbs in scripts/ share: one clear line and exit code 2 for every error a person can mend."""
 
 import argparse
+import contextlib
 import io
 import math
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code where whoever reads has gone: not 0, it has got no verdict
 LONGEST = 1000  # letters of an error, and of any text in a file
 
 
@@ -43,6 +45,12 @@ class Parser(argparse.ArgumentParser):
             description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        for argument in sys.argv[1:] if args is None else args:
+            if argument.startswith("--") and argument.endswith("=--"):  # argparse takes it for the end of options
+                self.error(f"argument {argument.removesuffix('=--')}: -- is no value")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see {self.prog} --help)")
 
@@ -58,7 +66,7 @@ def matcher(only: str | None) -> Callable[[str], bool]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "[[" may mean something else some day, Python says in three lines
             pattern = re.compile(only or "")
-    except re.error as error:
+    except (re.error, OverflowError, ValueError, RecursionError) as error:  # a{99999999999}, 5,000 digits, brackets
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 
@@ -102,7 +110,6 @@ def put(path: Path, content: str | bytes) -> None:
 
 def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
     """Run a verb as a program: its return value is the exit code, 2 after an error, 128 and the signal's after one."""
-    name = os.path.basename(sys.argv[0])
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -114,24 +121,46 @@ def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
             signal.signal(number, _ended)
     try:
         code = main(None)
-        sys.stdout.flush()
-    except UserError as error:
-        print(f"{name}: {line(str(error))}", file=sys.stderr)
-        code = 2
-    except KeyboardInterrupt as interrupt:
-        print(f"\n{name}: interrupted", file=sys.stderr)
-        code = interrupt.code if isinstance(interrupt, Ended) else 130
-    except BrokenPipeError:  # | head; not 0: who asks for a verdict by the exit code has not got one
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 128 + getattr(signal, "SIGPIPE", 13)
-    except OSError as error:
-        about = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        print(f"{name}: {line(about)}", file=sys.stderr)
-        code = 2
-    except Exception as error:
-        print(f"{name}: {unexpected(error)}", file=sys.stderr)
-        code = 2
-    sys.exit(code)
+    except BaseException as error:
+        code = ended(error)
+    sys.exit(flushed(code))
+
+
+def ended(error: BaseException) -> int:
+    """Say in one line why a verb ends without a verdict; its exit code."""
+    code = 2
+    if isinstance(error, SystemExit):  # of --help
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    if isinstance(error, BrokenPipeError):
+        return GONE
+    if isinstance(error, KeyboardInterrupt):
+        print(file=sys.stderr)  # below ^C
+        said, code = "interrupted", error.code if isinstance(error, Ended) else 130
+    elif isinstance(error, UserError):
+        said = str(error)
+    elif isinstance(error, OSError):
+        said = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    else:
+        said = unexpected(error)
+    with contextlib.suppress(BrokenPipeError):
+        print(f"{os.path.basename(sys.argv[0])}: {line(said)}", file=sys.stderr)
+    return code
+
+
+def flushed(code: int) -> int:
+    """The exit code once all is printed. Where nobody reads it any more, as in ``| head``, there is no verdict."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            code = code if code == 2 else GONE
+    return code
+
+
+if os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.abspath(__file__)):
+    # a verb, which imports this first: Ctrl-C while it imports the rest, and what that lacks, are said in one line, too
+    sys.excepthook = lambda kind, error, trace: os._exit(flushed(ended(error)))
 
 
 def line(text: str) -> str:
@@ -162,11 +191,17 @@ def harmless(value: Any) -> Any:
     return value
 
 
-def unexpected(error: Exception) -> str:
+def unexpected(error: BaseException) -> str:
     """What to say of an error that nobody foresaw: its traceback is in a file."""
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="numpy-torch-", suffix=".txt", delete=False) as file:
-        file.writelines(traceback.format_exception(error))
-    return f"unexpected {type(error).__name__}: {line(str(error))} (a defect of this suite; details: {file.name})"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace", prefix="numpy-torch-", suffix=".txt", delete=False
+        ) as file:
+            file.writelines(traceback.format_exception(error))
+            details = file.name
+    except OSError:
+        details = "none, for no directory of temporary files can be written: set TMPDIR"
+    return f"unexpected {type(error).__name__}: {line(str(error))} (a defect of this suite; details: {details})"

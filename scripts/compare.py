@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import ONLY, Parser, UserError, check_writable, matcher, put, run, share
+import cli
+from cli import ONLY, Parser, UserError, check_writable, matcher, put, share
 from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
 from toolchains import selection
@@ -134,4 +135,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

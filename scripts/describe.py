@@ -14,7 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
-from cli import Parser, run
+import cli
+from cli import Parser
 from measuring.engine import RESULTS, ROOT, Suite, check_asv
 from store.files import BENCHMARKS
 from toolchains import environments
@@ -29,4 +30,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -21,8 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 import report
-from cli import ONLY, Parser, UserError, check_whole, run
+from cli import ONLY, Parser, UserError, check_whole
 from measuring import fleet
 from measuring.engine import RESULTS, ROOT, check_asv, new_id
 from measuring.fleet import DEBUG, SLURM, Campaign
@@ -181,4 +182,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 import report
-from cli import Parser, UserError, line, run
+from cli import Parser, UserError, line
 from report import REPORTS
 
 ROOT = REPORTS.parent
@@ -60,4 +61,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

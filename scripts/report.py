@@ -15,13 +15,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 from advise import known_in
-from cli import Parser, UserError, line, put, run
+from cli import Parser, UserError, line, put
 from toolchains import selection
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
@@ -51,16 +53,13 @@ def after_run(machine: str, python: Path | None = None) -> int:
 def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     """Say what is wrong with results that somebody submits, by this suite's benchmarks.json; the exit code."""
     from analysis.submission import findings
-    from pages import submission
+    from pages import show, submission
 
-    wrong = findings(directory, suite)
-    for finding in wrong:
-        print(line(submission.sentence(finding)))
-    name = directory.absolute().name
-    print(f"{name}: {len(wrong)} finding{'s' if len(wrong) > 1 else ''}" if wrong else f"{name} may be published")
+    said = submission.said(directory.absolute().name, findings(directory, suite))
+    print(*(line(show.to_plain(sentence)) for sentence in said), sep="\n")
     if markdown:
-        put(markdown, submission.markdown(name, wrong))
-    return int(bool(wrong))
+        put(markdown, submission.comment(said))
+    return int(len(said) > 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     selection.check_machine(chosen.machine)
     if chosen.markdown and not chosen.check:
         raise UserError("--markdown goes with --check")
+    if chosen.check and (chosen.machine or chosen.output != REPORTS):
+        raise UserError("--check builds nothing: it takes no --machine and no --output")
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
@@ -87,14 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     built = []
     for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
         built.append(build(chosen.results, machine, chosen.output))
-        for page, path in built[-1].pages:
-            tell(page, Path(os.path.relpath(path)))
     if chosen.machine is None:  # not after a run: it changes no committed file
         over_machines(built, chosen.output)
     if chosen.results == RESULTS:  # so that advise.py finds it done
         known_in(RESULTS)
+    for page, path in chain(*(each.pages for each in built)):  # last: whoever reads this may go, as head does
+        tell(page, Path(os.path.relpath(path)))
     return 0
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -22,8 +22,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 import report
-from cli import ONLY, Parser, UserError, check_whole, line, run
+from cli import ONLY, Parser, UserError, check_whole, line
 from measuring import tracking
 from measuring.checkup import QUIET_SHARE, quiet_now
 from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
@@ -166,4 +167,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

@@ -27,8 +27,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
+import cli
 import report
-from cli import ONLY, Parser, UserError, check_whole, line, run
+from cli import ONLY, Parser, UserError, check_whole, line
 from measuring import tracking
 from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
 from measuring.journal import Journal, Plan, held
@@ -182,4 +183,4 @@ def worst(codes: Sequence[int]) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    cli.run(main)

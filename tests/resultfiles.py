@@ -169,13 +169,24 @@ def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 
     }
     stem = f"{commit[:8]}-toolchain-py3.11"
     (directory / f"{stem}.json").write_text(json.dumps(file))
-    measured = [line for bench in benches for line in bench.lines()]
+    lines = [record(benches, machine=machine)] if records is None else records
+    measured = [_of_run(line, lines) for bench in benches for line in bench.lines()]
     if measured:
         (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
-    lines = [record(benches, machine=machine)] if records is None else records
     if lines:
         (directory / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root
+
+
+def _of_run(line, records):
+    """A measurement as of the run that took it: of several records each has taken its rounds, the last the rest."""
+    done = [each for each in records if not each.get("failed")]
+    number = line["round"]
+    for place, each in enumerate(done):
+        if number < each["rounds"] or place == len(done) - 1:
+            return {**line, "run": each["started"], "round": number}
+        number -= each["rounds"]
+    return line
 
 
 def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):

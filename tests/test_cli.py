@@ -5,10 +5,21 @@ import subprocess
 import sys
 
 import cli
+import describe
 import pytest
+import report
+import track
 from cli import LONGEST, line, matcher, put
 from conftest import ROOT, environment
+from measuring.journal import Journal
+from toolchains import ledger
 
+# Programs in scripts/ that take options: session.py takes none and imports nothing of ours, interleave.py takes one job
+VERBS = sorted(
+    path.name
+    for path in (ROOT / "scripts").glob("*.py")
+    if 'if __name__ == "__main__":\n    cli.run(main)' in path.read_text(encoding="utf-8")
+)
 CODE = f"""
 import sys
 sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
@@ -75,6 +86,40 @@ def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
     writer.stderr.close()
 
 
+@pytest.mark.parametrize(("words", "code"), [("--help", 141), ("--nonsense", 2)])
+def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
+    """120 is what Python says where it cannot flush."""
+    more = {"env": environment(tmp_path, PYTHONUNBUFFERED=""), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    writer = subprocess.Popen([sys.executable, str(ROOT / "scripts" / "describe.py"), words], **more)
+    writer.stdout.close()
+    assert writer.wait(20) == code
+
+
+def test_no_directory_for_the_details(tmp_path):
+    """One line, and not 1, which means that something is slower."""
+    body = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nowhere']; raise KeyError('x')"
+    done = ran(body, tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "set TMPDIR" in done.stderr
+
+
+@pytest.mark.parametrize(("error", "code"), [("KeyboardInterrupt", 130), ("ImportError('no pandas')", 2)])
+def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
+    """Before main: Ctrl-C, and what is missing."""
+    for name in ("cli.py", "verb.py"):
+        text = (ROOT / "scripts" / "cli.py").read_text() if name == "cli.py" else f"import cli\nraise {error}\n"
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, str(tmp_path / "verb.py")]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=20)
+    (said,) = filter(None, done.stderr.splitlines())
+    assert done.returncode == code and said.startswith("verb.py: ")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs_import_cli_before_what_takes_long(verb):
+    text = (ROOT / "scripts" / verb).read_text(encoding="utf-8")
+    assert "# python -P leaves it out\n\nimport cli\n" in text
+
+
 def test_an_error_is_one_line_whatever_is_in_it():
     assert line("a\nb\x1b[31mc\u2028d") == "a b [31mc d"
     told = line("x" * 5000)
@@ -112,17 +157,60 @@ def test_only_is_found_in_the_name_of_a_cell(only):
     assert matcher(only)(CELL) == (only != "no such")
 
 
+@pytest.mark.parametrize("only", ["a{99999999999}", f"a{{{'9' * 5000}}}", "(" * 5000 + ")" * 5000])
+def test_only_that_no_machine_can_match(only):
+    with pytest.raises(cli.UserError, match="is not a regular expression"):
+        matcher(only)
+
+
+def test_a_value_that_ends_options(called):
+    code, _, err = called(describe, "--help=--")
+    assert code == 2 and err == "describe.py: argument --help: -- is no value (see describe.py --help)\n"
+
+
+def test_options_that_contradict_check(tmp_path, called):
+    for option in ("--machine", "--output"):
+        code, _, err = called(report, "--check", tmp_path, option, "x")
+        assert code == 2 and err == "report.py: --check builds nothing: it takes no --machine and no --output\n"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"torch": {"x": 1}}', '{"torch": {"2.0": "2020-99-99"}}', "[" * 100_000])
+def test_broken_releases(text, tmp_path, monkeypatch, called):
+    for known in (ledger._releases, ledger.history, ledger.commits):
+        known.cache_clear()
+        monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
+    (tmp_path / "releases.json").write_text(text)
+    code, _, err = called(track, "--releases", "2.6.0")
+    assert code == 2 and err == f"track.py: is broken, restore it from git: {tmp_path / 'releases.json'}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"tags": 5}', '{"x": []}', '{"tags": [], "profile": 1}', "[" * 100_000, "\xff"]
+)
+def test_a_broken_plan_or_run(text, tmp_path):
+    kept = Journal(tmp_path)
+    for name in ("plan.json", "installed/0/run.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(text.encode("latin-1"))
+    for read in (kept.plan, lambda: kept.record("installed")):
+        with pytest.raises(cli.UserError, match="cannot be read: remove .* and begin anew"):
+            read()
+
+
+def test_a_backend_that_is_none(tmp_path):
+    """Figures are files: whatever shows windows elsewhere."""
+    code = f"import sys; sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; import pages.figures"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path, MPLBACKEND="junk"), capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_only_that_is_nothing_of_a_kind():
     with pytest.raises(cli.UserError, match=r"--only '\(' is not a regular expression: missing \)"):
         matcher("(")
 
 
-# Programs in scripts/ that take options: session.py takes none and imports nothing of ours, interleave.py takes one job
-VERBS = sorted(
-    path.name
-    for path in (ROOT / "scripts").glob("*.py")
-    if 'if __name__ == "__main__":\n    run(main)' in path.read_text(encoding="utf-8")
-)
 SAFE = {"PYTHONSAFEPATH": "1"}
 safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
 

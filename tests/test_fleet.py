@@ -247,7 +247,7 @@ def test_a_history_here(project, tmp_path):
         assert set(own) == {"torch-2.0.1", f"torch-{SLOWER_FROM}", "torch-2.3.0"}
     host = os.uname().nodename
     for path in (project.root / "reports").rglob("*.json*"):
-        assert host not in files.text_of(path).replace('"', " ").split()
+        assert host not in files.content(path).decode().replace('"', " ").split()
 
     asv = project.asv("show", "torch-2.3.0")
     assert asv.returncode == 0, "asv reads the nodes' results, too: " + asv.stderr
@@ -284,7 +284,7 @@ def filed(made, node, tag, **more):
     place = made.place / node / on_node.SUITE / "reports" / "results" / "cpu"
     place.mkdir(parents=True, exist_ok=True)
     line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
-    with (place / f"{tag}.jsonl").open("a") as file:
+    with (place / f"{ledger.tagged()[tag].commit[:8]}-toolchain-py3.11.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 

@@ -18,7 +18,7 @@ import slurm
 from analysis.history import history_of
 from analysis.results import load
 from pages import history_words as words
-from store.files import MEASUREMENTS, read_measurements, text_of
+from store.files import MEASUREMENTS, content, read_measurements
 from tiny import SLOWER_FROM, Project
 
 pytest.importorskip("asv")
@@ -130,7 +130,7 @@ def check_anonymous(project):
     """No file says which hosts these were."""
     for path in (project.root / "reports").rglob("*"):
         if path.is_file():
-            words = text_of(path).replace('"', " ").split()
+            words = content(path).decode().replace('"', " ").split()
             assert not {*slurm.NODES, os.uname().nodename} & set(words), path
 
 
@@ -213,7 +213,7 @@ def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
     filed = list((project.root / ".asv" / "fleet").glob("*/*/*/suite/reports/results/*/*.*json*"))
     assert filed
     for path in filed:
-        text = text_of(path)
+        text = content(path).decode()
         assert text, f"{path} is broken"
         for whole in [text] if path.suffix == ".json" else text.splitlines():
             json.loads(whole)

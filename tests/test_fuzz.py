@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import unittest.mock
 import warnings
 from pathlib import Path
 
@@ -26,19 +27,23 @@ import report
 import resultfiles
 import run
 import track
-from analysis import results
+from analysis import results, submission
 from analysis.results import load
 from checking import noise, timing
-from cli import LONGEST, UserError, harmless
+from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from measuring import fleet as campaign
 from pages import build, show
+from pages.submission import comment, said
 from resultfiles import contract, conversion
+from store import files
 from store.files import KINDS as OF_LINE
-from store.files import MEASUREMENTS, text_of
+from store.files import MEASUREMENTS, content
 from test_hostile import WORDS, shown
+from test_submission import submitted
+from toolchains import plugin, selection
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +83,10 @@ NASTY = st.one_of(
     st.text(max_size=20),
     st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda s: st.lists(s, max_size=3)),
 )
+
+
+SIGNS = st.text(st.sampled_from("|`\\\\[]()<>!*_~#-+=&:;$./ w1a\n\x1b\u202e\ud800"), max_size=12)
+ACTIONS = st.sampled_from(["put", "put", "put", "remove", "twice"])
 
 
 def places(value, path=()):
@@ -148,11 +157,11 @@ def whole(tmp_path_factory):
     return root
 
 
-@examples(0.4)
-@given(data=st.data(), kind=st.sampled_from(KINDS), action=st.sampled_from(["put", "put", "put", "remove", "twice"]))
+@examples(0.2)
+@given(data=st.data(), kind=st.sampled_from(KINDS), action=ACTIONS)
 def test_one_value_is_another(whole, data, kind, action):
     path = file_of(whole, kind)
-    text = text_of(path)
+    text = content(path).decode()
     lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
     number = data.draw(st.integers(0, len(lines) - 1))
     value = json.loads(lines[number])
@@ -169,7 +178,7 @@ def test_one_value_is_another(whole, data, kind, action):
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
     path = file_of(whole, MEASUREMENTS)
-    text = text_of(path)
+    text = content(path).decode()
     first, *rest = text.splitlines()
     try:
         put_text(path, "\n".join([json.dumps(changed(json.loads(first), place, "put", 10**400)), *rest, ""]))
@@ -178,7 +187,7 @@ def test_numbers_that_no_float_holds(whole, place):
         put_text(path, text)
 
 
-@examples(0.15)
+@examples(0.1)
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_bytes_are_others(whole, data, kind):
     """Cut off, or with bytes in between that are no text."""
@@ -194,13 +203,62 @@ def test_bytes_are_others(whole, data, kind):
         path.write_bytes(held)
 
 
+# Submissions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def offered(tmp_path_factory):
+    """A submission in which nothing is found."""
+    directory = submitted(tmp_path_factory.mktemp("offered"))
+    assert not submission.findings(directory, directory.parent / "benchmarks.json")
+    return directory
+
+
+@examples(0.3)
+@given(data=st.data(), kind=st.sampled_from([".json", ".jsonl", MEASUREMENTS, "machine.json"]), action=ACTIONS)
+def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
+    """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
+    path = file_of(offered, kind)
+    text = content(path).decode()
+    lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
+    number = data.draw(st.integers(0, len(lines) - 1))
+    value = json.loads(lines[number])
+    place = data.draw(st.sampled_from(list(places(value))))
+    lines[number] = json.dumps(changed(value, place, action, data.draw(NASTY)))
+    try:
+        put_text(path, "\n".join(lines) + "\n")
+        sentences = said(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
+        assert all(map(shown, map(show.to_plain, sentences))) and len(comment(sentences)) < 65_536
+        if len(sentences) == 1:
+            load(offered.parent)
+            with unittest.mock.patch.object(plugin.log, "warning") as warned:
+                plugin.recorded(offered.parent)
+            assert not warned.called
+    except UserError as error:
+        assert "holds no figures" in str(error) or "asv's format" in str(error)
+    finally:
+        put_text(path, text)
+
+
+@examples(0.1)
+@given(st.one_of(SIGNS, st.text(max_size=70), st.from_regex(files.NAME), st.sampled_from([*WORDS, *files.TAKEN])))
+def test_a_name_of_a_machine_is_one_everywhere(name):
+    """It is a directory, a word in Markdown, and not taken: or it is refused, by --machine and by the loader."""
+    if files.no_name(name):
+        with pytest.raises(UserError):
+            selection.check_machine(name)
+    else:
+        selection.check_machine(name)
+        assert Path("reports", name).name == name and name.isascii() and name.casefold() not in files.TAKEN
+        assert show.to_markdown(show.code(name)) == f"`{name}`" and name == line(name)
+
+
 # Text ---------------------------------------------------------------------------------------------------------------
 
-SIGNS = st.text(st.sampled_from("|`\\\\[]()<>!*_~#-+=&:;$./ w1a\n\x1b\u202e\ud800"), max_size=12)
 TEXT = st.one_of(SIGNS, st.text(max_size=30), st.sampled_from(WORDS))
 
 
-@examples(0.2)
+@examples(0.15)
 @given(TEXT, TEXT)
 def test_texts_stay_what_they_are(one, other):
     """Harmless, they say in a cell of Markdown what they said, as text and as code; as shares and patterns, too."""
@@ -299,7 +357,7 @@ def place(tmp_path_factory):
         yield patched
 
 
-@examples(0.25)
+@examples(0.15)
 @given(data=st.data(), verb=st.sampled_from(sorted(VERBS)))
 def test_command_lines(place, data, verb):
     """An exit code that means what it says, and one line where it is 2, whatever was typed."""

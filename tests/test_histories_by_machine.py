@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from pages import build, histories_by_machine, show
+from pages import build, histories_by_machine
 from test_history import KIB, ROUTES, SERIES, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds the pages of several histories
@@ -22,7 +22,9 @@ def history(tmp_path, name, seed, series=SERIES, **changed):
         for place, ratio in zip(pairs[::2], pairs[1::2]):
             logs[place:, int(route[1:])] += math.log(ratio)
     write(tmp_path / f"results-{name}", logs, series)
-    return replace(build.build(tmp_path / f"results-{name}", "box", tmp_path / name), machine=name)
+    made = build.build(tmp_path / f"results-{name}", "box", tmp_path / name)
+    (own,) = made.histories
+    return replace(made, machine=name, histories=[replace(own, machine=name, rows=own.rows.assign(machine=name))])
 
 
 def over(tmp_path, *built):
@@ -31,71 +33,25 @@ def over(tmp_path, *built):
     return tmp_path / "over" / "history"
 
 
-def test_everywhere_or_only_here(tmp_path):
+def test_the_page_over_machines(tmp_path):
     one = history(tmp_path, "one", 1, r2=(5, 1.25), r4=(8, 1.5))
     other = history(tmp_path, "other", 2, r2=(5, 1.3))
     output = over(tmp_path, one, other)
     text = (output / "README.md").read_text(encoding="utf-8")
-    head = (
-        "Of 2 changes of a route by a release 1 are, in a cell at least, on every machine that measured it, 1 on some"
-    )
-    assert head in text
-    assert "Confirmed only on one: torch " + SERIES[8].version in text and "other: none confirmed" in text
+    assert "2 changes were measured on several machines: 1 are the same, 1 differ, 0 are not known" in text
+    assert f"| torch {SERIES[8].version} | `route4(a)`" in text
     assert "(one/README.md)" in text and "(other/README.md)" in text
     rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
-    told = {(row["cell"].split(",")[0], row["release"], row["on"], row["everywhere"]) for row in rows}
+    told = {(row["route"], row["release"], row["machine"], row["said"]) for row in rows}
     five, eight = SERIES[5].version, SERIES[8].version
     assert told == {
-        *((ROUTES[2], five, name, "True") for name in ("one", "other")),
-        (ROUTES[4], eight, "one", "False"),
+        *((ROUTES[2], five, name, "same") for name in ("one", "other")),
+        (ROUTES[4], eight, "one", "same"),
+        (ROUTES[4], eight, "other", "differs"),
     }
     before = (output / "index.html").read_bytes()
     over(tmp_path, one, other)
     assert (output / "index.html").read_bytes() == before
-
-
-def cell(place, one, other=None, without=()):
-    ratios = {"one": one} if other is None else {"one": one, "other": other}
-    return histories_by_machine.Shared(
-        "torch", "2.0", "some.timeit_call", place, "call(a)", place, "slower", ratios, without
-    )
-
-
-def test_times_and_counts_of_a_route_are_one_change():
-    timed = cell("8 B, int8", 1.5)
-    counted = replace(timed, benchmark="some.track_instructions", place="8 B, bool", verdict="more")
-    assert timed.of_route == counted.of_route != replace(timed, verdict="faster").of_route
-
-
-def test_dtypes_and_sizes_of_a_route_are_one_change():
-    shared = [cell("8 B, int8", 1.5, 1.4), cell("4 KiB, int8", 1.4, 1.3), cell("8 B, bool", 1.3, without=("other",))]
-    together, alone = histories_by_machine.by_route(shared)
-    assert (together, alone) == (shared[:2], shared[2:])
-    said = [show.to_plain(histories_by_machine._said(alike)) for alike in (together, alone)]
-    assert said == [
-        "torch 2.0, `call(a)`: 1.50× the time on one and 1.40× on other (8 B, int8; and 1 other cell)",
-        "torch 2.0, `call(a)`: 1.30× the time (8 B, bool)",
-    ]
-
-
-def test_a_release_that_one_machine_did_not_measure_parts_no_change(tmp_path):
-    """It shows there at the next that was measured, and is the same change."""
-    one = history(tmp_path, "one", 1, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.3))
-    other = history(tmp_path, "other", 2, r2=(5, 1.3))
-    output = over(tmp_path, one, other)
-    rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
-    told = {(row["cell"].split(",")[0], row["release"], row["on"], row["everywhere"]) for row in rows}
-    assert told == {(ROUTES[2], SERIES[5].version, name, "True") for name in ("one", "other")}
-
-
-def test_a_small_change_takes_no_large_one_s_place(tmp_path):
-    """One machine sees two changes apart, another both at once: that is the large one; of the small nothing is said."""
-    one = history(tmp_path, "one", 1, r2=(5, 1.2, 6, 1.5))
-    other = history(tmp_path, "other", 2, series=[*SERIES[:5], *SERIES[6:]], r2=(5, 1.8))
-    output = over(tmp_path, one, other)
-    rows = list(csv.DictReader((output / "changes.csv").open(encoding="utf-8")))
-    told = {(row["release"], row["on"], row["everywhere"]) for row in rows}
-    assert told == {(SERIES[6].version, name, "True") for name in ("one", "other")}
 
 
 def test_one_machine_has_nothing_beside_it(tmp_path):

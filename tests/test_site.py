@@ -66,6 +66,43 @@ def test_a_link_that_leads_nowhere_is_found(rich_results, tmp_path, capsys, link
     assert line in capsys.readouterr().out.splitlines()
 
 
+def test_the_site_holds_pages_and_results_and_nothing_else(rich_results, tmp_path):
+    """A link would be published as what it leads to, and so would whatever else lies there."""
+    reports, secret = tmp_path / "reports", tmp_path / "secret"
+    report.main(["--results", str(rich_results), "--output", str(reports)])
+    rich_results.rename(reports / "results")
+    secret.mkdir()
+    (secret / "index.html").write_text("secret")
+    before = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
+    for place in ("sub", "results/box/sub", "history"):
+        (reports / place).symlink_to(secret)
+    for place in ("a.svg", "box/a.svg", "results/box/00000000-toolchain-py3.11.jsonl.gz", "results/toolchains.jsonl"):
+        (reports / place).symlink_to(secret / "index.html")
+    for place in (
+        "evil.html",
+        ".hidden",
+        "box/evil.html",
+        "results/evil.html",
+        "results/box/evil.js",
+        "other/index.html",
+    ):
+        (reports / place).parent.mkdir(exist_ok=True)
+        (reports / place).write_text("evil")
+    found = published(reports, tmp_path / "site")
+    held = {path.relative_to(found) for path in found.rglob("*") if path.is_file() or path.is_symlink()}
+    made = {"figures.csv", "figures-columns.csv", "results/index.html", "results/box/index.html"}
+    assert {path.as_posix() for path in held - before} == made and held > before
+
+
+@pytest.mark.parametrize("place", ["sub", "box/node-a", "box/00000000-toolchain-py3.11.json"])
+def test_the_loader_takes_no_link(place, rich_results, tmp_path, called):
+    (rich_results / place).symlink_to(tmp_path)
+    code, _, err = called(publish, "--reports", rich_results.parent, "--output", tmp_path / "site")
+    assert code == 2 and re.search(
+        r" is (a link: put the directory itself there|no file: remove it or restore it)", err
+    )
+
+
 def test_pages_say_where_they_are_published(rich_results, tmp_path):
     reports = tmp_path / "reports"
     report.main(["--results", str(rich_results), "--output", str(reports)])

@@ -180,41 +180,6 @@ def test_sessions_differ_and_are_allowed_to(seed):
     assert 0.93 <= ((low <= true) & (true <= high)).mean() <= 0.995  # rather too wide than too narrow
 
 
-def test_what_sessions_differ_by_is_learnt_where_nothing_changed():
-    """A toolchain measured twice shows what sessions do; then most cells of a comparison may change and be found."""
-    rng = np.random.default_rng(5)
-    names = np.repeat(["alias", "copy"], CELLS // 2)
-    sd = np.where(names == "alias", 0.03, 0.06)
-    base, again, new = (processes(rng, CELLS, 0.01, 0.01) + rng.normal(0, sd)[:, None] for _ in range(3))
-    unpaired = np.zeros(CELLS, bool)
-    repeat = statistics.estimate(base, again, names, unpaired)
-    learnt = statistics.repeat_variances(repeat.effect, repeat.error**2, names)
-    assert np.sqrt(learnt["alias"] / 2) == pytest.approx(0.03, rel=0.2)  # a family by its own cells
-    assert np.sqrt(learnt["copy"] / 2) == pytest.approx(0.06, rel=0.2)
-    quiet = statistics.repeat_variances(np.zeros(CELLS), np.full(CELLS, 1e-6), names)
-    assert set(quiet.values()) == {statistics.LEARNT_SD**2}
-    shift = np.where(np.arange(CELLS) % 4 > 0, rng.choice([-0.35, 0.35], CELLS), 0.0)  # three of four cells
-    changed = new + shift[:, None]
-    blind, told = (statistics.estimate(base, changed, names, unpaired, session) for session in (True, learnt))
-    found = [statistics.p_different(one, 0.01) < 0.005 for one in (blind, told)]
-    assert found[0][shift != 0].mean() < 0.1 < 0.8 < found[1][shift != 0].mean()
-    assert found[1][shift == 0].mean() < 0.01
-    low, high = statistics.interval(told, 0.95)
-    covered = (low <= shift) & (shift <= high)
-    for family in ("alias", "copy"):  # too wide is no better: calls had the sessions of copies once
-        assert 0.93 < covered[names == family].mean() < 0.98, family
-
-
-def test_small_families_learn_together_what_sessions_differ_by():
-    """Of six cells into buffers not what copies through memory differ by."""
-    names = np.array(["memory"] * 12 + ["into"] * 6 + ["limits"] * 6)
-    effect = np.where(names == "memory", 0.12, 0.02)
-    learnt = statistics.repeat_variances(effect, np.zeros(24), names)
-    assert learnt == pytest.approx({"memory": 0.12**2, "into": 0.02**2, "limits": 0.02**2})
-    learnt = statistics.repeat_variances(effect[:18], np.zeros(18), names[:18])
-    assert learnt["into"] == pytest.approx(np.mean(effect[:18] ** 2)), "too few, too: of all"
-
-
 def test_controls_tell_that_the_machine_was_slower():
     names = np.array(["limits"] * 5 + ["copy"] * 20)
     effect = np.full(25, 0.15)
@@ -288,12 +253,11 @@ def test_partition_of_histories():
     steps = dips = alarms = 0
     for _ in range(300):
         quiet = rng.normal(0, 0.02, 40)
-        own = statistics.history_noise(quiet, noise)
-        alarms += len(statistics.optimal_partition(quiet, own)) > 1
+        alarms += len(statistics.optimal_partition(quiet, noise)) > 1
         stepped = quiet + np.where(np.arange(40) >= 25, 0.10, 0.0)
-        steps += statistics.optimal_partition(stepped, statistics.history_noise(stepped, noise)) == [0, 25]
+        steps += statistics.optimal_partition(stepped, noise) == [0, 25]
         dipped = quiet + np.where(np.arange(40) == 30, -0.15, 0.0)
-        dips += statistics.optimal_partition(dipped, statistics.history_noise(dipped, noise)) == [0, 30, 31]
+        dips += statistics.optimal_partition(dipped, noise) == [0, 30, 31]
     assert alarms <= 6
     assert steps >= 255  # at exactly the right release; one off are the rest
     assert dips >= 210

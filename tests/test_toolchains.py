@@ -374,6 +374,33 @@ def test_recorded_toolchains_are_in_order_of_release(tmp_path):
     assert plugin.recorded(tmp_path / "nothing") == []
 
 
+POISON = ["2..0", "", "\ud800", "2.0\n", "2" * 5000, "2." * 100, [], None, "ａ", "2.0.lock", "../2.0", "2.0 ", "\x00"]
+POISON += ["2.0\x1b[31m", {"a": 1}, 2.0, "Ｋ", "2.0@{0}"]
+NO_DAYS = ["2.14.0.dev20269999", "2.14.0.dev20250230"]
+
+
+@pytest.mark.parametrize(("name", "versions"), [("torch", [*NO_DAYS, *POISON]), ("numpy", POISON)])
+def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog):
+    """It is left out, and its file is named; the ledger is made of all the others."""
+    pytest.importorskip("asv")
+    from toolchains import plugin
+
+    good = {"tag": LINE[0].tag, "torch": LINE[0].torch, "numpy": LINE[0].numpy}
+    (tmp_path / "box").mkdir()
+    for number, version in enumerate(versions):
+        made = {"torch": "2.0", "numpy": "1.26", name: version}
+        made["tag"] = f"torch-{made['torch']}-numpy-{made['numpy']}"
+        lines = [json.dumps({"toolchain": one}) + "\n" for one in (made, good)]
+        (tmp_path / "box" / f"{number}.jsonl").write_text("".join(lines))
+    (tmp_path / "box" / "binary.jsonl").write_bytes(bytes(range(256)))
+    (tmp_path / "box" / "loop.jsonl").symlink_to("loop.jsonl")
+    toolchains = plugin.recorded(tmp_path)
+    assert toolchains == [LINE[0]]
+    assert all(f"box/{number}.jsonl: left out" in caplog.text for number in range(len(versions)))
+    assert "\x1b[31" not in caplog.text
+    ledger.make(tmp_path / "ledger", toolchains)
+
+
 # Environments -------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml  # comes with asv
 from conftest import ROOT, environment
+from packaging.requirements import Requirement
 from test_submission import planted, submitted
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -117,10 +119,30 @@ def test_a_workflow_is_careful(path):
         for step in job["steps"]:
             assert "${{" not in step.get("run", ""), "an expression in a script is code of whoever wrote the value"
             if "uses" in step:
-                assert "@v" in step["uses"] and step["uses"].rpartition("@")[2].count(".") == 2
+                assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), "a tag can be moved"
             if "run" in step:
+                if "pip install" in step["run"] and path.stem in ("pages", "submission"):
+                    assert "--require-hashes --only-binary :all: -r .github/requirements.txt" in step["run"]
                 checked = subprocess.run(["bash", "-n"], input=step["run"], text=True, capture_output=True)
                 assert checked.returncode == 0, checked.stderr
+
+
+def test_a_commit_of_an_action_has_one_tag():
+    text = "".join(path.read_text(encoding="utf-8") for path in FILES)
+    pinned = set(re.findall(r"uses: (\S+)@(\S+)(?:  # (v[0-9.]+))?$", text, re.MULTILINE))
+    assert len(pinned) == len({name for name, _, _ in pinned}) == 7 and all(tag for _, _, tag in pinned)
+
+
+def test_hashed_packages_are_those_of_the_requirements():
+    """All of them by hash, in versions that requirements.txt allows."""
+    lines = (ROOT / ".github" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    hashed = dict(
+        re.fullmatch(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}", one).groups() for one in lines if one[0] != "#"
+    )
+    wanted = [Requirement(one) for one in (ROOT / "requirements.txt").read_text().splitlines() if one[0] != "#"]
+    wanted = {one.name: one for one in wanted if one.marker is None or one.marker.evaluate({"python_version": "3.12"})}
+    assert hashed.keys() >= wanted.keys() - {"torch", "rich", "psutil"}
+    assert all(hashed[name] in wanted[name].specifier for name in wanted.keys() & hashed.keys())
 
 
 MEASURE = steps("watch")["measure", "Measure what came since, and judge it"]
@@ -167,11 +189,16 @@ def told(runner):
 def test_watch_commits_what_was_measured(cloned):
     cloned.python(CAME)
     cloned.run(MEASURE)
-    cloned.run("git reset --quiet --hard")
+    # what the index serves has run there, and may have made the patch
+    cloned.run(
+        "echo evil | tee scripts/evil.py .github.yml reports.py > /dev/null; git add scripts .github.yml reports.py"
+    )
+    cloned.run("git diff --cached --binary > watched/change.patch; git reset --quiet --hard")
     cloned.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
     log = cloned.run(f"git --git-dir={cloned.temp}/origin.git log --oneline --stat watch")
     assert "New releases, measured" in log and "reports/results/box/one.json" in log
-    assert "watched/" not in log
+    assert "scripts/toolchains/releases.json" in log and "reports/index.html" in log
+    assert "watched/" not in log and "evil" not in log and ".github.yml" not in log and "reports.py" not in log
 
 
 @pytest.mark.parametrize(("number", "asked"), [("", "pr create --head watch --title"), ("7", "pr edit 7 --body-file")])
@@ -211,36 +238,88 @@ def test_watch_without_verdicts_tells_nobody(runner):
     assert runner.calls.read_text() == ""
 
 
+ABOUT = steps("submission")["check", "Which machine is it about?"]
+JUDGE = steps("submission")["check", "Judge its results"]
+HELD = (
+    "reports/results/benchmarks.json",
+    "reports/results/box/a.json",
+    "reports/results/other/a.json",
+    "reports/x.html",
+)
+# Files that a pull request changes, "-" before one that it removes -> what it is about, and whether it fails
+CHANGED = {
+    "nothing": ([], "", False),
+    "code": (["scripts/x.py"], "", False),
+    "one machine": (["reports/results/new/a.json", "reports/results/new/b.json"], "new", False),
+    "one machine and code": (["reports/results/box/b.json", "scripts/x.py"], "box", False),
+    "a machine is gone": (["-reports/results/other/a.json"], "other", False),
+    "two machines": (["reports/results/box/b.json", "-reports/results/other/a.json"], "", True),
+    "the benchmarks, too": (["reports/results/box/b.json", "reports/results/benchmarks.json"], "", True),
+    "toolchains": (["reports/results/toolchains.jsonl", "reports/results/box/b.json"], "", True),
+    "a page": (["reports/evil.html"], "", True),
+    "a hidden file": (["reports/results/box/b.json", "reports/.hidden"], "", True),
+    "a page of the machine": (["reports/results/box/b.json", "reports/box/index.html"], "", True),
+    "a name with spaces": (["reports/results/a b/a.json"], "", True),
+    "a name that a log obeys": (["reports/results/::error::x/a.json"], "", True),
+    "a name with a line end": (["reports/results/a\nmachine=b/a.json"], "", True),
+    "a name with a quote": (['reports/results/a"$(id)/a.json'], "", True),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_submission_is_about_one_machine(what, runner):
+    """By what it changes since it left the base, which has gone on meanwhile."""
+    changed, machine, fails = CHANGED[what]
+    submitted = runner.root / "submitted"
+    for name in HELD:
+        (submitted / name).parent.mkdir(parents=True, exist_ok=True)
+        (submitted / name).write_text("before")
+    git = f"git -C {submitted} -c user.name=tester -c user.email=tester@localhost.invalid"
+    runner.run(f"git init --quiet --initial-branch=main {submitted}; {git} add .; {git} commit --quiet -m begin")
+    runner.run(f"{git} switch --quiet --create theirs")
+    for name in changed:
+        path = submitted / name.removeprefix("-")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink() if name[0] == "-" else path.write_text("after")
+    runner.run(f"{git} add .; {git} commit --quiet --allow-empty -m theirs; {git} switch --quiet main")
+    (submitted / "reports" / "results" / "other" / "b.json").write_text("meanwhile")
+    runner.run(f"{git} add .; {git} commit --quiet -m meanwhile; {git} switch --quiet theirs")
+    runner.run(ABOUT, BASE="main", MARKER="<!-- m -->")
+    assert runner.said("output") == (f"machine={machine}\n" if machine else "code=1\n" if fails else "")
+    comment = runner.root / "comment" / "comment.md"
+    assert comment.is_file() == fails and (not fails or comment.read_text().startswith("<!-- m -->\nThis changes more"))
+
+
+def test_submission_fails_where_git_does(runner):
+    runner.run("git init --quiet submitted")
+    assert "set -o pipefail" in ABOUT
+    runner.run(ABOUT, 128, BASE="main", MARKER="<!-- m -->")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("spoiled", [False, True])
-def test_submission_judges_the_machines_that_differ(runner, tmp_path, spoiled):
+def test_submission_judges_one_machine(runner, spoiled):
     """By the code of the base: scripts/ of what is submitted is not run."""
     directory = submitted(runner.root / "submitted" / "reports" / "results")
     if spoiled:
         planted("machine.json", '"version"', '"node": "janes-laptop.local", "version"')(directory)
-    (runner.root / "reports" / "results").mkdir(parents=True)
-    described = (directory.parent / "benchmarks.json").read_text()
-    (runner.root / "reports" / "results" / "benchmarks.json").write_text(described)
-    same = runner.root / "reports" / "results" / "same"
-    for path in (same, directory.parent / "same"):
-        path.mkdir()
-        (path / "x.json").write_text("broken, and none of this pull request's")
     results = runner.root / "reports" / "results"
-    runner.python(f'shift; exec "{sys.executable}" "{ROOT}/scripts/report.py" --results "{results}" "$@"')
-    runner.run(steps("submission")["check", "Judge the results of every machine that differs"], MARKER="<!-- m -->")
-    assert runner.said("output") == f"code={int(spoiled)}\n"
-    said = (runner.root / "comment" / "comment.md").read_text()
-    assert said.startswith(workflow("submission")["env"]["MARKER"])
-    assert ("janes-laptop" in said) == spoiled and ("may be published" in said) != spoiled and "same" not in said
+    results.mkdir(parents=True)
+    (results / "benchmarks.json").write_text((directory.parent / "benchmarks.json").read_text())
+    runner.python(f'exec "{sys.executable}" "{ROOT}/$1" --results "{results}" "$2" "$3" "$4" "$5"')
+    said = runner.run(JUDGE, MARKER="<!-- m -->", MACHINE=directory.name)
+    assert runner.said("output") == f"code={int(spoiled)}\n" and not said
+    comment = (runner.root / "comment" / "comment.md").read_text()
+    assert comment.startswith(workflow("submission")["env"]["MARKER"])
+    assert ("janes-laptop" in comment) == spoiled and ("may be published" in comment) != spoiled
 
 
 def test_submission_says_an_error(runner):
-    (runner.root / "submitted" / "reports" / "results" / "box").mkdir(parents=True)
-    runner.python('echo "report.py: holds no results" >&2; exit 2')
-    script = steps("submission")["check", "Judge the results of every machine that differs"]
-    runner.run(script, MARKER="<!-- m -->")
+    runner.python('echo "::error::x" >&2; exit 2')
+    assert not runner.run(JUDGE, MARKER="<!-- m -->", MACHINE="box")
     assert runner.said("output") == "code=2\n"
-    assert Path(runner.root / "comment" / "comment.md").read_text() == "<!-- m -->\nreport.py: holds no results\n"
+    comment = Path(runner.root / "comment" / "comment.md").read_text()
+    assert comment == "<!-- m -->\nThere are no results in reports/results/box that can be judged.\n"
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])

@@ -1,458 +1,340 @@
-"""Where the level of a series of times or of counts changes along a history, and which changes are confirmed.
+"""Where a series changes along a history, as columns of one table, and what is made of it: by release, over machines.
 
-Breaks of times are found by exact optimal partitioning; each is then tested as a comparison is, and over all series at
-once. A count has no noise, no drift and no sessions, so nothing is tested: what moves it beside the release is where
-objects lie in memory, and that its repeats show (benchmarks/instructions.py).
+Levels of times are found by exact optimal partitioning (statistics.optimal_partition). A change of level is reported if
+its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``. An
+instruction count has no noise: only where objects lie in memory moves it beside the release, and its repeats show that.
+
+The thresholds come from two whole histories of 26 toolchains, measured on the same machine seven hours apart
+(``check.py history``, docs/accuracy.md).
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from packaging.version import Version
-from store.records import UNKNOWN, Record, sessions_of
+from scipy import special
+from toolchains import ledger
 
-from benchmarks.families import CONVERSION
+from . import statistics
+from .statistics import HALF
+from .verdicts import AS_MANY, FASTER, FEWER, MORE, SAME_WAY, SLOWER, Settings, judge_counts
 
-from . import statistics, verdicts
-from .comparison import judge
-from .declared import Benchmarks
-from .results import Results
-from .sessions import Release, Session
-from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
-from .verdicts import AS_MANY, FASTER, INCONCLUSIVE, SAME_WAY, SLOWER, Settings
+if TYPE_CHECKING:
+    from .history import History
 
-CHANGED = (SLOWER, FASTER)
-LEAST_RELEASES = 4  # fewer do not tell a change from noise
-SHUFFLES = 8  # of the releases, for the method's own check
+TIME, INSTRUCTIONS = "time", "instructions"
+CHANGED = (SLOWER, FASTER, MORE, FEWER)
+# What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
+AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
+LAYOUT = "layout"  # same instructions and less than ``Settings.equivalence``: where the code lies in memory
+SAME, DIFFERS, NOT_KNOWN = "same", "differs", "not known"  # what another machine says of a change
+FDR = 0.02  # with 0.05 a tenth of the changes of 16 MiB copies were not seen again
+PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
+CHANGE = ("ratio", "ratio_low", "ratio_high", "q", "verdict", "earliest", "latest")
+NO_CHANGE = dict.fromkeys(CHANGE[:4], math.nan) | {"verdict": "", "earliest": None, "latest": None}
+CALL = ["group", "direction", "route"]  # what a call is called by
 
 
-@dataclass(frozen=True)
-class Along:
-    """One cell along a history.
+# --- one series ------------------------------------------------------------------------------------------------------
 
-    names    the cell's names and parameters (benchmark, route, dtype, nbytes, ...); parameters: those that it has, by
-             name; declared: what its benchmark says in benchmarks.json
+
+def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+    """``level`` and CHANGE of the series of one noise class. No change point that is left is above FDR: the others are
+    dropped, and levels found again without them, until that holds."""
+    series = [each for _, each in own.groupby("series", sort=False)]
+    places = sum(len(each) - 1 for each in series)
+    support = 2.0
+    while True:
+        table = pd.concat([_levels(each, support, settings) for each in series])
+        p = table["p"].dropna()
+        table.loc[p.index, "q"] = q = statistics.q_values(np.concatenate([p, np.ones(places - len(p))]))[: len(p)]
+        if (q <= FDR).all():
+            break
+        support = -special.ndtri(p[q <= FDR].max() / 2) if (q <= FDR).any() else math.inf
+    table["verdict"] = np.where(table["q"].notna(), np.where(table["ratio"] > 1, SLOWER, FASTER), "")
+    return table.drop(columns="p")
+
+
+def _levels(each: pd.DataFrame, least: float, settings: Settings) -> pd.DataFrame:
+    """Of one series in order of release: level (log), before, and where a level begins p and what CHANGE names.
+
+    least  standard errors that neighbouring levels differ by; change points with less, or smaller than ``min_effect``,
+           are dropped, the weakest first
     """
+    y, error, versions = (each[name].to_numpy() for name in ("y", "error", "release"))
+    starts = statistics.optimal_partition(y, error, PENALTY)
+    while True:
+        edges = list(zip(starts, [*starts[1:], len(y)]))
+        means = [statistics.weighted_mean(y[a:b], error[a:b] ** 2) for a, b in edges]
+        effects = np.diff([mean for mean, _ in means])
+        errors = np.sqrt([a + b for (_, a), (_, b) in zip(means, means[1:])])
+        support = np.where(np.abs(effects) >= math.log1p(settings.min_effect), np.abs(effects) / errors, 0.0)
+        if not len(support) or support.min() >= least:
+            break
+        del starts[int(np.argmin(support)) + 1]
+    rows = [{"before": version} | NO_CHANGE | {"p": math.nan} for version in (None, *versions[:-1])]
+    for number, (effect, of_effect) in enumerate(zip(effects, errors), start=1):
+        first, last = statistics.break_range(y, error, starts, number)
+        ratio, low, high = np.exp([effect, effect - HALF * of_effect, effect + HALF * of_effect])
+        rows[starts[number]] |= {"p": 2 * special.ndtr(-abs(effect / of_effect)), "ratio": ratio}
+        rows[starts[number]] |= {"ratio_low": low, "ratio_high": high}
+        rows[starts[number]] |= {"earliest": versions[first], "latest": versions[last]}
+    level = np.repeat([mean for mean, _ in means], [b - a for a, b in edges])
+    return pd.DataFrame(rows, index=each.index).assign(level=level)
 
-    names: Mapping[str, Any]
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Benchmark and route: what one panel or one row is about."""
-        return str(self.names["benchmark"]), str(self.names["route"])
+def steps(counts: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
+    """The rows of ``History.rows`` that are of instruction counts.
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the source; 0 where the benchmark has no such parameter."""
-        return int(self.names["nbytes"]) if pd.notna(self.names["nbytes"]) else 0
-
-
-@dataclass(frozen=True)
-class OnNode:
-    """What one node says of a change: new level over old with its 95 % interval.
-
-    has: whether the node has the change, None where that is not decided.
+    A release is judged against one of the level before, so that what is too small at each adds up: against its first
+    release, or the first whose repeats agree. A change that is smaller than repeats differ by is reported if the next
+    release shows it, too.
     """
-
-    node: str
-    ratio: float
-    low: float
-    high: float
-    has: bool | None
-
-
-@dataclass(frozen=True)
-class Break:
-    """A change of level: from ``before``, the last release at the old level, to ``at``, the first at the new one.
-
-    It may as well have been at any release from ``earliest`` to ``latest`` (95 %). ratio is new / old with its 95 %
-    interval; q is over all series of the history; verdict as in a comparison. nodes: what each says of it, where there
-    are several.
-    """
-
-    before: Release
-    at: Release
-    earliest: Release
-    latest: Release
-    ratio: float
-    low: float
-    high: float
-    q: float
-    verdict: str
-    nodes: tuple[OnNode, ...] = ()
-
-
-@dataclass(frozen=True)
-class Series(Along):
-    """One cell along a history: arrays are over the releases that measured it, in log seconds.
-
-    values   mean over processes, the machine's drift taken out; raw is without that
-    errors   standard deviation of each point by its processes, and by what sessions differ by
-    known    whether what sessions differ by was learnt from what was measured twice
-    shared   variance of what its releases differ by in all cells of a family of noise alike
-    noise    what a level must stand out from: errors and shared; where nobody knows what sessions differ by, at least
-             what neighbours do
-    processes  (releases,) how many there were
-    starts   index of the first release of each level, the first 0
-    levels   (releases,) the level that each point belongs to
-    """
-
-    releases: tuple[Release, ...]
-    raw: Floats
-    values: Floats
-    errors: Floats
-    known: bool
-    shared: float
-    noise: Floats
-    processes: Floats
-    starts: tuple[int, ...]
-    levels: Floats
-    breaks: tuple[Break, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        """Whether every release has the processes that a verdict takes."""
-        return bool((self.processes >= MIN_PROCESSES).all())
-
-    @property
-    def judged(self) -> bool:
-        """Whether a break of it could be confirmed."""
-        return self.whole and len(self.releases) >= LEAST_RELEASES
+    table = counts.assign(place=pd.factorize(counts["series"])[0], at=counts["release"].map(order))
+    table = table.sort_values(["place", "at"]).reset_index(drop=True)
+    rows: list[dict[str, object]] = []
+    for _, each in table.groupby("series", sort=False):
+        values, low, high = (each[name].to_numpy(dtype=float) for name in ("value", "low", "high"))
+        versions, spread = list(each["release"]), high / low
+        own = [{"before": version, "level": math.nan} | NO_CHANGE for version in (None, *versions[:-1])]
+        begins = known = 0
+        for at in range(len(each)):
+            ends = low[at] / high[known], high[at] / low[known]
+            verdict = judge_counts(*ends, settings) if at else AS_MANY
+            clear = max(ends[0], 1 / ends[1]) > max(spread[known], spread[at])
+            stays = at + 1 < len(each) and verdict == judge_counts(
+                low[at + 1] / high[known], high[at + 1] / low[known], settings
+            )
+            if verdict in SAME_WAY and (clear or stays):
+                own[at] |= {"ratio": values[at] / values[known], "ratio_low": ends[0], "ratio_high": ends[1]}
+                own[at] |= {"verdict": verdict, "earliest": versions[at], "latest": versions[at]}
+                begins = known = at
+            elif verdict not in SAME_WAY and spread[known] > 1 + settings.min_effect >= spread[at]:
+                known = at
+            for row in own[begins : at + 1]:
+                row["level"] = values[known]
+        rows += own
+    columns = ["before", "level", *CHANGE]
+    found = pd.DataFrame(rows, columns=columns, index=table.index)
+    return table.drop(columns=["place", "at"]).assign(what=INSTRUCTIONS, processes=0).join(found)
 
 
-def sides(series: Series, number: int, versions: Sequence[str]) -> tuple[Bools, Bools]:
-    """Of break ``number`` (1 is the first) the releases, among ``versions``, of the levels before and after it."""
-    edges = [*series.starts, len(series.releases)]
-    masks = []
-    for first, last in ((edges[number - 1], edges[number]), (edges[number], edges[number + 1])):
-        of_level = {release.version for release in series.releases[first:last]}
-        masks.append(np.array([version in of_level for version in versions]))
-    return masks[0], masks[1]
+# --- evidence --------------------------------------------------------------------------------------------------------
 
 
-def series_of(
-    table: pd.DataFrame,
-    sessions: Sequence[Session],
-    raw: Floats,
-    corrected: Floats,
-    variance: Floats,
-    known: Bools,
-    shared: Floats | float = 0.0,
-) -> list[Series]:
-    """Every cell's series with its levels; raw, corrected and variance are (cells, sessions).
-
-    variance  of a point by its processes, and by what sessions differ by
-    known     (cells,) whether what sessions differ by is known from what was measured twice
-    shared    (cells,) variance of what releases share; none unless given
-    """
-    series = []
-    common = np.broadcast_to(shared, len(table))
-    counts = np.stack([np.isfinite(session.logs).sum(axis=1) for session in sessions], axis=1).astype(np.float64)
-    for place, (cell, names) in enumerate(zip(table.index, table.to_dict("records"))):
-        there = np.flatnonzero(np.isfinite(corrected[place])).tolist()
-        values, errors = corrected[place, there], np.sqrt(variance[place, there])
-        noise, starts, levels = _fit(values, np.sqrt(variance[place, there] + common[place]), known[place])
-        releases = tuple(sessions[k].release for k in there)
-        points = (raw[place, there], values, errors, bool(known[place]), float(common[place]), noise)
-        series.append(Series({"cell": cell, **names}, releases, *points, counts[place, there], starts, levels))
-    return series
+def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
+    """The rows with what the other kind of evidence says of the same call, at the releases where the change may lie."""
+    by_call: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    names = ["what", *CALL, "dtype", "sizes", "release", "before", "verdict", "low", "high"]
+    every = rows[names].to_dict("records")
+    for row in every:
+        key = tuple(row[name] for name in (*CALL, "dtype"))
+        by_call.setdefault((row["what"], *(value if isinstance(value, str) else "" for value in key)), []).append(row)
+    evidence = []
+    for row, (earliest, latest, ratio) in zip(every, rows[["earliest", "latest", "ratio"]].itertuples(index=False)):
+        said = ""
+        if row["verdict"]:
+            call = (value if isinstance(value, str) else "" for value in (row[name] for name in (*CALL, "dtype")))
+            other = by_call.get((INSTRUCTIONS if row["what"] == TIME else TIME, *call), [])
+            other = [each for each in other if {*each["sizes"]} & {*row["sizes"]}]
+            said = _evidence(row, other, range(order[earliest], order[latest] + 1), order, settings)
+            if said == UNCHANGED and abs(math.log(ratio)) < math.log1p(settings.equivalence):
+                said = LAYOUT
+        evidence.append(said)
+    return rows.assign(evidence=evidence)
 
 
-def _fit(values: Floats, errors: Floats, known: bool) -> tuple[Floats, tuple[int, ...], Floats]:
-    """Of points with their errors: what noise they have, where levels begin, and the level of each; of none, none."""
-    if not len(values):
-        return values, (), values
-    noise = errors if known else statistics.history_noise(values, errors)
-    starts = statistics.optimal_partition(values, noise) if len(values) >= LEAST_RELEASES else [0]
-    levels = np.empty(len(values))
-    for first, last, mean, _ in _spans(values, noise, starts):
-        levels[first:last] = mean
-    return noise, tuple(starts), levels
-
-
-def _spans(values: Floats, noise: Floats, starts: Sequence[int]) -> list[tuple[int, int, float, float]]:
-    """Of each level: its first point, the one after its last, its mean weighted by the noise, the variance of that."""
-    spans = []
-    for first, last in zip(starts, [*starts[1:], len(values)]):
-        spans.append((first, last, *statistics.weighted_mean(values[first:last], noise[first:last] ** 2)))
-    return spans
-
-
-def shared(series: Sequence[Series], releases: Sequence[Release], noise: Any) -> Floats:
-    """Variance, (cells,), of what all cells of a family share in a release or in its session; NaN where unknown.
-
-    The median over the cells of a family, or over all where it has few, of what the levels leave, release by release.
-    """
-    places = {release.file: place for place, release in enumerate(releases)}
-    left = np.full((len(series), len(releases)), np.nan)
-    for row, cell in zip(left, series):
-        row[[places[release.file] for release in cell.releases]] = cell.values - cell.levels
-    variance = np.full(len(series), np.nan)
-    for family in np.unique(noise):
-        own = left[noise == family]
-        own = own if len(own) >= statistics.MIN_FAMILY else left
-        own = own[:, np.isfinite(own).sum(axis=0) >= statistics.MIN_FAMILY]
-        if own.shape[1] >= LEAST_RELEASES:
-            shifts = np.nanmedian(own, axis=0)
-            variance[noise == family] = (statistics.MAD_TO_SD * np.median(np.abs(shifts - np.median(shifts)))) ** 2
-    return variance
-
-
-def shuffled(series: Sequence[Series], releases: Sequence[Release], settings: Settings) -> tuple[int, ...]:
-    """How many breaks are confirmed where nothing changed: in what the levels leave, its releases shuffled."""
-    confirmed = []
-    for seed in range(SHUFFLES if len(releases) >= LEAST_RELEASES else 0):
-        order = np.random.default_rng(seed).permutation(len(releases))
-        rank = {release.file: int(order[place]) for place, release in enumerate(releases)}
-        mixed = []
-        for cell in series:
-            by = np.argsort([rank[release.file] for release in cell.releases], kind="stable")
-            values, errors = (cell.values - cell.levels)[by], cell.errors[by]
-            deviation, starts, levels = _fit(values, np.sqrt(errors**2 + cell.shared), cell.known)
-            mixed.append(replace(cell, values=values, errors=errors, noise=deviation, starts=starts, levels=levels))
-        confirmed.append(int(_tested(mixed, settings)["verdict"].isin(CHANGED).sum()))
-    return tuple(confirmed)
-
-
-def _tested(series: Sequence[Series], settings: Settings) -> pd.DataFrame:
-    """The test of each break, series by series: all are judged together, and series without one count, too.
-
-    The degrees of freedom are those that the levels leave: noise that is learnt from a short history is not well known.
-    A series with fewer processes than a comparison takes gets no verdict.
-    """
-    tests = []
-    for cell in series:
-        spans = _spans(cell.values, cell.noise, cell.starts)
-        free = len(cell.values) - len(spans)
-        for (_, _, old, before), (_, _, new, after) in zip(spans, spans[1:]):
-            tests.append((new - old, math.sqrt(before + after), free, cell.whole))
-    effect, errors, df, whole = np.array(tests, dtype=np.float64).reshape(-1, 4).T
-    known = df > 0
-    estimated = Estimate(effect, np.where(known, errors, np.nan), np.where(known, df, np.nan), errors)
-    silent = sum(1 for cell in series if len(cell.starts) == 1)
-    return judge(estimated, known & (whole > 0), settings, silent)
-
-
-def judged(series: Sequence[Series], settings: Settings) -> list[Series]:
-    """The series with a verdict on each break."""
-    rows = iter(_tested(series, settings).to_dict("records"))
-    judged = []
-    for cell in series:
-        breaks = []
-        for number, start in enumerate(cell.starts[1:], start=1):
-            row = next(rows)
-            first, last = statistics.break_range(cell.values, cell.noise, cell.starts, number)
-            before, at, earliest, latest = (cell.releases[place] for place in (start - 1, start, first, last))
-            ends = (row["ratio"], row["low95"], row["high95"], row["q"], row["verdict"])
-            breaks.append(Break(before, at, earliest, latest, *ends))
-        judged.append(replace(cell, breaks=tuple(breaks)))
-    return judged
-
-
-# --- counts -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Step:
-    """A change of a count: not yet at ``before``, from ``at`` on, which count it one after the other.
-
-    old is the median of the repeats of ``since``, the release that the level before is known by, new that of ``at``;
-    low and high are new / old by any two repeats; verdict is more or fewer. crept: ``before`` counts as many as ``at``,
-    and the change has added up since ``since``.
-    """
-
-    before: Release
-    at: Release
-    since: Release
-    old: float
-    new: float
-    low: float
-    high: float
-    verdict: str
-    crept: bool
-
-    @property
-    def ratio(self) -> float:
-        return self.new / self.old
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A step, a confirmed break of the time of the same call, or both where they may be of one release.
-
-    timed: whether the call is timed at all, along this history.
-    """
-
-    step: Step | None
-    time: Break | None
-    disagree: bool
-    timed: bool = True
-
-    @property
-    def at(self) -> Release:
-        change = self.step or self.time
-        assert change
-        return change.at
-
-    @property
-    def size(self) -> float:
-        """Of the larger of the two: the log of its ratio, without its sign."""
-        return max(abs(math.log(change.ratio)) for change in (self.step, self.time) if change)
-
-
-@dataclass(frozen=True)
-class Counted(Along):
-    """One cell that is counted in repeats, along a history: arrays are over the releases that count it.
-
-    values are medians of the repeats, low and high the least and the most of them;
-    levels the count at the release that each level is known by; findings in order of release.
-    """
-
-    unit: str
-    releases: tuple[Release, ...]
-    values: Floats
-    low: Floats
-    high: Floats
-    levels: Floats
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def steps(self) -> list[Step]:
-        return [finding.step for finding in self.findings if finding.step]
-
-    def range_of(self, old: int, new: int) -> tuple[float, float]:
-        """The least and the most that the count at place ``new`` is of that at ``old``, by any two repeats."""
-        return float(self.low[new] / self.high[old]), float(self.high[new] / self.low[old])
-
-    def spread(self, place: int) -> float:
-        """The most of the repeats over the least."""
-        return float(self.high[place] / self.low[place])
-
-
-def alike(results: Results, releases: Sequence[Release]) -> list[Release]:
-    """The releases that were counted with the processor, C library and Python of the newest, as far as is known."""
-    counted = [_decisive(next(iter(sessions_of(results.runs_of(release.file))), UNKNOWN)) for release in releases]
-    return [
-        release
-        for release, conditions in zip(releases, counted)
-        if all(not one or not newest or one == newest for one, newest in zip(conditions, counted[-1]))
-    ]
-
-
-def _decisive(record: Record) -> tuple[str, ...]:
-    """What a count depends on beside the release."""
-    return record.conditions.cpu, record.conditions.libc, record.settings.python
-
-
-def along(
-    cells: pd.DataFrame,
-    rows: pd.DataFrame,
-    releases: Sequence[Release],
-    timed: Sequence[Series],
-    benchmarks: Benchmarks,
+def _evidence(
+    row: Mapping[str, Any],
+    other: Sequence[Mapping[str, Any]],
+    where: range,
+    order: Mapping[str, int],
     settings: Settings,
-) -> list[Counted]:
-    """Every counted cell with what was found of it.
+) -> str:
+    """Of rows of the same call, of the other kind; where: the releases at which the change may lie."""
+    inside = {SAME_WAY.get(each["verdict"], each["verdict"]) for each in other if order[each["release"]] in where} - {
+        ""
+    }
+    if inside:
+        return AGREES if SAME_WAY.get(row["verdict"], row["verdict"]) in inside else CONTRADICTS
+    old, new = ([each for each in other if each["release"] == row[end]] for end in ("before", "release"))
+    if row["what"] == INSTRUCTIONS or not old or not new:
+        return ""
+    same = judge_counts(new[0]["low"] / old[0]["high"], new[0]["high"] / old[0]["low"], settings) == AS_MANY
+    return UNCHANGED if same else ""
 
-    cells     a row a cell, indexed by it, with its names and the version that counts
-    rows      the counts, see ``sessions.repeated``
-    releases  those that count, in order
-    timed     the series of the history, their breaks judged
+
+def with_nodes(rows: pd.DataFrame, points: pd.DataFrame, order: Mapping[str, int]) -> pd.DataFrame:
+    """The rows with which nodes show a change of time and which do not: more than half of it, or less, beyond 95 %."""
+    rows = rows.assign(nodes_with="", nodes_without="")
+    for at, row in rows[(rows["verdict"] != "") & (rows["what"] == TIME)].iterrows():
+        own = rows[(rows["series"] == row["series"]) & (rows["what"] == TIME)]
+        place = own["release"].map(order)
+        edges = place[own["verdict"] != ""].tolist()
+        here = order[row["release"]]
+        start = max([edge for edge in edges if edge < here], default=-1)
+        end = min([edge for edge in edges if edge > here], default=len(order))
+        mine = points[points["series"] == row["series"]].assign(place=lambda table: table["release"].map(order))
+        mine = mine.assign(weight=1 / (mine["variance"] + mine["session_sd"] ** 2))
+        effect = math.log(row["ratio"])
+        has: list[str] = []
+        lacks: list[str] = []
+        for node, of_node in mine.groupby("node"):
+            sides = [of_node[of_node["place"].between(*span)] for span in ((start, here - 1), (here, end - 1))]
+            if all(map(len, sides)):
+                old, new = (np.average(side["y"], weights=side["weight"]) for side in sides)
+                error = HALF * math.sqrt(sum(1 / side["weight"].sum() for side in sides))
+                share, half = (new - old) / effect, error / abs(effect)
+                (has if share - half > 0 and share >= 0.5 else lacks if share + half < 0.5 else []).append(node)
+        rows.loc[at, ["nodes_with", "nodes_without"]] = [", ".join(has), ", ".join(lacks)]
+    return rows
+
+
+# --- two releases ----------------------------------------------------------------------------------------------------
+
+
+def between(history: "History", base: str, new: str) -> pd.DataFrame:
+    """What a call costs at release ``new`` over ``base``. One row per series that both have: series, what, sizes,
+    ratio, low and high (95 %, or of any two repeats), q, verdict ("" without a reported change).
+
+    With a reported change between the two it is the ratio of their levels, as on the page of the history; with one
+    change that row itself. Without, it is the ratio of the two points.
     """
-    conversions = [series for series in timed if series.names["declared"].role == CONVERSION]
-    times = {verdicts.call(series.names, benchmarks): series for series in conversions}
-    by_cell = dict(list(rows.groupby(["cell", "version"], sort=False, observed=True)))
-    counted_cells = []
-    for cell, names in zip(cells.index, cells.to_dict("records")):
-        own = by_cell[cell, names["version"]].set_index("file")
-        there = tuple(release for release in releases if release.file in own.index)
-        own = own.loc[[release.file for release in there]]
-        values, low, high = own[["value", "low", "high"]].to_numpy(dtype=float).T
-        counted = Counted({"cell": cell, **names}, own["unit"].iloc[-1], there, values, low, high, values)
-        steps, levels = _steps(counted, settings)
-        findings = _findings(counted, steps, times.get(verdicts.call(names, benchmarks)), settings)
-        counted_cells.append(replace(counted, levels=levels, findings=tuple(findings)))
-    return counted_cells
-
-
-def _steps(counted: Counted, settings: Settings) -> tuple[list[Step], Floats]:
-    """The steps of a count, and its level at each release.
-
-    A release is judged against one of the level before, so that what is too small in each adds up: its first release,
-    or the first whose repeats agree, for others hide a change. What changed by no more than its repeats differ by is an
-    outlier unless the next release shows it, too.
-    """
-    steps: list[Step] = []
-    begins = known = 0  # where the level begins, and the release that it is known by
-    levels = counted.values.copy()
-    places = range(len(counted.releases))
-    for at in places[1:]:
-        low, high = counted.range_of(known, at)
-        verdict, after = (
-            verdicts.judge_counts(*counted.range_of(known, place), settings) if place in places else ""
-            for place in (at, at + 1)
-        )
-        clear = max(low, 1 / high) > max(counted.spread(known), counted.spread(at))
-        if verdict in SAME_WAY and (clear or after == verdict):
-            crept = verdicts.judge_counts(*counted.range_of(at - 1, at), settings) == AS_MANY
-            before, now, since = (counted.releases[place] for place in (at - 1, at, known))
-            old, new = float(counted.values[known]), float(counted.values[at])
-            steps.append(Step(before, now, since, old, new, low, high, verdict, crept))
-            begins = known = at
-        elif verdict not in SAME_WAY and counted.spread(known) > 1 + settings.min_effect >= counted.spread(at):
-            known = at
-        levels[begins : at + 1] = counted.values[known]
-    return steps, levels
-
-
-def _findings(counted: Counted, steps: Sequence[Step], timed: Series | None, settings: Settings) -> list[Finding]:
-    """Steps beside the breaks of the time of the same call, in order of release."""
-    findings = [_beside(step, timed, settings) for step in steps]
-    explained = [id(finding.time) for finding in findings]
-    if timed:
-        alone = [
-            broken for broken in timed.breaks if broken.verdict in SAME_WAY.values() and id(broken) not in explained
-        ]
-        findings += [Finding(None, broken, _unexplained(broken, counted, timed, settings)) for broken in alone]
-    return sorted(findings, key=lambda finding: Version(finding.at.version))
-
-
-def _beside(step: Step, timed: Series | None, settings: Settings) -> Finding:
-    """A step with the break of the time that may be of its release; one in the same direction first.
-
-    No break says something only where the time of both releases was measured well enough for one to be confirmed.
-    """
-    breaks = [broken for broken in timed.breaks if _covers(timed, broken, step.at)] if timed else []
-    same = SAME_WAY[step.verdict]
-    decided = sorted(
-        (broken for broken in breaks if broken.verdict in SAME_WAY.values()), key=lambda broken: broken.verdict != same
+    order = {release.version: place for place, release in enumerate(history.releases)}
+    same = ["series", "what"]
+    rows = history.rows.assign(place=history.rows["release"].map(order))
+    old, later = (rows[rows["release"] == version].set_index(same) for version in (base, new))
+    ends = ["value", "low", "high", "level"]
+    joined = {"left_index": True, "right_index": True}
+    both = old[["sizes", *ends]].merge(later[ends], suffixes=("", "_new"), **joined)
+    first, last = sorted((order[base], order[new]))
+    found = rows[rows["place"].gt(first) & rows["place"].le(last) & (rows["verdict"] != "")]
+    interval = np.log(found[["ratio_low", "ratio_high"]].astype(float))
+    found = found.assign(square=(interval["ratio_high"] - interval["ratio_low"]) ** 2 / 4, **interval)
+    changes = found.groupby(same).agg(
+        changes=("q", "size"),
+        q=("q", "max"),
+        square=("square", "sum"),
+        low=("ratio_low", "sum"),
+        high=("ratio_high", "sum"),
     )
-    if decided:
-        size = any(_large(change.ratio, settings) for change in (step, decided[0]))
-        return Finding(step, decided[0], size and decided[0].verdict != same)
-    open_still = any(broken.verdict == INCONCLUSIVE for broken in breaks)
-    known = timed and timed.judged and {step.before, step.at} <= set(timed.releases)
-    return Finding(step, None, bool(known) and not open_still and _large(step.ratio, settings), timed is not None)
+    both = both.merge(changes, how="left", suffixes=("", "_change"), **joined)
+    logs = {name: np.log(both[name].astype(float)) for name in ("value", "low", "high", "level")}
+    logs |= {name: np.log(both[name].astype(float)) for name in ("value_new", "low_new", "high_new", "level_new")}
+    changed, single = both["changes"].notna(), both["changes"] == 1
+    counted = both.index.get_level_values("what") == INSTRUCTIONS
+    effect = np.where(changed, logs["level_new"] - logs["level"], logs["value_new"] - logs["value"])
+    half = np.hypot(logs["high"] - logs["low"], logs["high_new"] - logs["low_new"]) / 2
+    half = np.where(changed, np.sqrt(both["square"]), half)
+    sides = [
+        np.where(counted, logs["low_new"] - logs["high"], effect - half),
+        np.where(counted, logs["high_new"] - logs["low"], effect + half),
+    ]
+    forth = order[base] < order[new]
+    own = (both["low_change"], both["high_change"]) if forth else (-both["high_change"], -both["low_change"])
+    low, high = (np.where(single, mine, side) for mine, side in zip(own, sides))
+    up, down = (np.where(counted, *words) for words in ((MORE, SLOWER), (FEWER, FASTER)))
+    verdict = np.where(changed & (low > 0), up, np.where(changed & (high < 0), down, ""))
+    ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
+    return both[["sizes"]].assign(**ratios, q=both["q"], verdict=verdict).reset_index()
 
 
-def _covers(timed: Series, broken: Break, at: Release) -> bool:
-    """Whether a break of the time may have been at a release."""
-    first, last = (timed.releases.index(end) for end in (broken.earliest, broken.latest))
-    return at in timed.releases[first : last + 1]
+# --- by release, over machines ---------------------------------------------------------------------------------------
 
 
-def _unexplained(broken: Break, counted: Counted, timed: Series, settings: Settings) -> bool:
-    """Whether a large break of the time is of a call that counts as many before and after it."""
-    before = timed.releases[timed.releases.index(broken.earliest) - 1]
-    if not _large(broken.ratio, settings) or not {before, broken.latest} <= set(counted.releases):
-        return False
-    ends = counted.releases.index(before), counted.releases.index(broken.latest)
-    return verdicts.judge_counts(*counted.range_of(*ends), settings) == AS_MANY
+def by_call(found: pd.DataFrame) -> pd.DataFrame:
+    """Changes of one call at one release in one row: of ``History.changes``, largest first, the first of each what,
+    with ``others``, how many more series of that call changed the same way there."""
+    same = found.groupby(["package", "release", "what", "verdict", *CALL], sort=False, dropna=False)
+    return same.head(1).assign(others=same["series"].transform("size").sub(1))
 
 
-def _large(ratio: float, settings: Settings) -> bool:
-    return abs(math.log(ratio)) > math.log(1 + settings.equivalence)
+def headlines(history: "History") -> pd.DataFrame:
+    """One row per release of a history, the newest first: release, date, tag, and for each verdict how many calls have
+    it; for slower and faster without those of LAYOUT, with the median ratio (slower_ratio, faster_ratio)."""
+    calls = by_call(history.changes[history.changes["evidence"] != LAYOUT])
+    table = pd.DataFrame([(each.version, each.date, each.tag) for each in history.releases][::-1])
+    table.columns = ["release", "date", "tag"]
+    for verdict in CHANGED:
+        own = calls[calls["verdict"] == verdict].groupby("release")["ratio"]
+        table[verdict] = table["release"].map(own.size()).fillna(0).astype(int)
+        table[f"{verdict}_ratio"] = table["release"].map(own.median().astype(float))
+    return table
+
+
+def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
+    """One row per change that a machine reports of a series that others measured around that release, and per machine:
+    the columns of ``History.changes`` with machine, ratio, ratio_low and ratio_high of that machine, change (a number,
+    the largest change 0), since (the release before, of that machine) and said: SAME (at least half of the change, and
+    none is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
+
+    A change that several machines report is one change, of the machine that measured the most releases. A machine that
+    lacks the releases is asked for the nearest ones around them, and so is the first machine then.
+    """
+    every = [history for each in histories.values() for history in each]
+    every.sort(key=lambda history: -len(history.releases))
+    pairs = {history.machine + history.package: _Pairs(history) for history in every}
+    taken: dict[tuple[object, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    rows = []
+    for history in every:
+        own = pairs[history.machine + history.package]
+        others = [other for other in every if other.package == history.package and other is not history]
+        for row in history.changes.to_dict("records"):
+            of_series = row["package"], row["series"], row["what"], row["ratio"] > 1
+            span = ledger.parts(row["before"]), ledger.parts(row["release"])
+            if any(first < span[1] and span[0] < last for first, last in taken.get(of_series, [])):
+                continue
+            taken.setdefault(of_series, []).append(span)
+            found = [row | {"said": SAME, "since": row["before"]}]
+            for other in others:
+                ends, there = pairs[other.machine + other.package].around(row)
+                if there:
+                    here = own.ratio(row, *ends) or (row["ratio"], row["ratio_low"], row["ratio_high"])
+                    ratios = dict(zip(("ratio", "ratio_low", "ratio_high"), there))
+                    said = {"machine": other.machine, "said": _said(here, there), "since": ends[0]}
+                    found.append(row | ratios | said)
+            rows += [found] if len(found) > 1 else []
+    rows.sort(key=lambda found: -abs(math.log(found[0]["ratio"])))
+    made = [each | {"change": number} for number, found in enumerate(rows) for each in found]
+    columns = [*every[0].rows.columns, "said", "since", "change"] if every else []
+    return pd.DataFrame(made, columns=columns)
+
+
+def _said(here: Sequence[float], there: Sequence[float]) -> str:
+    """Whether a machine has the change of another, each a ratio with its interval: see ``over_machines``."""
+    effect = math.log(here[0])
+    share, *ends = (math.log(ratio) / effect if effect else math.nan for ratio in there)
+    if max(ends) < 0.5:
+        return DIFFERS
+    return SAME if share >= 0.5 and min(ends) > 0 else NOT_KNOWN
+
+
+class _Pairs:
+    """What ``between`` says of releases of one history, each pair looked up once."""
+
+    def __init__(self, history: "History") -> None:
+        self.history = history
+        self.releases = history.rows.groupby(["series", "what"], sort=False)["release"].agg(list).to_dict()
+        self.known: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float, float]]] = {}
+
+    def ratio(self, row: Mapping[str, object], base: str, new: str) -> tuple[float, float, float] | None:
+        """Ratio of a series and its interval; None where it lacks a release, or the two are one."""
+        key = str(row["series"]), str(row["what"])
+        if base == new or not {base, new} <= set(self.releases.get(key, ())):
+            return None
+        if (base, new) not in self.known:
+            table = between(self.history, base, new)
+            ratios = zip(table["ratio"], table["low"], table["high"])
+            self.known[base, new] = dict(zip(zip(table["series"], table["what"]), ratios))
+        return self.known[base, new].get(key)
+
+    def around(self, row: Mapping[str, object]) -> tuple[tuple[str, str], tuple[float, float, float] | None]:
+        """The releases next to both sides of a change, and ``ratio`` between them."""
+        versions = self.releases.get((str(row["series"]), str(row["what"])), [])
+        before, after = ledger.parts(str(row["before"])), ledger.parts(str(row["release"]))
+        old = [version for version in versions if ledger.parts(version) <= before]
+        new = [version for version in versions if ledger.parts(version) >= after]
+        ends = (old[-1], new[0]) if old and new else ("", "")
+        return ends, self.ratio(row, *ends)

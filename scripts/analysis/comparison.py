@@ -74,7 +74,8 @@ class Comparison:
 
     counted: the same of counts that are repeated, see verdicts.compare and verdicts.beside; looked_at: how many cells
     are counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt from
-    toolchains that were measured twice.
+    toolchains that were measured twice. in_history: ratios, intervals and verdicts are those of the history that both
+    are releases of.
     """
 
     settings: Settings
@@ -88,6 +89,7 @@ class Comparison:
     looked_at: int
     notes: tuple[Reason, ...]
     sessions: Mapping[str, float] = field(default_factory=dict)
+    in_history: bool = False
 
     @property
     def withheld(self) -> bool:

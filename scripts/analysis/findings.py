@@ -22,8 +22,8 @@ from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 from .cells import Cell, usual_size
 from .choice import slower, unbeaten
 from .declared import Declared, contract_of
+from .history import Release
 from .results import Results, parameters_of
-from .sessions import Release, of_files
 
 # --- what routes do ---------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,8 @@ def appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appea
 
 def redefined(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
     """Where alias, dtype or grad of a route differ from the release before."""
-    rows = of_files(facts(results), (release.file for release in releases))
+    rows = facts(results)
+    rows = rows[rows["file"].isin([release.file for release in releases])]
     seen = {(row["file"], row["cell"]): row for row in rows.to_dict("records")}
     cells = rows.drop_duplicates("cell").to_dict("records")
     for before, at in zip(releases, releases[1:]):

@@ -1,80 +1,92 @@
-"""Histories: what each release of torch or numpy did to the cost of every cell, from what scripts/track.py measured.
+"""Histories: what each release of torch or numpy did to the cost of every call, as one table of points and changes.
 
-A point is a release, measured in one session of four processes. It has the error that its processes show and the
-variance that sessions differ by, which is learnt from what was measured twice. Where several nodes of a machine type
-measured a history: what releases cost on all of them, what a node adds, and what is on some only. Nothing of this is
-asked where one machine measured it.
+A series is one call along the releases: its time, or its instruction count. Sizes of a call that shares memory are one
+series, for its cost does not depend on them. A point is one release; its error is that of its processes and of
+sessions. Levels are found by exact optimal partitioning (statistics.optimal_partition); a change of level is reported
+if its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``.
+
+The thresholds and the session SDs come from two whole histories of 26 toolchains, measured on the same machine seven
+hours apart (``check.py history``, docs/accuracy.md).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from store.files import node_of
-from store.records import Conditions
+from scipy import special
+from store.files import node_of, read_records, result_files
+from store.records import UNKNOWN, Record, sessions_of
+from toolchains import ledger
 
-from benchmarks.probes import MEMORY
+from benchmarks.contracts import ALIAS, COPY, INTO, NONE
+from benchmarks.probes import MEMORY, PROCESSOR
 
-from . import changes, findings, sessions, statistics
-from .changes import CHANGED, Break, Counted, OnNode, Series, judged, series_of, sides
-from .comparison import controls_of, families
-from .findings import Appearance, Semantic
-from .results import Results
-from .sessions import Release, Repeat, Session
-from .statistics import HALF, Bools, Crossed, Floats, Places, weighted_mean
+from . import changes, statistics
+from .changes import CHANGED, FDR, TIME
+from .comparison import PLAUSIBLE, controls_of, families
+from .results import Results, load_files, parameters_of
+from .statistics import HALF, Floats
 from .verdicts import DEFAULT, Settings
 
-SHOWN = 0.5  # of a change: a node that has no more has it not
+CONTROL = "control"  # noise class of calls that no release can change
+LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
+# SD of log seconds that sessions of one toolchain differ by beyond their processes, by noise class: STUDIED pairs
+SESSION_SD = {ALIAS: 0.007, COPY: 0.005, INTO: 0.004, MEMORY: 0.05, CONTROL: 0.01}
+STUDIED = 26
+OTHER_SD = 0.006  # of noise classes that families declare themselves
+OF_CELL = ["version", "parameters", "family", "through_memory"]  # what is known of a cell beside its series
+PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
+POINT = ["series", "release"]
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node of a machine type. sessions of releases; adds: what it takes over the mean node, the median over cells,
-    a ratio; series: its own history of each cell, with breaks as they are judged on one machine."""
+class Release:
+    """A release that was measured, by one session or several, on one node or several.
 
-    name: str
-    sessions: int
-    releases: int
-    adds: float
-    series: tuple[Series, ...]
-
-
-@dataclass(frozen=True)
-class Differing:
-    """A cell whose count is not the same on all nodes; counts: node -> median of the repeats."""
-
-    release: Release
-    cell: str
-    counts: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """The nodes that a history was measured on; node_sd, interaction_sd: family -> standard deviation, see ``Crossed``.
-
-    local: the changes that are on some nodes only; unlike: what of the machine, by name, is not the same on all;
-    pretended: they are one machine, which stood for all of them.
+    torch and numpy are what was imported, the build variant included; started is when its first session began.
     """
 
-    nodes: tuple[Node, ...]
-    node_sd: Mapping[str, float]
-    interaction_sd: Mapping[str, float]
-    local: tuple[tuple[Series, Break], ...]
-    differing: tuple[Differing, ...]
-    unlike: tuple[str, ...]
-    pretended: bool
+    package: str
+    version: str
+    date: str
+    tag: str
+    torch: str
+    numpy: str
+    files: tuple[str, ...]
+    started: str
+
+    @property
+    def name(self) -> str:
+        """torch 2.6.0"""
+        return f"{self.package} {self.version}"
+
+    @property
+    def file(self) -> str:
+        """The first result file."""
+        return self.files[0]
 
 
 @dataclass(frozen=True)
 class History:
-    """All that is known of one package's releases on one machine.
+    """All that is known of one package's releases on one machine. ``held`` is the other package and its version.
 
-    looked_at is how many facts about what routes mean a release has, at least and at most; failed is why a release was
-    not measured. shuffled is how many breaks are confirmed, one number a shuffle, where the releases of all that the
-    levels leave are shuffled, the same way in every series: whatever is found there is wrong. counted are the cells
-    that are counted in repeats, with their steps.
+    rows        one row per series, release and ``what`` (time or instructions), in order of release:
+                package, machine, release, date, before (the release before it in the series); series (an id); cell (of
+                its smallest size), benchmark, group, direction, route, dtype, nbytes, sizes (all of them), the other
+                parameters, contract, noise (class), control; processes (0: counted); value, low, high (of the point:
+                seconds with a 95 % interval, or instructions with the range of repeats), level (of its segment);
+                and where a level begins: ratio (new level / old) with ratio_low and ratio_high, q, verdict ("" if it is
+                not reported), earliest and latest (releases between which it lies, 95 %), evidence (AGREES,
+                CONTRADICTS, UNCHANGED, LAYOUT or ""), nodes_with and nodes_without (names, of several nodes)
+    replicates  one row per pair of sessions of one toolchain: torch, numpy, hours (between them), series (compared),
+                median (ratio), half (of them lie within this factor), flagged (at ``FDR``: false alarms)
+    session_sd  noise class -> SD of log seconds between sessions
+    nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty of one
+    failed      version -> why it was not measured
+    series      cell -> id of its series
     """
 
     package: str
@@ -82,262 +94,421 @@ class History:
     python: str
     held: str
     releases: tuple[Release, ...]
-    series: tuple[Series, ...]
-    controls: tuple[Series, ...]
-    repeats: tuple[Repeat, ...]
+    rows: pd.DataFrame
+    replicates: pd.DataFrame
     session_sd: Mapping[str, float]
-    appearances: tuple[Appearance, ...]
-    semantics: tuple[Semantic, ...]
-    looked_at: tuple[int, int]
+    nodes: pd.DataFrame
     failed: Mapping[str, str]
-    shuffled: tuple[int, ...]
+    notes: tuple[str, ...]
     settings: Settings
-    notes: tuple[str, ...] = ()
-    counted: tuple[Counted, ...] = ()
-    nodes: Nodes | None = None
+    series: Mapping[str, str]
 
     @property
-    def breaks(self) -> list[tuple[Series, Break]]:
-        """Every break whose verdict is faster or slower, the largest change first."""
-        return _largest_first(
-            (series, broken) for series in self.series for broken in series.breaks if broken.verdict in CHANGED
-        )
+    def changes(self) -> pd.DataFrame:
+        """The rows of reported changes, controls left out: the largest first."""
+        found = self.rows[self.rows["verdict"].isin(CHANGED) & ~self.rows["control"]]
+        order = np.argsort(-np.abs(np.log(found["ratio"].to_numpy(dtype=float))), kind="stable")
+        return found.iloc[order]
+
+    @property
+    def false_alarms(self) -> pd.DataFrame:
+        """The rows of controls that are reported: no release can have changed them."""
+        return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
+
+
+def packages(results: Results) -> list[str]:
+    """The packages of which two releases or more were measured."""
+    found = sessions(results)
+    return [name for name in ledger.PACKAGES if found.loc[found["package"] == name, "release"].nunique() > 1]
+
+
+def along(results: Results) -> set[str]:
+    """The result files of releases, those that failed, too."""
+    table = results.cells[["file", "commit"]].drop_duplicates()
+    return {file for file, commit in table.itertuples(index=False, name=None) if ledger.find(commit)}
 
 
 def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> History:
-    """The history of one package in the results of one machine; see ``packages``.
-
-    Where releases were measured on several Pythons, that of the most releases.
-    """
-    copies, python, notes = sessions.releases_of(results, package)
-    releases = [on_nodes[0] for on_nodes in copies.values()]
-    every = [release for on_nodes in copies.values() for release in on_nodes]
-    table = sessions.cells_of(results, every, results.processes)
-    cells = sessions.of_files(results.timed, (release.file for release in every))
-    # a cell that is noisy at every release has no history
-    table = table[table.index.isin(cells.loc[cells["quiet"].astype(bool), "cell"])]
-    noise, controls = families(table, results.benchmarks), controls_of(table, results.benchmarks)
-    # the machine is the same for both histories: what was measured twice in either tells of it, and so does the
-    # toolchain that they have in common
-    others = [sessions.releases_of(results, name)[0] for name in sessions.packages(results) if name != package]
-    of_others = [release for theirs in others for on_nodes in theirs.values() for release in on_nodes]
-    measured = sessions.at_one_speed(
-        [each for release in (*every, *of_others) for each in sessions.sessions_at(results, release, table)], results
+    """The history of one package in the results of one machine. Of releases that were measured with several Pythons,
+    those of the Python that most were measured with."""
+    every = sessions(results)
+    mine = every[every["package"] == package]
+    python = max(
+        mine["python"].unique(), key=lambda name: (mine.loc[mine["python"] == name, "release"].nunique(), name)
     )
-    pairs = sessions.pairs_of(measured)
-    between = [sessions.difference(sooner, later, noise) for sooner, later in pairs]
-    slopes = [sessions.drift(estimated.effect, noise) for estimated in between]
-    known = sessions.session_variances(between, noise, slopes)
-    # an effect is the difference of two sessions, a point is one
-    apart = np.array([known.get(family, statistics.SESSION_SD**2) / 2 for family in noise])
-
-    def figures(points: Sequence[Session]) -> tuple[Floats, Floats, Floats]:
-        """Log seconds as measured, those without the machine's drift, and their variance: (cells, sessions)."""
-        values, errors = sessions.points(points, noise)
-        raw = values + np.stack([np.broadcast_to(point.correction, len(values)) for point in points], axis=1)
-        drifts = [sessions.drift_at(point, pairs, slopes, len(values)) for point in points]
-        return raw, values - np.stack(drifts, axis=1), np.nan_to_num(errors) ** 2 + apart[:, None]
-
-    points, crossed, fitted = _first(measured, releases), None, None
-    if len(every) > len(releases):
-        own = [session for session in measured if session.release.toolchain.history == package]
-        crossed = _crossed(own, *figures(own), list(copies))
-        fitted = statistics.crossed(crossed.values, crossed.variance, crossed.release, crossed.node, noise)
-        points = [sessions.together(on_nodes, own) for on_nodes in copies.values()]
-        raw = corrected = fitted.level
-        variance = np.nan_to_num(fitted.error) ** 2  # that of sessions is in it
-    else:
-        raw, corrected, variance = figures(points)
-    # two repeats do not show what the memory may be like at 26 sessions, and neighbours may be of different nodes:
-    # there what these differ by is taken for what sessions do. Elsewhere releases do: of 273 changes told so on Zen 4,
-    # where 149 were told otherwise, 272 went the same way in a history 7 hours before (scripts/check_history.py)
-    twice = (noise != MEMORY) & bool(pairs) & (crossed is None)
-    shared = changes.shared(series_of(table, points, raw, corrected, variance, twice), releases, noise)
-    # what sessions share is in every history of a machine; of what is more in this one its releases differ
-    of_sessions = shared
-    for theirs in [] if crossed else others:
-        their_releases = [on_nodes[0] for on_nodes in theirs.values()]
-        their_points = _first(measured, their_releases)
-        their_series = series_of(table, their_points, *figures(their_points), twice)
-        of_sessions = np.fmin(of_sessions, changes.shared(their_series, their_releases, noise))
-    of_sessions, shared = np.nan_to_num(of_sessions), np.nan_to_num(shared)
-    of_releases = np.maximum(shared - of_sessions, 0.0)
-    series = series_of(table, points, raw, corrected, variance + of_sessions[:, None], twice, of_releases)
-    shuffled = changes.shuffled(series, releases, settings)
-    series = judged(series, settings)
-    nodes = None
-    if crossed and fitted:
-        series = [
-            replace(cell, breaks=tuple(crossed.placed(place, cell, each) for each in range(len(cell.breaks))))
-            for place, cell in enumerate(series)
-        ]
-        nodes = _nodes(results, table, shared, crossed, fitted, copies, series, controls, settings)
-    rows, comparable = sessions.repeated(results), changes.alike(results, releases)
-    if len(rows) and len(comparable) < len(releases):
-        left_out = len(releases) - len(comparable)
-        notes += (f"Instructions of {left_out} releases were counted on another processor, C library or Python",)
-    counted = sessions.cells_of(results, comparable, rows)
+    others = mine[mine["python"] != python].groupby("python")["release"].nunique()
+    notes = [f"{count} releases were measured with Python {name}, too" for name, count in others.items()]
+    every = every[every["python"] == python]
+    releases = tuple(_releases(every[every["package"] == package]))
+    order = {release.version: place for place, release in enumerate(releases)}
+    points = _points(results, every)
+    own = points.sessions[points.sessions["package"] == package]
+    own = points.series.merge(own.drop(columns=["package", "torch", "numpy", "middle", "file"]), on="series")
+    times = _times(own, order, settings)
+    counts = _counts(results, releases, notes)
+    rows = pd.concat([times, changes.steps(counts, order, settings)], ignore_index=True)
+    rows = changes.with_evidence(rows, order, settings)
+    nodes = points.nodes[points.nodes["package"] == package]
+    if len(nodes):
+        rows = changes.with_nodes(rows, own, order)
+    dates = {release.version: release.date for release in releases}
+    rows.insert(0, "package", package)
+    rows.insert(1, "machine", str(mine["machine"].iloc[0]))
+    rows.insert(3, "date", rows["release"].map(dates))
+    other = next(name for name in ledger.PACKAGES if name != package)
+    held = dict.fromkeys(getattr(release, other).split("+")[0] for release in releases)
     return History(
         package=package,
-        machine=str(sessions.measured_files(results)["machine"].iloc[0]),
+        machine=str(mine["machine"].iloc[0]),
         python=python,
-        held=sessions.held(package, releases),
-        releases=tuple(releases),
-        series=tuple(cell for cell, control in zip(series, controls) if not control),
-        controls=tuple(cell for cell, control in zip(series, controls) if control),
-        repeats=tuple(sessions.repeat_of(*pair, each.effect, controls) for pair, each in zip(pairs, between)),
-        session_sd={str(name): float(np.sqrt(apart[noise == name][0])) for name in dict.fromkeys(noise[~controls])},
-        appearances=tuple(findings.appearances(results, releases)),
-        semantics=tuple(findings.redefined(results, releases)),
-        looked_at=findings.looked_at(results, releases),
-        failed=sessions.failures(results, package),
-        shuffled=shuffled,
-        settings=settings,
-        notes=notes,
-        counted=tuple(changes.along(counted, rows, comparable, series, results.benchmarks, settings)),
+        held=f"{other} {' and '.join(held)}",
+        releases=releases,
+        rows=rows,
+        replicates=_replicates(points.pairs, points.session_sd),
+        session_sd=points.session_sd,
         nodes=nodes,
+        failed=_failed(results, package),
+        notes=tuple(notes),
+        settings=settings,
+        series=points.cells | dict(zip(counts["cell"], counts["series"])),
     )
 
 
-def _first(measured: Sequence[Session], releases: Sequence[Release]) -> list[Session]:
-    """The first session of each release."""
-    first = {session.release.file: session for session in reversed(measured)}
-    return [first[release.file] for release in releases]
+# --- what was measured -----------------------------------------------------------------------------------------------
 
 
-def _largest_first(found: Iterable[tuple[Series, Break]]) -> list[tuple[Series, Break]]:
-    return sorted(found, key=lambda pair: -abs(math.log(pair[1].ratio)))
+def sessions(results: Results) -> pd.DataFrame:
+    """One row per session of a release, in order of release: package, release, date, tag, torch, numpy, python, file,
+    node, machine, run (when it began), middle (s since the epoch), interpreter, baselines of the speed probes (ns)."""
+    rows = []
+    measured = results.cells[results.cells["status"] == "measured"]
+    columns = ["file", "machine", "commit", "torch", "numpy", "python"]
+    for of_file in measured[columns].drop_duplicates("file").to_dict("records"):
+        toolchain = ledger.find(of_file["commit"])
+        if not toolchain:
+            continue
+        for record in sessions_of(results.runs_of(of_file["file"])) or [UNKNOWN]:
+            rows.append(
+                of_file
+                | {"package": toolchain.history, "release": toolchain.version, "date": toolchain.date}
+                | {"tag": toolchain.tag, "node": node_of(of_file["file"]), "run": record.started}
+                | {"torch": of_file["torch"] or toolchain.torch, "numpy": of_file["numpy"] or toolchain.numpy}
+                | {"middle": _middle(record), "interpreter": record.settings.python}
+                | {PROBES[probe]: record.baselines.get(probe, math.nan) for probe in PROBES}
+            )
+    more = ["package", "release", "date", "tag", "node", "run", "middle", "interpreter", *PROBES.values()]
+    table = pd.DataFrame(rows, columns=[*columns, *more])
+    order = sorted(range(len(table)), key=lambda k: (ledger.parts(table["release"][k]), table["run"][k]))
+    return table.iloc[order].reset_index(drop=True)
 
 
-# --- nodes -----------------------------------------------------------------------------------------------------------
+def _middle(record: Record) -> float:
+    started = pd.to_datetime(record.started, errors="coerce", utc=True)
+    return math.nan if pd.isna(started) else float(started.timestamp()) + record.seconds / 2
+
+
+def _releases(table: pd.DataFrame) -> Iterator[Release]:
+    for _, each in table.groupby("release", sort=False):
+        first = each.iloc[0]
+        of_release = (first[name] for name in ("package", "release", "date", "tag", "torch", "numpy"))
+        package, version, date, tag, torch, numpy = map(str, of_release)
+        files = tuple(dict.fromkeys(each["file"]))
+        yield Release(package, version, date, tag, torch, numpy, files, str(first["run"]))
+
+
+def _failed(results: Results, package: str) -> dict[str, str]:
+    measured = set(results.cells.loc[results.cells["status"] == "measured", "file"])
+    tags = {toolchain.tag: toolchain.version for toolchain in ledger.history(package)}
+    return {
+        tags[record.toolchain.tag]: record.failed
+        for record in results.runs
+        if record.failed and record.toolchain.tag in tags and record.file not in measured
+    }
+
+
+def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """One row per cell of ``table``, indexed by it, of the version that the newest of its rows has, with the names that
+    ``History.rows`` has of a series."""
+    cells = table.drop_duplicates("cell", keep="last").reset_index(drop=True)
+    names = ["cell", "benchmark", "group", "direction", *results.parameters, "contract", "version"]
+    kept = cells[[*dict.fromkeys(names)]].copy()
+    kept["family"] = cells["family"]
+    for name in kept.select_dtypes("category"):
+        kept[name] = kept[name].astype(object)
+    kept["parameters"] = parameters_of(cells, results)
+    calls = zip(kept["direction"], kept["route"], kept["dtype"], kept["contract"])
+    kept["contract"] = [  # instructions are of routes whose contract is declared where they are timed
+        contract or results.contracts.get((direction, route), NONE).memory_for(dtype or "")
+        for direction, route, dtype, contract in calls
+    ]
+    kept["control"] = controls_of(cells, results.benchmarks)
+    noise = families(cells, results.benchmarks)
+    kept["through_memory"], kept["noise"] = noise == MEMORY, np.where(kept["control"], CONTROL, noise)
+    shares = (kept["noise"] == ALIAS).to_numpy()
+    apart = [
+        f"{row['benchmark']}({', '.join(repr(v) for name, v in row['parameters'].items() if name != 'nbytes')})"
+        for row in kept.to_dict("records")
+    ]
+    kept["series"] = np.where(shares, apart, kept["cell"])
+    place = {name: number for number, name in enumerate(results.benchmarks)}
+    listed = results.cells.drop_duplicates("cell").reset_index(drop=True)
+    rank = pd.Series(range(len(listed)), index=listed["cell"].astype(object))
+    kept = kept.assign(_place=kept["benchmark"].map(place), _rank=kept["cell"].map(rank))
+    return kept.sort_values(["_place", "_rank"]).drop(columns=["_place", "_rank"]).set_index("cell")
+
+
+# --- times: points ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Points:
-    """Sessions of several nodes: raw, values and variance are (cells, sessions), release and node (sessions,), places
-    in ``versions`` and ``names``."""
+class _Points:
+    """What was timed in the sessions of a machine.
 
-    sessions: Sequence[Session]
-    raw: Floats
-    values: Floats
-    variance: Floats
-    versions: Sequence[str]
-    release: Places
-    names: Sequence[str]
-    node: Places
-
-    def placed(self, cell: int, series: Series, number: int) -> Break:
-        """Break ``number`` (0 is the first) of a cell's series, with what each node says of it; nodes that lack one of
-        its sides say nothing and are left out."""
-        broken = series.breaks[number]
-        said = []
-        known = np.isfinite(self.values[cell]) & (self.variance[cell] > 0)
-        for place, name in enumerate(self.names):
-            mine = known & (self.node == place)
-            both = [mine & side[self.release] for side in sides(series, number + 1, self.versions)]
-            if all(side.any() for side in both):
-                (old, old_variance), (new, new_variance) = (
-                    weighted_mean(self.values[cell, side], self.variance[cell, side]) for side in both
-                )
-                said.append(_on_node(name, new - old, math.sqrt(old_variance + new_variance), math.log(broken.ratio)))
-        return replace(broken, nodes=tuple(said))
-
-
-def _crossed(own: Sequence[Session], raw: Floats, values: Floats, variance: Floats, versions: Sequence[str]) -> Points:
-    """The sessions of several nodes, by release and node; node-b comes before node-aa."""
-    on = [_name_of(session.release.file) for session in own]
-    names = sorted({*on}, key=lambda name: (len(name), name))
-    release = np.array([versions.index(session.release.version) for session in own])
-    return Points(own, raw, values, variance, versions, release, names, np.array([names.index(name) for name in on]))
-
-
-def _name_of(file: str) -> str:
-    """The node that a file is of, or that it is of the machine that results are filed under."""
-    return node_of(file) or "the machine itself"
-
-
-def _on_node(name: str, node_effect: float, error: float, effect: float) -> OnNode:
-    size, direction = abs(effect), np.sign(effect)
-    low, high = direction * node_effect - HALF * error, direction * node_effect + HALF * error
-    has = True if low > 0 and direction * node_effect >= SHOWN * size else False if high < SHOWN * size else None
-    ratio, *ends = np.exp([node_effect, node_effect - HALF * error, node_effect + HALF * error])
-    return OnNode(name, float(ratio), float(ends[0]), float(ends[1]), has)
-
-
-def _nodes(
-    results: Results,
-    table: pd.DataFrame,
-    shared: Floats,
-    points: Points,
-    fitted: Crossed,
-    copies: Mapping[str, Sequence[Release]],
-    series: Sequence[Series],
-    controls: Bools,
-    settings: Settings,
-) -> Nodes:
-    """What each node adds, and the changes that are on some of them only: each node's own history is judged for that.
-
-    shared  (cells,) variance of what the cells of a release share
+    sessions    one row per series and session: run, package, release, torch, numpy, node, middle, noise, control, y
+                (log seconds), variance (of its processes), session_sd, processes
+    cells       cell -> series
+    series      one row per series: cell, benchmark and the other names
+    pairs       one row per series and two sessions of one toolchain
+    session_sd  noise class -> SD of log seconds between sessions
+    nodes       one row per package and node, see ``History.nodes``
     """
-    releases = [on_nodes[0] for on_nodes in copies.values()]
-    variance, unknown = points.variance + shared[:, None], np.zeros(len(table), dtype=bool)
-    nodes, local = [], []
-    for place, name in enumerate(points.names):
-        own = np.flatnonzero(points.node == place)
-        # a release's first session stands for it, as on one machine
-        once = own[np.unique(points.release[own], return_index=True)[1]]
-        theirs = [replace(points.sessions[k], release=releases[points.release[k]]) for k in once]
-        raw, values = points.raw[:, once], points.values[:, once]
-        history = judged(series_of(table, theirs, raw, values, variance[:, once], unknown), settings)
-        for cell, (node_series, all_nodes) in enumerate(zip(history, series)):
-            confirmed = [each for each in all_nodes.breaks if each.verdict in CHANGED]
-            for number, each in enumerate(node_series.breaks):
-                if each.verdict in CHANGED and not _is_covered(each, confirmed, points.versions):
-                    local.append((node_series, points.placed(cell, node_series, number)))
-        free = fitted.node[~controls, place]
-        adds = float(np.exp(np.nanmedian(free))) if np.isfinite(free).any() else math.nan
-        nodes.append(Node(name, len(own), len(once), adds, tuple(history)))
-    records = [record for on in copies.values() for release in on for record in results.runs_of(release.file)]
-    return Nodes(
-        nodes=tuple(nodes),
-        node_sd=fitted.node_sd,
-        interaction_sd=fitted.interaction_sd,
-        local=tuple(_largest_first(local)),
-        differing=tuple(_differing(results, copies.values())),
-        unlike=tuple(_unlike([record.conditions for record in records])),
-        pretended=any(record.fleet.get("engine") == "debug" for record in records),
+
+    sessions: pd.DataFrame
+    cells: dict[str, str]
+    series: pd.DataFrame
+    pairs: pd.DataFrame
+    session_sd: Mapping[str, float]
+    nodes: pd.DataFrame
+
+
+def _points(results: Results, every: pd.DataFrame) -> _Points:
+    """every: see ``sessions``. A cell counts in the version of the benchmark that was measured last."""
+    runs = every.drop_duplicates(["file", "run"])
+    processes = results.processes
+    processes = processes[processes["file"].isin(runs["file"]) & processes["quiet"].astype(bool)]
+    processes = processes[processes["seconds"] > 0]
+    names = _of_series(processes.sort_values("run", key=lambda run: run.astype(str), kind="stable"), results)
+    processes = processes.astype({"cell": object, "file": object, "run": object, "version": object})
+    processes = processes[processes["version"] == processes["cell"].map(names["version"])]
+    processes = processes.merge(runs[["file", "run", *PROBES.values()]], on=["file", "run"])
+    processes["through_memory"] = processes["cell"].map(names["through_memory"]).astype(bool)
+    taken = processes.assign(y=np.log(processes["seconds"]) - _correction(processes, runs))
+    grouped = taken.groupby(["cell", "file", "run"], sort=False)
+    points = grouped.agg(y=("y", "median"), n=("y", "size"), within=("y", "var")).reset_index()
+    points = points[points["n"] >= LEAST_PROCESSES]
+    points = points.join(names[["series", "noise", "control"]], on="cell").merge(
+        runs[["file", "run", "package", "release", "torch", "numpy", "node", "middle"]], on=["file", "run"]
     )
+    points["variance"] = _moderated(points)
+    nodes = _take_out_nodes(points)
+    pooled = _pooled(points)
+    pairs = _pairs(pooled)
+    session_sd = _session_sd(pairs, pooled)
+    pooled["session_sd"] = pooled["noise"].map(session_sd).astype(float)
+    sizes = names.groupby("series")["nbytes"].agg(lambda values: tuple(int(size) for size in values.dropna()))
+    series = names.reset_index().drop_duplicates("series").drop(columns=["noise", "control", *OF_CELL])
+    of_cells = names["series"].to_dict()
+    return _Points(pooled, of_cells, series.assign(sizes=series["series"].map(sizes)), pairs, session_sd, nodes)
 
 
-def _is_covered(broken: Break, confirmed: Sequence[Break], versions: Sequence[str]) -> bool:
-    """Whether a break that one node shows may be one of those that all nodes together show."""
-    first, last = versions.index(broken.earliest.version), versions.index(broken.latest.version)
-    return any(
-        other.verdict == broken.verdict
-        and versions.index(other.earliest.version) <= last
-        and versions.index(other.latest.version) >= first
-        for other in confirmed
+def session_variances(results: Path, machine: str) -> dict[str, float]:
+    """Noise class -> variance of what two sessions of a machine differ by, if a toolchain of a history was measured
+    twice on it; empty if none was. Reads the files of those toolchains alone."""
+    twice: dict[tuple[str, str], list[Path]] = {}
+    known = {commit[:8] for commit in ledger.commits()}
+    for path in result_files(results, machine, ".jsonl"):
+        for record in read_records(path) if path.name[:8] in known else []:
+            if not record.failed:
+                made = record.toolchain
+                twice.setdefault((made.torch, made.numpy), []).append(path.with_suffix(".json"))
+    files = sorted({path for paths in twice.values() if len(paths) > 1 for path in paths})
+    if not files:
+        return {}
+    loaded = load_files(results, files)
+    return {noise: 2 * sd**2 for noise, sd in _points(loaded, sessions(loaded)).session_sd.items()}
+
+
+def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
+    """The log by which each process ran slower than on the machine's usual baseline: of copies through memory that of
+    the memory probe. None where interpreters differ, whose own work the probes are, or a baseline is not plausible."""
+    correction = np.zeros(len(processes))
+    if runs["interpreter"].replace("", np.nan).dropna().nunique() > 1:
+        return correction
+    through = processes["through_memory"].to_numpy()
+    for taken, own, probe in ((~through, "baseline", PROCESSOR), (through, PROBES[MEMORY], MEMORY)):
+        logs = np.log(processes[own].to_numpy(dtype=float))
+        usual = np.log(runs[PROBES[probe]].to_numpy(dtype=float))
+        if np.isfinite(usual).any():
+            usual = usual[np.isfinite(usual)]
+            plausible = usual.max() - usual.min() <= (PLAUSIBLE if probe == PROCESSOR else math.log(2))
+            moved = np.nan_to_num(logs - np.median(usual)) if plausible else 0.0
+            correction = np.where(taken, moved, correction)
+    return correction
+
+
+def _moderated(points: pd.DataFrame) -> Floats:
+    """The variance of each point by its processes: what they show, drawn to what the cell's other sessions show (Smyth
+    2004, over the sessions of a noise class; each cell by its own scale)."""
+    usual = points.groupby("cell")["within"].transform("mean").clip(lower=1e-8)
+    ratio, df = (points["within"] / usual).to_numpy(), (points["n"] - 1).to_numpy(dtype=float)
+    variance = np.full(len(points), np.nan)
+    for _, members in points.groupby("noise").indices.items():
+        prior = statistics.fit_prior(ratio[members], df[members])
+        posterior, _ = statistics.squeeze(ratio[members], df[members], prior)
+        variance[members] = posterior * usual.to_numpy()[members] / points["n"].to_numpy()[members]
+    floor: Floats = np.maximum(variance, 1e-10)  # of figures that are all the same
+    return floor
+
+
+def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
+    """Take out of ``y``, in place, what a node adds to all cells of a noise class; one row per node, none of one."""
+    if points["node"].nunique() < 2:
+        return pd.DataFrame(columns=["package", "node", "sessions", "releases", "ratio"])
+    added = pd.Series(0.0, index=points.index)
+    for _ in range(10):
+        level = (points["y"] - added).groupby([points["cell"], points["torch"], points["numpy"]]).transform("mean")
+        added = (points["y"] - level).groupby([points["noise"], points["node"]]).transform("median")
+        added -= added.groupby(points["noise"]).transform("mean")
+    points["y"] -= added
+    own = points[~points["control"]].assign(added=added)
+    table = own.groupby(["package", "node"]).agg(
+        sessions=("run", "nunique"), releases=("release", "nunique"), ratio=("added", "median")
     )
+    table["ratio"] = np.exp(table["ratio"])
+    return table.reset_index().sort_values("node", key=lambda names: names.map(lambda name: (len(name), name)))
 
 
-def _differing(results: Results, copies: Iterable[Sequence[Release]]) -> Iterator[Differing]:
-    """Counts of a release that nodes do not agree in: no repeat of one is within the repeats of another."""
-    rows = sessions.repeated(results)
-    for on_nodes in copies:
-        of_release = sessions.of_files(rows, (release.file for release in on_nodes))
-        for (cell, _), table in of_release.groupby(["cell", "version"], sort=False, observed=True):
-            if table["low"].max() > table["high"].min():
-                counts = {_name_of(file): float(value) for file, value in zip(table["file"], table["value"])}
-                yield Differing(on_nodes[0], str(cell), counts)
+def _pooled(points: pd.DataFrame) -> pd.DataFrame:
+    """One row per series and session: sizes of a call that shares memory together, each without what it takes more than
+    the others in all sessions (weighted least squares by turns)."""
+    weight = 1 / points["variance"]
+    in_session = [points["series"], points["file"], points["run"]]
+    offset = pd.Series(0.0, index=points.index)
+    for _ in range(10):
+        total = weight.groupby(in_session).transform("sum")
+        level = ((points["y"] - offset) * weight).groupby(in_session).transform("sum") / total
+        of_cell = (weight * (points["y"] - level)).groupby(points["cell"]).transform("sum")
+        offset = of_cell / weight.groupby(points["cell"]).transform("sum")
+        offset -= offset.groupby(points["series"]).transform("mean")
+    names = ["series", "file", "run", "package", "release", "torch", "numpy", "node", "middle", "noise", "control"]
+    table = points.assign(wy=weight * (points["y"] - offset), weight=weight)
+    pooled = table.groupby(names, sort=False, dropna=False).agg(
+        wy=("wy", "sum"), weight=("weight", "sum"), processes=("n", "sum")
+    )
+    pooled = pooled.reset_index()
+    means = {"y": pooled["wy"] / pooled["weight"], "variance": 1 / pooled["weight"]}
+    return pooled.drop(columns=["wy", "weight"]).assign(**means)
 
 
-def _unlike(machines: Sequence[Conditions]) -> list[str]:
-    """What is not the same on all machines, by name."""
-    facts: dict[str, set[object]] = {
-        "processor": {machine.cpu for machine in machines},
-        "cores": {machine.cores for machine in machines},
-        "caches": {str(sorted(machine.caches.items())) for machine in machines},
-        "C library": {machine.libc for machine in machines},
-        "system": {machine.system for machine in machines},
-    }
-    return [name for name, values in facts.items() if len(values) > 1]
+# --- times: what sessions differ by ----------------------------------------------------------------------------------
+
+
+def _pairs(pooled: pd.DataFrame) -> pd.DataFrame:
+    """One row per series and two sessions of one toolchain, one after the other: effect (later - sooner, log), variance
+    (of both by their processes), noise, hours."""
+    same = ["series", "torch", "numpy"]
+    table = pooled.dropna(subset="middle").sort_values("middle", kind="stable")
+    before = table.groupby(same)[["y", "variance", "middle"]].shift()
+    table = table.assign(
+        effect=table["y"] - before["y"],
+        variance=table["variance"] + before["variance"],
+        hours=(table["middle"] - before["middle"]) / 3600,
+    )
+    return table.dropna(subset="effect")
+
+
+def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:
+    """Noise class -> SD of log seconds between sessions: of pairs on this machine and of SESSION_SD, which counts as
+    the STUDIED pairs that it comes from. Cells of one pair move together, so a few pairs alone tell little."""
+    learnt = {}
+    for noise in pooled["noise"].unique():
+        own, usual = pairs[pairs["noise"] == noise], SESSION_SD.get(noise, OTHER_SD) ** 2
+        seen = (own["effect"] ** 2 - own["variance"]).groupby([own["torch"], own["numpy"], own["hours"]]).mean() / 2
+        learnt[str(noise)] = math.sqrt((STUDIED * usual + seen.clip(lower=0).sum()) / (STUDIED + len(seen)))
+    return learnt
+
+
+def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.DataFrame:
+    """``History.replicates``: the test of changes on toolchains against themselves."""
+    rows = []
+    error = np.sqrt(pairs["variance"] + 2 * pairs["noise"].map(session_sd).astype(float) ** 2)
+    pairs = pairs.assign(p=2 * special.ndtr(-np.abs(pairs["effect"] / error).to_numpy(dtype=float)))
+    for (torch, numpy, _), each in pairs[~pairs["control"]].groupby(["torch", "numpy", "run"], sort=False):
+        q = each.groupby("noise")["p"].transform(lambda p: statistics.q_values(p.to_numpy()))
+        size = each["effect"].abs()
+        rows.append(
+            (
+                torch,
+                numpy,
+                each["hours"].iloc[0],
+                len(each),
+                *np.exp([each["effect"].median(), size.median()]),
+                sum(q <= FDR),
+            )
+        )
+    return pd.DataFrame(rows, columns=["torch", "numpy", "hours", "series", "median", "half", "flagged"])
+
+
+# --- times: levels ---------------------------------------------------------------------------------------------------
+
+
+def _combined(points: pd.DataFrame) -> pd.DataFrame:
+    """One row per series and release: sessions together, each as precise as its processes and sessions allow."""
+    weight = 1 / (points["variance"] + points["session_sd"].astype(float) ** 2)
+    names = [name for name in points if name not in ("run", "node", "y", "variance", "session_sd", "processes")]
+    table = points.assign(wy=weight * points["y"], weight=weight)
+    grouped = table.groupby(POINT, sort=False)
+    combined = grouped.agg(wy=("wy", "sum"), weight=("weight", "sum"), processes=("processes", "sum")).reset_index()
+    combined = combined.assign(y=combined["wy"] / combined["weight"], error=combined["weight"] ** -0.5)
+    return table[names].drop_duplicates(POINT).merge(combined.drop(columns=["wy", "weight"]), on=POINT)
+
+
+def _times(points: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
+    """The rows of ``History.rows`` that are of times."""
+    table = _combined(points)
+    table = table.assign(place=pd.factorize(table["series"])[0], at=table["release"].map(order))
+    table = table.sort_values(["place", "at"]).reset_index(drop=True)
+    found = [changes.reported(own, settings) for _, own in table.groupby("noise", sort=False)]
+    table = table.join(pd.concat(found)) if found else table.assign(level=np.nan, **dict.fromkeys(changes.CHANGE))
+    half = HALF * table["error"]
+    ends = {"value": table["y"], "low": table["y"] - half, "high": table["y"] + half, "level": table["level"]}
+    table = table.assign(what=TIME, **{name: np.exp(log) for name, log in ends.items()})
+    return table.drop(columns=["y", "error", "place", "at"])
+
+
+# --- instruction counts ----------------------------------------------------------------------------------------------
+
+
+def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> pd.DataFrame:
+    """One row per counted cell and release: value (the median of its repeats), low, high, and the series' names.
+
+    Releases that were counted with another processor, C library or Python than the newest are left out, with a note.
+    """
+    decisive = [_decisive(next(iter(sessions_of(results.runs_of(release.file))), UNKNOWN)) for release in releases]
+    alike = [
+        release
+        for release, facts in zip(releases, decisive)
+        if all(not one or not newest or one == newest for one, newest in zip(facts, decisive[-1]))
+    ]
+    rows = results.repeated(results.values)
+    rows = rows[(rows["low"] > 0) & rows["value"].between(rows["low"], rows["high"])]
+    if len(rows) and len(alike) < len(releases):
+        left_out = len(releases) - len(alike)
+        notes.append(f"Instructions of {left_out} releases were counted on another processor, C library or Python")
+    versions = {release.file: release.version for release in alike}
+    rows = rows[rows["file"].isin(versions)].assign(release=lambda table: table["file"].astype(object).map(versions))
+    ranks = {file: place for place, file in enumerate(versions)}
+    rows = rows.sort_values("file", key=lambda files: files.astype(object).map(ranks), kind="stable")
+    names = _of_series(rows, results)
+    rows = rows.astype({"cell": object, "version": object})
+    rows = rows[rows["version"] == rows["cell"].map(names["version"])]
+    names = names.assign(sizes=[() if pd.isna(nbytes) else (int(nbytes),) for nbytes in names["nbytes"]])
+    names = names.drop(columns=["series", "version", "parameters", "family", "through_memory"]).assign(
+        series=names.index
+    )
+    return rows[["cell", "release", "value", "low", "high"]].merge(names.reset_index(), on="cell")
+
+
+def _decisive(record: Record) -> tuple[str, ...]:
+    """What a count depends on beside the release."""
+    return record.conditions.cpu, record.conditions.libc, record.settings.python

@@ -4,6 +4,7 @@ import ast
 import gc
 import itertools
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -43,6 +44,7 @@ COLUMNS = frozenset((*NAMES, "version", *OF_PROCESS, *OF_FIGURE)) - {"direction"
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"
 # What is read of asv's file, with its kind; "a.b" is b in a
 FILE = {"commit_hash": str, "python": str, "params": dict, "params.machine": str, "results": dict}
+MOST_CELLS = 100_000  # of a benchmark; ours have at most 2592
 TOGETHER = 8  # files from which on two processes read them: starting one takes as long as four files
 
 
@@ -317,8 +319,8 @@ def _of_history(commit: str) -> Toolchain:
 
 def _benchmark(cell: str, names: Collection[str]) -> str:
     """The benchmark of a cell, one of these names; what stands before the parameters where it is none of them."""
-    name = cell.partition("(")[0]
-    return name if name in names else next((one for one in names if cell == one or cell.startswith(f"{one}(")), name)
+    ends = [*(found.start() for found in re.finditer(r"\(", cell)), len(cell)]
+    return next((cell[:end] for end in ends if cell[:end] in names), cell[: ends[0]])
 
 
 def _timed(lines: Sequence[Line], places: _Places) -> pd.DataFrame:
@@ -391,11 +393,12 @@ def _by_hand(rows: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str,
     by_hand: dict[str, float] = {}
     silent: list[str] = []
     for name, row in rows.items():
-        every = itertools.product(*(row["params"] or []))
-        cells = [f"{name}({', '.join(words)})" for words in every] if row["params"] else [name]
-        results = row["result"] or [None] * len(cells)
-        if len(results) != len(cells):
-            raise ValueError(f"{name} has {len(results)} results, and {len(cells)} cells")
+        params, results = row["params"] or [], row["result"] or []
+        count = math.prod(map(len, params))  # before they are spelled: a short file can name billions
+        if count > MOST_CELLS or len(results) not in (0, count):
+            raise ValueError(f"{name} has {len(results)} results, and {count} cells")
+        cells = files.spelled(name, params)
+        results = results or [None] * count
         there = {cell: value for cell, value in zip(cells, results) if cell not in known}
         silent += [cell for cell, value in there.items() if value is None]
         for cell, value in there.items():

@@ -9,7 +9,6 @@ Sources
         moderated t test; ``fit_prior`` and ``squeeze`` are his equations 3 to 7 and section 6.2
     McCarthy and Smyth 2009, Testing significance relative to a fold-change threshold is a TREAT, Bioinformatics 25(6)
     Schuirmann 1987, two one-sided tests for equivalence, J. Pharmacokinetics and Biopharmaceutics 15(6)
-    Searle, Casella and McCulloch 1992, Variance components, chapter 5: Henderson's third method, for ``crossed``
     Jackson et al. 2005, An algorithm for optimal partitioning of data on an interval, IEEE SPL 12(2)
 """
 
@@ -22,7 +21,6 @@ from scipy import special
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Places = NDArray[np.int_]
 
 MIN_PROCESSES = 4  # a side: with fewer no verdict
 MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells have of their own, nor fit a prior
@@ -31,7 +29,6 @@ HALF = 1.96  # standard deviations on either side of a 95 % interval
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
 # The same where repeats show less. What all cells of a visit share is seen once a repeat, so that few do not tell how
 # large it may be. Calls of one toolchain, with pulses, six pairs of visits 1.6 to 5.8 hours apart: 0.009 (Zen 4, a VM)
-LEARNT_SD = 0.01
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
@@ -129,7 +126,7 @@ def estimate(
     families   (cells,) names; families, and paired and unpaired cells, have a prior each
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
     session    base and new were measured at different times: unpaired cells get the variance of sessions, which is that
-               of their family where toolchains that were measured twice have shown it (``repeat_variances``)
+               of their family where toolchains that were measured twice have shown it (``history.session_variances``)
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
     Cells of one round share what the machine did then (its clock, its neighbours): 2 % on a quiet virtual machine. So
@@ -308,24 +305,6 @@ def session_variance(
     return extra
 
 
-def repeat_variances(effect: Floats, squared_error: Floats, families: NDArray[np.str_]) -> dict[str, float]:
-    """Family -> variance of an effect between two sessions, learnt from cells of one toolchain measured in both.
-
-    Nothing changed there: whatever a family's cells differ by, beyond their errors, sessions differ by; of a small
-    family it is what all small ones differ by, or all cells where these are few, too. At least LEARNT_SD squared. Where
-    what changed is most of a comparison, ``session_variance`` cannot tell it from that, and this can.
-    """
-    known = np.isfinite(effect) & np.isfinite(squared_error)
-    members = {str(family): (families == family) & known for family in np.unique(families)}
-    small = np.any([mask for mask in members.values() if mask.sum() < MIN_FAMILY], axis=0) & known
-
-    def excess(*masks: Bools) -> float:
-        enough = next((mask for mask in masks if mask.sum() >= MIN_FAMILY), None)
-        return 0.0 if enough is None else float(np.mean(effect[enough] ** 2 - squared_error[enough]))
-
-    return {name: max(LEARNT_SD**2, excess(mask, small, known)) for name, mask in members.items()}
-
-
 def _excess(effect: Floats, squared_error: Floats) -> float:
     known = np.isfinite(effect) & np.isfinite(squared_error)
     if known.sum() < MIN_FAMILY:
@@ -417,17 +396,6 @@ def weighted_mean(values: Floats, variance: Floats) -> tuple[float, float]:
 # --- histories -----------------------------------------------------------------------------------------------------
 
 
-def history_noise(values: Floats, errors: Floats) -> Floats:
-    """Standard deviation of each point of a history, (points,): its own standard error, or, where that is more, what
-    neighbours differ by (a robust deviation of the differences, over sqrt(2))."""
-    if len(values) < 3:
-        return np.asarray(errors, dtype=float)
-    differences = np.diff(values)
-    robust = MAD_TO_SD * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
-    noise: Floats = np.maximum(np.nan_to_num(errors), robust)
-    return noise
-
-
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty: float) -> float:
     """What ``optimal_partition`` minimises: squared residuals in units of the noise, plus the penalty per break."""
     edges = [*starts, len(values)]
@@ -486,98 +454,3 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float | None = Non
         end = int(came_from[end])
         starts.append(end)
     return starts[::-1]
-
-
-# --- histories on several nodes --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Crossed:
-    """Log time = release + node + visit, cell by cell.
-
-    level, error    (cells, releases): each release, and its error against the other releases
-    node            (cells, nodes): what each node adds; NaN where it has not measured the cell
-    left            (cells, visits): what release and node do not explain
-    node_sd, interaction_sd  family -> standard deviation of nodes, and of what a node does to a release, beyond the
-                    variance that the visits came with
-    """
-
-    level: Floats
-    error: Floats
-    node: Floats
-    left: Floats
-    node_sd: Mapping[str, float]
-    interaction_sd: Mapping[str, float]
-
-
-def crossed(values: Floats, variance: Floats, release: Places, node: Places, families: NDArray[np.str_]) -> Crossed:
-    """Releases and nodes told apart, where each node has measured some of the releases.
-
-    values, variance  (cells, visits): log time, NaN where there is none; its variance
-    release, node     (visits,): whose visit, as numbers from 0
-    families          (cells,): the variances of nodes, and of releases on nodes, are those of a family
-
-    Nodes are random: their variance is found by Henderson's third method, which takes them as fixed first, and levels
-    by generalised least squares. Taken as fixed they would cost a part of what a release's own nodes tell of it.
-    """
-    cells, releases, nodes = len(values), int(release.max()) + 1, int(node.max()) + 1
-    by_release, by_node = np.eye(releases)[release], np.eye(nodes)[node]
-    known = np.isfinite(values) & (variance > 0)
-    fixed = np.array(
-        [
-            _nodes_fixed(values[c, measured], variance[c, measured], by_release[measured], by_node[measured])
-            for c, measured in enumerate(known)
-        ]
-    ).reshape(cells, 5)
-    node_sd, interaction_sd = {}, {}
-    extra, between = np.zeros(cells), np.zeros(cells)
-    for family in np.unique(families):
-        members = families == family
-        spread, expected, ranks, chi, df = fixed[members].sum(axis=0)
-        usual = np.median(variance[members][known[members]]) if df else 0.0
-        extra[members] = beyond = max(0.0, chi / df - 1.0) * usual if df else 0.0
-        worse = 1.0 + beyond / usual if df else 1.0
-        between[members] = of_nodes = max(0.0, (spread - worse * expected) / ranks) if ranks else 0.0
-        node_sd[str(family)], interaction_sd[str(family)] = float(np.sqrt(of_nodes)), float(np.sqrt(beyond))
-    level, error = np.full((cells, releases), np.nan), np.full((cells, releases), np.nan)
-    effect, left = np.full((cells, nodes), np.nan), np.full(values.shape, np.nan)
-    for c, measured in enumerate(known):
-        x, z, y = by_release[measured], by_node[measured], values[c, measured]
-        there = x.any(axis=0)
-        if not there.any():
-            continue
-        x = x[:, there]
-        inverse = np.linalg.inv(np.diag(variance[c, measured] + extra[c]) + between[c] * z @ z.T)
-        covariance = np.linalg.inv(x.T @ inverse @ x)
-        level[c, there] = covariance @ x.T @ inverse @ y
-        moved = between[c] * z.T @ inverse @ (y - x @ level[c, there])
-        effect[c] = np.where(z.any(axis=0), moved, np.nan)
-        left[c, measured] = y - x @ level[c, there] - z @ moved
-        # what all releases have in common does not bear on their differences
-        n = len(covariance)
-        centre = np.eye(n) - 1.0 / n
-        alone = centre @ covariance @ centre * (n / (n - 1)) if n > 1 else covariance
-        error[c, there] = np.sqrt(np.diag(alone))
-    return Crossed(level, error, effect, left, node_sd, interaction_sd)
-
-
-def _nodes_fixed(y: Floats, variance: Floats, x: Floats, z: Floats) -> tuple[float, float, int, float, int]:
-    """Nodes taken as fixed: the sum of their squares and what of it errors explain, of so many degrees of freedom; what
-    is left, in units of the variance, and its degrees of freedom."""
-    if not len(y):
-        return 0.0, 0.0, 0, 0.0, 0
-    weight = 1.0 / variance
-    x = x[:, x.any(axis=0)]
-    wx = weight[:, None] * x
-    swept = np.diag(weight) - wx @ (wx / wx.sum(axis=0)).T  # a visit is of one release
-    information = z.T @ swept @ z
-    # of a cell that one node alone has measured it is nothing but rounding errors, whose inverse would be anything
-    size, direction = np.linalg.eigh(information)
-    real = size > 1e-9 * weight.sum()
-    covariance = direction[:, real] / size[real] @ direction[:, real].T
-    effect = covariance @ z.T @ swept @ y
-    rank = int(real.sum())
-    rest = y - z @ effect
-    rest = rest - x @ ((wx.T @ rest) / wx.sum(axis=0))
-    df = len(y) - x.shape[1] - rank
-    return float(effect @ effect), float(np.trace(covariance)), rank, float(weight @ rest**2), df

@@ -1,245 +1,169 @@
-"""May results that somebody submits be published? Whole, of this suite, calm enough, of nobody's home, and possible.
+"""May results that somebody submits be published? What this suite writes is listed here, and all else is refused.
 
-What is wrong is found as data, most of it file by file; pages/submission.py says it, and what to do.
+First the directory, then what its files hold, then what was measured. A step is taken where the one before found
+nothing, so none of them meets what it was not made for. ``pages/submission.py`` puts findings into words.
 """
 
-import getpass
 import json
+import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
+from itertools import chain, filterfalse, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli import UserError
 from store import files
-from store.files import BROKEN, BrokenFile, places_of, read_json, read_records, result_files
-from store.records import Conditions, Record, Settings, Toolchain
+from store.records import Conditions, Record, Settings, Toolchain, name_of
+from toolchains import environments, ledger
 
 from benchmarks.contracts import COPY, INTO
 from benchmarks.families import CONVERSION
 
 from .cells import cells_of, limit_of
-from .results import Results, load_files
+from .results import load_files
 from .statistics import MIN_PROCESSES
-from .transfers import TooFast, beyond_capacity, beyond_limit, beyond_memory, transfers_of
+from .transfers import beyond_capacity, beyond_limit, beyond_memory, transfers_of, worst
 
-# What a finding may be: the blocks of pages/templates/prose/submission.md.jinja
-BROKEN_FILE, NO_RECORD, NO_SAMPLES, NO_MACHINE = "broken_file", "no_record", "no_samples", "no_machine"
-INTERRUPTED, FAILED, VERSION, UNKNOWN = "interrupted", "failed", "version", "unknown"
-RUNNER, FOREIGN, BUSY, UNWATCHED, FEW = "runner", "foreign", "busy", "unwatched", "few"
-PATH, HOST, FIELD, STRANGE = "path", "host", "field", "strange"
-MEMCPY, LINK, LIMIT, MEMORY = "memcpy", "link", "limit", "memory"
-
-BUSY_SHARE = 0.25  # of the timed cells may never have been calm
-BEYOND = 1.5  # times memcpy's bandwidth; on a busy machine memcpy itself may be disturbed, and 1.1 is seen there
-FROM = 4096  # bytes, from which on a copy is compared with memcpy: below, the call decides
-
-# Absolute paths, of any system, and what begins in somebody's home
-PATHS = re.compile(r"(?<![\w:/.)\]])/(?:[\w.+-]+/)+[\w.+-]*|/(?:root|home)\b|~/\S+|\b[A-Za-z]:\\+\w[\w\\.-]*")
-NAMES = re.compile(
-    r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|lan|internal|localdomain|home|corp|intra)\b"  # a host in its network
-    r"|\b(?:DESKTOP|LAPTOP)-\w+|\bip-\d+-\d+-\d+-\d+\b|\b[\w-]*(?:MacBook|macbook)[\w-]*"  # as systems name them
-    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])|[\w.+-]+@[\w-]+\.\w+"  # an address of the network, of a person
+# Files of a machine, bytes of all of them, decompressed, runs of a toolchain, findings that are named
+MOST_FILES, MOST_BYTES, MOST_RUNS, MOST_FINDINGS = 301, 40 * 2**20, 20, 20
+# Share of the timed cells that may have no quiet sample; times memcpy's bandwidth that a copy may have, for noise may
+# slow memcpy, too, and 1.1 is seen; bytes from which on this is asked: below, the call decides
+BUSY_SHARE, BEYOND, FROM = 0.25, 1.5, 4096
+# In JSON a path of a machine; what names a host, an address, a person; an escape of what no terminal shows. Each begins
+# with a letter and looks back by two at most: time is in proportion to the text
+PRIVATE = (
+    r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|@(?<=\w@)\w|\\(?<!\\\\)(?:\\\\)*[bfnrtu]|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])"
+    r"|\.(?:local|lan|internal|localdomain|home|corp|intra)\b|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d|Mac[Bb]ook|macbook"
 )
 SHARED = ("localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora", "docker")  # nobody's
-MACHINE_FIELDS = frozenset(("arch", "cpu", "machine", "num_cpu", "os", "ram", "version"))  # as asv writes them
-RESULT_FIELDS = frozenset(
-    ("commit_hash", "env_name", "date", "params", "python", "requirements", "env_vars", "result_columns", "results")
-) | {"durations", "version"}
-SUFFIXES = (".json", files.RECORDS, files.MEASUREMENTS)
+OBJECTS = ("toolchain", "settings", "conditions", "params")  # whose fields are listed, too; other objects hold data
+BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
+OTHERS = (  # than those of run records: asv's, and those of a line of measurements
+    "arch num_cpu os ram version commit_hash env_name date params requirements env_vars result_columns results result "
+    "durations started_at duration stats_ci_99_a stats_ci_99_b stats_q_25 stats_q_75 stats_number stats_repeat samples "
+    "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took"
+)
+FIELDS = {one.name for part in (Record, Toolchain, Settings, Conditions) for one in fields(part)} | {*OTHERS.split()}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong. file: whose, below the directory of results; about: of what; values: what was found, what is
-    wanted."""
+class Finding(NamedTuple):
+    """What is wrong. file: whose, in the directory; what: a block of pages/templates/prose/submission.md.jinja; about:
+    of what, and ``more`` like it; values: what was found, what is wanted."""
 
     file: str
     what: str
     about: str = ""
     values: tuple[Any, ...] = ()
+    more: int = 0
 
 
 def findings(directory: Path, suite: Path) -> list[Finding]:
-    """What is wrong with the results in a directory, one machine's or a whole results directory of asv.
+    """What is wrong with the results in a machine's directory: the first MOST_FINDINGS.
 
     suite  this suite's own benchmarks.json: what a submission brings along is not asked
 
     UserError where there are no results at all.
     """
-    machines = _machines(directory)
-    described = read_json(suite)
-    wrong: list[Finding] = []
-    for machine in machines:
-        wrong += _of_files(machine)
-        if not (machine / "machine.json").is_file():
-            wrong.append(Finding(machine.name, NO_MACHINE))
-        for path in _results_of(machine):
-            wrong += _of_results(path, machine, suite.parent, described)
-        for path in result_files(machine.parent, machine.name, ".jsonl"):
-            if not path.with_suffix(".json").is_file():
-                wrong.append(Finding(_name(path, machine), FAILED))
-    return wrong
-
-
-def _machines(directory: Path) -> list[Path]:
-    """The directories of machines in a directory, or itself if it is one."""
-    here = directory.absolute()
-    if _results_of(here):
-        return [here]
-    machines = [path for path in sorted(directory.glob("*/")) if _results_of(path)]
-    if not machines:
-        raise UserError(f"{directory} holds no results: name reports/results/MACHINE, which run.py fills")
-    return machines
-
-
-def _results_of(machine: Path) -> list[Path]:
-    """The result files of a machine and its nodes; a benchmarks.json that lies beside them is none."""
-    return result_files(machine.parent, machine.name)
-
-
-def _name(path: Path, machine: Path) -> str:
-    return path.relative_to(machine.parent).as_posix()
-
-
-# --- what is written in them -----------------------------------------------------------------------------------------
-
-
-def _of_files(machine: Path) -> Iterator[Finding]:
-    """Names and paths in any text of any file; files and fields that nothing of ours writes."""
-    places = places_of(machine)
-    for path in sorted(machine.rglob("*")):
-        if path.is_file():
-            name = _name(path, machine)
-            if not path.name.endswith(SUFFIXES) or path.parent not in places:
-                yield Finding(name, STRANGE)
-            text = files.text_of(path)
-            for what, pattern in ((PATH, PATHS), (HOST, _names_here())):
-                for seen in dict.fromkeys(match.group() for match in pattern.finditer(text)):
-                    yield Finding(name, what, seen)
-            yield from _fields(path, text, name)
-
-
-def _names_here() -> re.Pattern[str]:
-    """NAMES, and those of whoever asks: on the machine that was measured they are known."""
+    here, described = directory.absolute(), files.read_json(suite)
+    steps = (_of_directory(here), _of_files(here, described), _of_figures(here, suite.parent, described))
     try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # nobody of that number
-        user = ""
-    names = [name for name in (platform.node(), user) if len(name) > 3 and name not in SHARED]
-    return re.compile("|".join([NAMES.pattern, *(rf"\b{re.escape(name)}\b" for name in names)]))
+        return next(filter(None, (list(islice(step, MOST_FINDINGS)) for step in steps)), [])
+    except files.BrokenFile as error:
+        return [Finding(error.path.name, "broken_file", error.what)]
 
 
-def _fields(path: Path, text: str, name: str) -> Iterator[Finding]:
-    """The fields of a file that no run writes: they may hold anything. Broken files are found when they are loaded."""
-    kinds = {"toolchain": Toolchain, "settings": Settings, "conditions": Conditions}
-    try:
-        if path.name == "machine.json":
-            parts = [("", json.loads(text), MACHINE_FIELDS)]
-        elif path.suffix == ".json":
-            result = json.loads(text)
-            parts = [("", result, RESULT_FIELDS), ("params.", result["params"], MACHINE_FIELDS | {"python"})]
-        elif path.suffix == ".jsonl":
-            records = [json.loads(line) for line in text.splitlines()]
-            parts = [("", record, _known(Record)) for record in records]
-            parts += [
-                (f"{part}.", each.get(part) or (), _known(kind)) for each in records for part, kind in kinds.items()
-            ]
-        else:
-            return
-        unknown = {f"{prefix}{field}" for prefix, found, known in parts for field in set(found) - known}
-    except BROKEN:
-        return
-    for field in sorted(unknown):
-        yield Finding(name, FIELD, field)
+def _named(file: str, named: Mapping[str, Collection[str]], *values: Any) -> Iterator[Finding]:
+    """A finding of each kind of which something is named."""
+    for what, names in named.items():
+        if names:
+            yield Finding(file, what, min(map(str, names)), values, len(names) - 1)
 
 
-def _known(kind: type) -> frozenset[str]:
-    return frozenset(field.name for field in fields(kind))
+def _of_directory(here: Path) -> Iterator[Finding]:
+    """Anything but files with the names that results have. Nothing is opened."""
+    entries = [] if here.is_symlink() or not here.is_dir() else list(islice(here.iterdir(), MOST_FILES + 1))
+    names, of_results = {path.name for path in entries}, [path for path in entries if files.FILE.fullmatch(path.name)]
+    if not of_results:
+        raise UserError(f"{here} holds no results: name reports/results/MACHINE, which run.py fills")
+    plain = {path.name for path in [here / files.MACHINE, *of_results] if path.is_file() and not path.is_symlink()}
+    belong = {files.beside(path, suffix).name for path in of_results for suffix in (".json", files.RECORDS)}
+    named = {"many": names if len(entries) > MOST_FILES else (), "strange": names - plain}
+    named |= {"name": {files.no_name(here.name)} - {""}, "absent": (belong | {files.MACHINE}) - names}
+    yield from _named(here.name, named, MOST_FILES)
 
 
-# --- what was measured -----------------------------------------------------------------------------------------------
+def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """Fields, texts and cells that this suite, which ``described`` its benchmarks, does not write; other machines'."""
+    suite = {name: one["params"] for name, one in described.items() if isinstance(one, dict)}
+    cells = {cell for name, params in suite.items() for cell in files.spelled(name, params)}
+    own = [name for name in (platform.node(), os.environ.get("USER", "")) if len(name) > 3 and name not in SHARED]
+    private = re.compile("|".join([PRIVATE, *(rf"{re.escape(name)}\b" for name in own)]))
+    runner = environments.requirements(ledger.history("torch")[-1])[-1].removeprefix("asv_runner==")
+    left, mine = MOST_BYTES, set[str]()
+    for path in sorted(here.iterdir(), reverse=True):  # of a result its processes, its runs, then asv's file of them
+        found = {"cell": set[str](), "text": set[str](), "toolchain": set[str]()}
+        try:
+            texts = files.texts(path)
+            left -= sum(map(len, texts))
+            if left < 0 or (len(texts) > MOST_RUNS and path.suffix == files.RECORDS):
+                return (yield Finding(path.name, "large", values=(MOST_BYTES >> 20, MOST_RUNS)))
+            for loaded in map(json.loads, texts):
+                said = json.dumps(loaded, ensure_ascii=False)
+                found["text"].update(said[max(0, at.start() - 30) : at.end() + 30] for at in private.finditer(said))
+                found["text"].update(() if said.isprintable() else filterfalse(str.isprintable, said))
+                for what, names in _names_in(loaded, suite):
+                    found.setdefault(what, set()).update(names)
+        except files.BROKEN as error:
+            raise files.BrokenFile(path, f"is broken ({error})") from None
+        mine |= found["cell"] | found["toolchain"] if path.suffix != ".json" else set()
+        ours = {"field": FIELDS, "cell": cells, "figure": mine, "foreign": {here.name}, "runner": {"", runner}}
+        ours["toolchain"] = {"", *(commit for commit in mine if path.name.startswith(commit[:8]))}
+        yield from _named(path.name, {what: found[what] - ours.get(what, set()) for what in found}, here.name, runner)
+        mine = mine if path.suffix != ".json" else set()
 
 
-def _of_results(path: Path, machine: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """What is wrong with a result file and those beside it. results: the directory of this suite's benchmarks.json."""
-    name = _name(path, machine)
-    try:
-        loaded, runs = load_files(results, [path]), read_records(path)
-    except UserError as error:
-        what = error.what if isinstance(error, BrokenFile) else str(error).replace(f"{path.parent}/", "")
-        yield Finding(name, BROKEN_FILE, what)
-        return
-    yield from _versions(name, loaded, described)
-    if not runs:
-        yield Finding(name, NO_RECORD)
-        return
-    for run in runs:
-        if machine.name != run.machine:
-            yield Finding(name, FOREIGN, run.machine, (machine.name,))
-        if run.asv_runner and run.asv_runner != _runner():
-            yield Finding(name, RUNNER, run.asv_runner, (_runner(),))
-    yield from _evidence(path, name, loaded, runs)
-    yield from _possible(name, loaded)
+def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
+    """What an object in a file names, by what it is. suite: benchmark -> its parameters; with others it is no cell."""
+    inner = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
+    columns, made = loaded.get("result_columns", ()), loaded.get("toolchain")
+    yield "field", chain(columns, *inner)
+    yield "cell", [name_of(loaded)] if "benchmark" in loaded else loaded.get("noisy_cells", ())
+    yield "foreign", (each["machine"] for each in inner if "machine" in each)
+    yield "runner", [loaded.get("asv_runner", "")]
+    yield "toolchain", [ledger.recorded(**made).commit if made else loaded.get("commit_hash", "")]
+    yield from (("cell", listed) for reason in BY_REASON for listed in loaded.get(reason, {}).values())
+    for name, row in ((name, dict(zip(columns, row))) for name, row in loaded.get("results", {}).items()):
+        known = row["params"] == suite.get(name)
+        cells = zip(files.spelled(name, row["params"]), row["result"] or repeat(None)) if known else ()
+        yield "cell", () if known else [name]
+        yield "figure", (cell for cell, value in cells if value == value)  # NaN: it was skipped, or not asked for
 
 
-def _runner() -> str:
-    """The asv_runner that the timing rests on."""
-    text = (Path(__file__).resolve().parents[2] / "requirements.txt").read_text(encoding="utf-8")
-    requirement = re.search(r"^asv_runner==(\S+)", text, re.MULTILINE)
-    return requirement[1] if requirement else ""
-
-
-def _versions(name: str, loaded: Results, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """Benchmarks that measured by other code than this suite's, or that it has not."""
-    pairs = set(loaded.cells[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None))
-    other = sorted(name for name, version in pairs if described[name].get("version") not in (version, None))
-    if other:
-        yield Finding(name, VERSION, other[0], (len(other), len({benchmark for benchmark, _ in pairs})))
-    for _, benchmark in loaded.unknown:
-        yield Finding(name, UNKNOWN, benchmark)
-
-
-def _evidence(path: Path, name: str, loaded: Results, runs: Sequence[Record]) -> Iterator[Finding]:
-    """Too few processes of what was timed, or too few of them calm."""
-    processes = loaded.processes
-    if processes.empty:
-        return
-    rounds, last = max(run.rounds for run in runs), runs[-1]
-    if last.rounds < last.planned:
-        yield Finding(name, INTERRUPTED, values=(last.rounds, last.planned))
-    if rounds < MIN_PROCESSES:
-        yield Finding(name, FEW, values=(rounds, MIN_PROCESSES))
-    if not path.with_suffix(files.MEASUREMENTS).is_file():
-        yield Finding(name, NO_SAMPLES)
-        return
-    noisy = float((~loaded.timed["quiet"].astype(bool)).mean())
-    if processes["baseline"].isna().all():
-        yield Finding(name, UNWATCHED)
-    elif noisy > BUSY_SHARE:
-        yield Finding(name, BUSY, values=(noisy, BUSY_SHARE))
-
-
-def _possible(name: str, loaded: Results) -> Iterator[Finding]:
-    """Figures that this machine's own limits exclude."""
-    cells = cells_of(loaded)
-    limit = limit_of(cells)
-    copies = [cell for cell in cells if cell.role == CONVERSION and cell.memory in (COPY, INTO) and cell.nbytes >= FROM]
-    shares = [(share, cell) for cell in copies if (share := limit.share(cell)) and share > BEYOND]
-    if shares:
-        share, worst = max(shares, key=lambda pair: pair[0])
-        yield _too_fast(name, MEMCPY, TooFast(len(shares), worst, share))
-    transfers = transfers_of(loaded, cells)
-    for what, fast in (
-        (LINK, beyond_capacity(transfers)),
-        (LIMIT, beyond_limit(transfers)),
-        (MEMORY, beyond_memory(transfers)),
-    ):
-        if fast:
-            yield _too_fast(name, what, fast)
-
-
-def _too_fast(name: str, what: str, fast: TooFast) -> Finding:
-    return Finding(name, what, fast.worst.cell, (fast.cells, fast.reads))
+def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """Other versions of benchmarks, too few processes, too few of them quiet, and what the machine cannot have done."""
+    paths = files.result_files(here.parent, here.name)
+    loaded = load_files(results, paths)
+    for name, part in ((path.name, loaded.of_file(files.file_of(path))) for path in paths):
+        versions = set(zip(part.cells["benchmark"], part.cells["version"]))
+        other = {benchmark for benchmark, version in versions if described[benchmark].get("version") != version}
+        unrecorded = set(part.processes["run"]) - {run.started for run in part.runs}
+        yield from _named(name, {"version": other, "no_record": unrecorded})
+        if part.processes.empty or unrecorded:
+            continue
+        rounds, last, noisy = max(run.rounds for run in part.runs), part.last, 1 - float(part.timed["quiet"].mean())
+        wrong = {
+            "interrupted": last.rounds < last.planned and (last.rounds, last.planned),
+            "few": rounds < MIN_PROCESSES and (rounds, MIN_PROCESSES),
+            "busy": noisy > BUSY_SHARE and (noisy, BUSY_SHARE),
+            "unwatched": noisy < 1 and part.processes["baseline"].isna().all() and (noisy,),
+        }
+        yield from (Finding(name, what, values=values) for what, values in wrong.items() if values)
+        cells = cells_of(part)
+        limit, moved = limit_of(cells), transfers_of(part, cells)
+        copies = [one for one in cells if one.role == CONVERSION and one.memory in (COPY, INTO) and one.nbytes >= FROM]
+        fast = {"link": beyond_capacity(moved), "limit": beyond_limit(moved), "memory": beyond_memory(moved)}
+        fast["memcpy"] = worst([(one, share) for one in copies if (share := limit.share(one)) and share > BEYOND])
+        yield from (Finding(name, what, one.worst.cell, (one.cells, one.reads)) for what, one in fast.items() if one)

@@ -197,7 +197,8 @@ class TooFast:
     reads: float
 
 
-def _worst(rates: Sequence[tuple[Cell, float]]) -> TooFast | None:
+def worst(rates: Sequence[tuple[Cell, float]]) -> TooFast | None:
+    """How many cells read too much, and the one of them that reads most; None of none."""
     return TooFast(len(rates), *max(rates, key=lambda pair: pair[1])) if rates else None
 
 
@@ -208,13 +209,13 @@ def beyond_capacity(transfers: Transfers) -> TooFast | None:
         return None
     moved = {cell: 1 for cell in _waited(transfers)}
     moved |= {cell: limit.moved for limit in transfers.link.limits.values() for cell in limit.cells.values()}
-    fast = _worst([(cell, rate) for cell in moved if (rate := cell.nbytes / cell.seconds) > capacity])
+    fast = worst([(cell, rate) for cell in moved if (rate := cell.nbytes / cell.seconds) > capacity])
     return fast and replace(fast, reads=moved[fast.worst] * fast.reads)
 
 
 def beyond_memory(transfers: Transfers) -> TooFast | None:
     """What reads more than any memory moves, and is withheld."""
-    return _worst([(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld])
+    return worst([(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld])
 
 
 def beyond_limit(transfers: Transfers) -> TooFast | None:
@@ -224,7 +225,7 @@ def beyond_limit(transfers: Transfers) -> TooFast | None:
         limit = transfers.link.limit(cell.direction)
         if cell.nbytes >= min(limit.cells, default=0):  # smaller ones may lie in a cache, which the limit did not
             shares.append((cell, limit.share(cell) or 0.0))
-    return _worst([(cell, share) for cell, share in shares if share > BEYOND])
+    return worst([(cell, share) for cell, share in shares if share > BEYOND])
 
 
 def _waited(transfers: Transfers) -> list[Cell]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
-from analysis import sessions
+from analysis.history import History, along
 from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
@@ -27,15 +26,13 @@ def _coloured(sentence: str, style: str) -> list[tuple[str, str]]:
 class Built:
     """The pages of a machine with where they were written, and what the pages over all machines are made of.
 
-    changes, told, advised  the table of its histories' changes, what its releases changed, and what to take at the
-                            newest; None of a machine without a history
+    histories, advised  its histories, and what to take at the newest release; none of a machine without a history
     """
 
     machine: str
     pages: Sequence[tuple[Page, Path]]
     summary: index.Summary
-    changes: pd.DataFrame | None = None
-    told: Sequence[feed.Told] | None = None
+    histories: Sequence[History] = ()
     advised: histories_by_machine.Advice | None = None
 
 
@@ -44,7 +41,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     paths, unread = shown(results, machine)
     everything = load_files(results, paths)
     histories = history_page.histories_of(everything)
-    loaded, before, others = latest(everything, sessions.files(everything) if histories else ())
+    loaded, before, others = latest(everything, along(everything) if histories else ())
     others = [*unread, *others]
     csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
@@ -59,8 +56,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
         machine,
         written,
         index.summary_of(page),
-        histories_by_machine.changes_in(csv),
-        feed.changes_of(results, histories),
+        histories,
         histories_by_machine.of_newest(histories[0], everything.of_file(histories[0].releases[-1].file)),
     )
 
@@ -68,12 +64,12 @@ def build(results: Path, machine: str, output: Path) -> Built:
 def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
     index.write(output, [each.summary for each in built])
-    with_history = [each for each in built if each.changes is not None]
-    feed.write(output, [each.told for each in with_history if each.told is not None])
-    tables = {each.machine: each.changes for each in with_history if each.changes is not None}
+    with_history = [each for each in built if each.histories]
+    feed.write(output, [feed.changes_of(each.histories) for each in with_history])
+    histories = {each.machine: each.histories for each in with_history}
     advised = {each.machine: each.advised for each in with_history if each.advised is not None}
-    if not histories_by_machine.write(output / HISTORY, tables, advised):
-        name_histories(output, list(tables))
+    if not histories_by_machine.write(output / HISTORY, histories, advised):
+        name_histories(output, list(histories))
 
 
 def name_histories(output: Path, machines: Sequence[str]) -> None:
@@ -106,9 +102,11 @@ def tell(page: Page, path: Path) -> None:
         print(line(str(path)))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for parts in _told(page):
-        console.print(Text.assemble(*parts))
-    console.print(Text(line(str(path)), style="underline"))
+    with console.capture() as said:  # rich itself would end the program where nobody reads any more
+        for parts in _told(page):
+            console.print(Text.assemble(*parts))
+        console.print(Text(line(str(path)), style="underline"))
+    print(said.get(), end="")
 
 
 def _told(page: Page) -> Iterable[list[tuple[str, str]]]:

@@ -129,7 +129,11 @@ def cell_line(row: Mapping[str, Any]) -> str:
     parts: list[str] = []
     expression = values.pop("route", None) or values.pop("statement", None)
     for name, value in values.items():
-        parts.append(show.size(float(value)) if name == "nbytes" else show.valued(name, value))
+        if name in ("nbytes", "sizes"):
+            value = " to ".join(show.size(float(size)) for size in (value if name == "sizes" else [value]))
+            parts.append(value)
+        else:
+            parts.append(show.valued(name, value))
     method = str(row["method"]).partition("_")[2]
     parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method not in ("convert", row["family"]) else ""))
     rest = ", ".join(parts)

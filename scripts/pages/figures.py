@@ -3,6 +3,7 @@
 import hashlib
 import io
 import math
+import os
 import re
 import xml.etree.ElementTree as xml
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")  # draws into files, needs no display
+os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
 import numpy as np
 from analysis.cells import Cell, Limit, conversions, method

@@ -1,13 +1,11 @@
 """The page over several machines' histories: which changes are everywhere, which on some only, how advice differs.
 
-A machine's changes are those of its results.csv. Which route is chosen at the newest release, and which are decided to
+Changes are those of ``changes.over_machines``. Which route is chosen at the newest release, and which are decided to
 be slower, is analysis/answers.py's word, as on the page of one machine.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -16,58 +14,37 @@ from urllib.parse import quote
 import pandas as pd
 from analysis.answers import Choice, answers, choices_of
 from analysis.cells import cells_of
+from analysis.changes import DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, over_machines
 from analysis.history import History
 from analysis.results import Results
 from analysis.transfers import credible, recommendations, transfers_of
-from analysis.verdicts import SAME_WAY
+from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
 from cli import put
-from packaging.version import Version
 from store.files import node_of
 
 from pages import show
 from pages.advice import Box, capital, title
-from pages.comparison_words import number
-from pages.history_page import COLUMNS as HISTORY
-from pages.history_words import left_out, others, together
+from pages.history_page import call_of, effect_of, others, sizes_of
 from pages.page import Page, Section, rendered
 from pages.show import code, prose
 from pages.tables import Entry, Table
 from pages.transfers import result_of, way_of
 
-NOT_A_CELL = {name for names in HISTORY for name in names}  # all other columns are parameters
-CELL = ("cell", "route", "place")
-CHANGES = {*SAME_WAY, *SAME_WAY.values()}
 AT_MOST = 30  # rows of a table; changes.csv has all
-TOLD, ALSO = 3, 4  # changes of each sort that the head of the page names; other cells that a row names
-IN_BOX = 3  # questions that the head of the page names
+IN_BOX = 3  # questions, and changes of each sort, that the head of the page names
 COLUMNS: dict[tuple[str, ...], str] = {
-    ("history", "release"): "the package and its version",
-    ("benchmark", "cell"): "what was timed or counted",
-    ("verdict",): "slower or faster; of counts more or fewer",
-    ("on", "ratio"): "a machine that has the change, and new level over old there",
-    ("everywhere",): "whether all machines that measured the cell at that release and before it have the change",
+    ("change",): "a number: one change on all machines",
+    ("package", "release", "benchmark", "route", "dtype", "sizes", "what"): "where it was reported, and of which call",
+    ("machine", "since"): "a machine that measured the call around that release, and its release before it",
+    (
+        "verdict",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+    ): "slower, faster, more or fewer; new over old on that machine, with "
+    "its 95 % interval (of instructions: of any two repeats)",
+    ("said",): "same, differs or not known",
 }
-
-
-@dataclass(frozen=True)
-class Shared:
-    """A change of one cell, ``route`` at ``place``. ratios: machine -> new level over old; without: machines that
-    measured it and show none."""
-
-    package: str
-    release: str
-    benchmark: str
-    cell: str
-    route: str
-    place: str
-    verdict: str
-    ratios: dict[str, float]
-    without: tuple[str, ...]
-
-    @property
-    def of_route(self) -> tuple[str, ...]:
-        """The same for all cells and for times and counts of a route that one release changed one way."""
-        return self.package, self.release, self.route or self.benchmark, SAME_WAY.get(self.verdict, self.verdict)
 
 
 @dataclass(frozen=True)
@@ -95,173 +72,99 @@ class Advice:
     preferred: tuple[Preferred, ...]
 
 
-def write(output: Path, tables: dict[str, pd.DataFrame], advised: Mapping[str, Advice]) -> Path | None:
-    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a cell in
-    common. tables, advised: of each machine ``changes_in`` its CSV, and what to take at its newest release."""
-    cells = [cell for table in tables.values() for cell in {*zip(table["benchmark"], table["cell"])}]
-    if len(cells) == len({*cells}):
+def write(output: Path, histories: Mapping[str, Sequence[History]], advised: Mapping[str, Advice]) -> Path | None:
+    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a call or a
+    question in common. advised: of each machine what to take at its newest release."""
+    changes = over_machines(histories)
+    if changes.empty and not asked(advised):
         return None
-    page = page_of(tables, advised)
-    for name, content in rendered(page).items():
+    for name, content in rendered(page_of(list(histories), changes, advised)).items():
         put(output / name, content)
     return output / "index.html"
 
 
-def changes_in(csv: str) -> pd.DataFrame:
-    """The CSV of a history, with one name a cell."""
-    table = pd.read_csv(StringIO(csv), dtype=str, keep_default_na=False)
-    names = [name for name in table if name not in NOT_A_CELL]
-    cells = list(zip(*(table[name] for name in names))) if names else [()] * len(table)
-    places = {cell: _place(dict(zip(names, cell))) for cell in {*cells}}
-    table["cell"] = [", ".join(filter(None, cell)) for cell in cells]
-    table["route"], table["place"] = ([places[cell][part] for cell in cells] for part in (0, 1))
-    table["ratio"] = pd.to_numeric(table["ratio"])
-    return table[["history", "release", "benchmark", *CELL, "verdict", "ratio", "earliest", "latest"]]
-
-
-def _place(parameters: Mapping[str, str]) -> tuple[str, str]:
-    """Of a cell's parameters, "" where it has none of that name: its route, and the others in words: 4 KiB, float32."""
-    given = {name: value for name, value in parameters.items() if value}
-    size = show.size(float(given["nbytes"])) if "nbytes" in given else ""
-    route = given.get("route") or given.get("statement", "")
-    return route, ", ".join(filter(None, (size, others(given))))
-
-
-def changes(tables: dict[str, pd.DataFrame]) -> list[Shared]:
-    """Every confirmed change of a cell that several machines measured, the largest first.
-
-    Of two machines it is one change where both may have it by the same release: a change that one machine sees at a
-    release may have come with any that it did not measure since the one before. Of several it is the one most alike.
-    """
-    every = pd.concat([table.assign(machine=machine) for machine, table in tables.items()])
-    shared: list[Shared] = []
-    for _, rows in every.groupby(["history", "benchmark", "cell"], sort=False):
-        if rows["machine"].nunique() > 1 and rows["verdict"].isin(CHANGES).any():
-            shared += _of_cell(rows)
-    return sorted(shared, key=lambda change: -max(abs(math.log(ratio)) for ratio in change.ratios.values()))
-
-
-def _of_cell(rows: pd.DataFrame) -> Iterator[Shared]:
-    """The changes of a cell that several machines measured; ``rows``: its releases on all of them."""
-    measured = {str(machine): sorted(map(Version, own)) for machine, own in rows.groupby("machine")["release"]}
-    machines = list(dict.fromkeys(rows["machine"]))
-    confirmed = rows[rows["verdict"].isin(CHANGES)].to_dict("records")
-    for row in confirmed:
-        row |= {"first": Version(row["earliest"]), "last": Version(row["latest"])}
-        row["since"] = max(version for version in measured[row["machine"]] if version < row["first"])
-    left = sorted(confirmed, key=lambda row: -abs(math.log(row["ratio"])))
-    while left:
-        largest = left[0]
-        alike = {largest["machine"]: largest}
-        for other in machines:
-            free = [row for row in left if row["machine"] == other and _overlap(largest, row)]
-            if free and other not in alike:
-                alike[other] = min(free, key=lambda row: abs(math.log(row["ratio"] / largest["ratio"])))
-        left = [row for row in left if alike.get(row["machine"]) is not row]
-        ratios = {name: float(alike[name]["ratio"]) for name in machines if name in alike}
-        release = min((row["release"] for row in alike.values()), key=Version)
-        # where a machine has one that may be this one and is another's, nobody knows
-        seen = {row["machine"] for row in confirmed if _overlap(largest, row)}
-        without = tuple(
-            name
-            for name in machines
-            if name not in seen and measured[name][0] < largest["first"] and measured[name][-1] >= largest["last"]
-        )
-        if len(ratios) + len(without) > 1:
-            about = {name: largest[name] for name in ("benchmark", *CELL, "verdict")}
-            yield Shared(package=largest["history"], release=release, ratios=ratios, without=without, **about)
-
-
-def _overlap(change: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two changes may have come with the same release."""
-    return bool(
-        change["verdict"] == other["verdict"] and other["since"] < change["last"] and change["since"] < other["last"]
-    )
-
-
-def by_route(shared: Iterable[Shared]) -> list[list[Shared]]:
-    """Changes of one route and benchmark by the same release, which the same machines have, together; in the order of
-    the largest of each, which comes first."""
-
-    def of(change: Shared) -> tuple[object, ...]:
-        about = change.package, change.release, change.benchmark, change.route, change.verdict
-        return *about, frozenset(change.ratios), frozenset(change.without)
-
-    return together(shared, of)
-
-
-def page_of(tables: dict[str, pd.DataFrame], advised: Mapping[str, Advice]) -> Page:
-    """Everything the page over all histories says; advised: what to take at the newest release of each."""
-    shared = changes(tables)
-    everywhere, here = ([change for change in shared if bool(change.without) is some] for some in (False, True))
-    shared_by_all = {change.of_route for change in everywhere}
-    by_some = {change.of_route for change in here} - shared_by_all
+def page_of(machines: Sequence[str], changes: pd.DataFrame, advised: Mapping[str, Advice]) -> Page:
+    """Everything the page over all histories says. changes: see ``over_machines``."""
+    said = changes[changes["evidence"] != LAYOUT].groupby("change")["said"].agg(set)
+    sorts = {DIFFERS: said.map(lambda each: DIFFERS in each)}
+    sorts[NOT_KNOWN] = ~sorts[DIFFERS] & said.map(lambda each: NOT_KNOWN in each)
+    sorts[SAME] = ~sorts[DIFFERS] & ~sorts[NOT_KNOWN]
+    numbers = {sort: said.index[chosen] for sort, chosen in sorts.items()}
     lines = [
-        f"Of {len(shared_by_all | by_some)} changes of a route by a release {len(shared_by_all)} are, in a cell at "
-        f"least, on every machine that measured it, {len(by_some)} on some only."
+        f"{len(said)} changes were measured on several machines: {len(numbers[SAME])} are the same, "
+        f"{len(numbers[DIFFERS])} differ, {len(numbers[NOT_KNOWN])} are not known on some machine."
     ]
-    routes_everywhere, routes_here = by_route(everywhere), by_route(here)
-    lines += [f"Everywhere: {_said(alike)}" for alike in routes_everywhere[:TOLD]]
-    lines += [f"Confirmed only on {show.join(list(alike[0].ratios))}: {_said(alike)}" for alike in routes_here[:TOLD]]
-    about = prose("histories_by_machine")
+    words = {SAME: "Same", DIFFERS: "Differs"}
+    lines += [
+        f"{word}: {_change(changes, number)}" for sort, word in words.items() for number in numbers[sort][:IN_BOX]
+    ]
+    titles = {SAME: "The same on every machine", DIFFERS: "Different on some machine", NOT_KNOWN: "Not known on some"}
     return Page(
         title="What releases of torch and numpy changed, by machine",
         machine="",
-        facts=(f"{len(tables)} machines",),
+        facts=(f"{len(machines)} machines",),
         warnings=tuple(_other_releases(advised)),
-        boxes=(Box("Everywhere, or only here", lines=tuple(lines)), *_advice(advised)),
-        legend=(),
+        boxes=(Box("The same everywhere, or only here", lines=tuple(lines)), *_advice(advised)),
+        legend=prose("history", "machines"),
         sections=[
-            Section("everywhere", "Changes on every machine", about, tables=(_table("Everywhere", routes_everywhere),)),
-            Section("here", "Changes on some machines", tables=(_table("On some", routes_here),)),
+            *(
+                Section(sort.replace(" ", "-"), title, tables=(_table(title, machines, changes, numbers[sort]),))
+                for sort, title in titles.items()
+                if len(numbers[sort])
+            ),
             *_differences(advised),
         ],
         links=(
-            *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in tables),
+            *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
             ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
-        csv=_csv(shared),
+        csv=_csv(changes),
         columns=COLUMNS,
         data="changes.csv",
     )
 
 
-def _said(alike: Sequence[Shared]) -> str:
-    """torch 2.0.1, `torch.tensor(a)`: 1.2× the time on one and 1.3× on other (4 KiB, float32; and 2 other cells)"""
-    change, rest = alike[0], len(alike) - 1
-    unit = "instructions" if change.verdict in SAME_WAY else "time"
-    ratios = [f"{number(ratio)}×" for ratio in change.ratios.values()]
-    ratios[0] += f" the {unit}"
-    if len(ratios) > 1:  # else the machine was named
-        ratios = [f"{ratio} on {machine}" for machine, ratio in zip(change.ratios, ratios)]
-    more = f"; and {rest} other cell{'s' if rest > 1 else ''}" if rest else ""
-    what = f"{change.package} {change.release}, {code(change.route or change.benchmark)}"
-    return f"{what}: {show.join(ratios)} ({change.place}{more})"
+def _change(changes: pd.DataFrame, number: int) -> str:
+    """torch 2.0.1, `torch.tensor(a)`, numpy→torch: 1.2× slower on one, 1.3× slower on other (4 KiB)"""
+    rows = changes[changes["change"] == number].to_dict("records")
+    first = rows[0]
+    each = [f"{effect_of(_judged(row))} on {row['machine']}" for row in rows]
+    unit = ", instructions" if first["what"] == INSTRUCTIONS else ""
+    where = ", ".join(filter(None, (sizes_of(first), others(first))))
+    call = ", ".join(filter(None, call_of(first)))
+    return f"{first['package']} {first['release']}, {call}{unit}: {show.join(each)} ({where})"
 
 
-def _table(title: str, grouped: Sequence[Sequence[Shared]]) -> Table:
+def _judged(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the verdict that its own ratio has."""
+    up, down = (MORE, FEWER) if row["what"] == INSTRUCTIONS else (SLOWER, FASTER)
+    return {**row, "verdict": up if row["ratio"] > 1 else down}
+
+
+def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: Any) -> Table:
+    """A row per change, a column per machine."""
     rows: list[tuple[Entry, ...]] = []
-    for alike in grouped[:AT_MOST]:
-        change = alike[0]
-        lines = [f"{machine}: {number(ratio)}×" for machine, ratio in change.ratios.items()]
-        lines += [f"{machine}: none confirmed" for machine in change.without]
-        route = [code(change.route), change.benchmark] if change.route else [change.benchmark]
-        release, also = f"{change.package} {change.release}", [each.place for each in alike[1 : 1 + ALSO]]
-        more = [f"and {len(alike) - 1 - ALSO} more"] if len(alike) > 1 + ALSO else []
-        rows.append((release, route, change.verdict, [change.place, *lines], [*also, *more] or ""))
-    notes = left_out(len(grouped), AT_MOST, "more are in changes.csv, with every cell of these")
-    names = ("release", "route", "change", "at, and new level over old", "and at")
-    return Table(title, names, tuple(rows), notes, numeric=False)
+    for number in numbers[:AT_MOST]:
+        of_change = {row["machine"]: row for row in changes[changes["change"] == number].to_dict("records")}
+        first = next(iter(of_change.values()))
+        where = ", ".join(filter(None, (sizes_of(first), others(first))))
+        on = [_on(of_change[machine], first) if machine in of_change else "" for machine in machines]
+        rows.append((f"{first['package']} {first['release']}", call_of(first), first["what"], where, *on))
+    more = f"{len(numbers) - AT_MOST} more are in changes.csv."
+    columns = ("release", "call", "what", "at", *machines)
+    return Table(title, columns, tuple(rows), (more,) if len(numbers) > AT_MOST else (), numeric=False)
 
 
-def _csv(shared: Sequence[Shared]) -> str:
-    rows = []
-    for change in shared:
-        about = change.package, change.release, change.benchmark, change.cell, change.verdict
-        rows += [(*about, machine, f"{ratio:.5g}", not change.without) for machine, ratio in change.ratios.items()]
+def _on(row: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
+    since = f"since {row['since']}" if row["since"] != first["since"] else ""
+    return list(filter(None, (effect_of(_judged(row)), since)))
+
+
+def _csv(changes: pd.DataFrame) -> str:
     names = [name for names in COLUMNS for name in names]
-    return str(pd.DataFrame(rows, columns=names).to_csv(index=False, lineterminator="\n"))
+    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
+    return str(table[names].to_csv(index=False, lineterminator="\n", float_format="%.5g"))
 
 
 # --- what to take -----------------------------------------------------------------------------------------------------

@@ -1,14 +1,9 @@
-"""A history in pictures: a panel a route, cost against the day of release, and all routes × releases at one glance.
+"""A history in pictures: calls × releases at one glance, and a panel per call, cost against the day of release."""
 
-Panels show levels and where they change. At one glance the colour is the cost relative to the newest release; a tile
-leads to its panel.
-"""
-
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import date
+from typing import Any
 
 import matplotlib
 
@@ -16,248 +11,202 @@ matplotlib.use("svg")  # draws into files, needs no display
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
-from analysis.changes import CHANGED, Counted, Series
+import pandas as pd
+from analysis.changes import INSTRUCTIONS, LAYOUT, TIME
 from analysis.history import History
-from analysis.sessions import Release
-from analysis.statistics import HALF, Floats
 from matplotlib.axes import Axes
 
-from benchmarks.contracts import ALIAS
 from pages import show
 from pages.comparison_words import number
-from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, ratio_axis
+from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, ratio_axis, slug
 from pages.page import Heat, Strip, Tile
+from pages.show import prose
+from pages.tables import Table
 
-from .history_words import anchors
-
-ACROSS = 3  # panels in a row
-PANEL, HEIGHT = 2.35, 1.2  # inches, of a plot
-COUNTS, GAP = 0.5, 0.2  # of one of counts below it, and between the two
-LEFT, RIGHT, HEAD, FOOT, TOP, BOTTOM = 0.42, 0.12, 0.42, 0.3, 0.05, 0.05  # inches around each, and around all
-LETTERS = 42  # of a route, that fit above a panel
-LEAST = math.log(1.12)  # a panel shows at least this much up and down: noise is not to look like news
+ACROSS = 2  # panels in a row
+PANEL, HEIGHT = 3.3, 1.5  # inches, of a plot of times
+COUNTS, GAP = 0.6, 0.2  # of one of counts below it, and between the two
+LEFT, RIGHT, HEAD, FOOT = 0.75, 0.15, 0.5, 0.35  # inches around each
+LETTERS = 44  # of a call, that fit above a panel
+FONT = 8.5  # points: 11 pixels on a page
 TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
+MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into an existing buffer"}
+GROUP = ["direction", "contract"]
 
 
-Groups = Mapping[str, tuple[Sequence[Series], Sequence[Counted]]]  # what is together -> its times and counts
+def _shown(history: History) -> pd.DataFrame:
+    """The rows of calls with a route in one dtype, with ``over`` their newest level."""
+    rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
+    rows = rows[rows["dtype"].isna() | (rows["dtype"] == "float32")]
+    newest = rows.groupby(["series", "what"])["level"].transform("last")
+    return rows.assign(over=rows["level"] / newest, newest=newest)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Routes of one direction and contract, float32, each with its series and counts. name: of the figure."""
-
-    title: str
-    name: str
-    memory: str
-    routes: Groups
+# --- at one glance ---------------------------------------------------------------------------------------------------
 
 
-def panels(history: History, name: str, title: str, caption: str, groups: Groups) -> Figure:
-    """One figure of a panel for each of ``groups``: what it is called -> its series, and what is counted of it.
-
-    Cost is relative to each series' last level, which is 1: what older releases took of what the newest takes. Counts
-    stand below their series, over the same days.
-    """
-    rows = math.ceil(len(groups) / ACROSS)
-    width = ACROSS * (LEFT + PANEL + RIGHT)  # however few there are: panels of all figures are of one size
-    below = GAP + COUNTS if any(series and counted for series, counted in groups.values()) else 0.0
-    each = HEAD + HEIGHT + below + FOOT
-    height = rows * each + TOP + BOTTOM
-    with plt.style.context(str(STYLE)):
-        figure = plt.figure(figsize=(width, height))
-        gids, order = anchors(groups), itertools.count()
-        timed = any(series for series, _ in groups.values())  # then the figure's table is of times alone
-        for place, (label, (series, counted)) in enumerate(groups.items()):
-            row, column = divmod(place, ACROSS)
-            left = column * (LEFT + PANEL + RIGHT) + LEFT
-            bottom = height - TOP - row * each - HEAD - HEIGHT
-            ax = figure.add_axes((left / width, bottom / height, PANEL / width, HEIGHT / height))
-            ax.set_gid(gids[label])
-            draw(ax, series or counted, history, HEIGHT, order if series or not timed else None)
-            ax.set_title(show.short(label, LETTERS), fontsize=7.4, family=MONO, loc="left", pad=17, color=INK)
-            if series and counted:
-                ax.tick_params(labelbottom=False)
-                ax = figure.add_axes((left / width, (bottom - below) / height, PANEL / width, COUNTS / height))
-                draw(ax, counted, history, COUNTS, sizes=[cell.nbytes for cell in series])
-        return finish(figure, name, title, described(history, groups), (), caption)
+def heats_of(history: History) -> Iterator[Heat]:
+    """Times, then instructions: of calls with a reported change only."""
+    rows = _shown(history)
+    versions = tuple(release.version for release in history.releases)
+    base = f"{history.releases[-1].name} (with {history.held})"
+    for what in (TIME, INSTRUCTIONS):
+        own = rows[rows["what"] == what]
+        told = own["verdict"].ne("") & own["evidence"].ne(LAYOUT)
+        shown = own[own["series"].isin(own.loc[told, "series"])]
+        groups = [
+            (_title(key), tuple(_strip(each, history) for _, each in group.groupby("series", sort=False)))
+            for key, group in shown.groupby(GROUP, sort=False)
+        ]
+        if groups:
+            half = (own["high"] / own["low"]).median() ** 0.5 - 1
+            every, without = own["series"].nunique(), own["series"].nunique() - shown["series"].nunique()
+            values = {"what": what, "base": base, "every": every, "without": without}
+            legend = prose("history", "heat", resolution=show.percent(half, 1) if what == TIME else "", **values)
+            yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), " ".join(legend))
 
 
-def relative(cell: Series | Counted) -> Floats:
-    """Of a cell over its last level, (4, releases): points, low and high ends of their ranges, and levels.
-
-    The range of a time is its 95 % interval, that of a count the range of its repeats.
-    """
-    if isinstance(cell, Counted):
-        return np.stack([cell.values, cell.low, cell.high, cell.levels]) / cell.levels[-1]
-    values, half = cell.values - cell.levels[-1], HALF * cell.errors
-    return np.exp([values, values - half, values + half, cell.levels - cell.levels[-1]])
+def _title(key: tuple[str, str]) -> str:
+    direction, memory = key
+    return f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
 
 
-def changes_of(cell: Series | Counted) -> dict[Release, float]:
-    """The releases at which a cell changed -> new over old."""
-    if isinstance(cell, Counted):
-        return {step.at: step.ratio for step in cell.steps}
-    return {broken.at: broken.ratio for broken in cell.breaks if broken.verdict in CHANGED}
+def _strip(each: pd.DataFrame, history: History) -> Strip:
+    first = each.iloc[0]
+    grad = "t requires grad" if str(first["group"]).startswith("RequiresGrad") else ""
+    sizes = (
+        " to ".join(map(show.size, dict.fromkeys((first["sizes"][0], first["sizes"][-1])))) if first["sizes"] else ""
+    )
+    by_release = each.set_index("release").to_dict("index")
+    tiles = (_tile(history, release, by_release.get(release.version)) for release in history.releases)
+    return Strip(first["route"], ", ".join(filter(None, (sizes, grad))), tuple(tiles))
 
 
-def draw(
-    ax: Axes,
-    cells: Sequence[Series | Counted],
-    history: History,
-    inches: float,
-    rows: Iterator[int] | None = None,
-    sizes: Sequence[int] = (),
-) -> None:
-    """Each cell's cost over its last level: points with their ranges, levels as lines, changes by release.
+def _tile(history: History, release: Any, row: Any) -> Tile | None:
+    if row is None:
+        return None
+    changed = bool(row["verdict"])
+    about = f"{release.name}: {number(row['over'])}× of {history.releases[-1].version}"
+    about += f"; {row['verdict']} here ({number(row['ratio'])}×)" if changed else ""
+    place = sum(max(row["over"], 1 / row["over"]) >= factor for factor in SHADES)
+    shade = f"{'s' if row['over'] > 1 else 'f'}{place}" if place else ""
+    return Tile(number(row["over"]) if shade else "1", about, shade, f"#{release.tag}" if changed else "")
 
-    inches  how high the panel is
-    rows    of the figure's table, from which a page says what a point is; None where the table has none of these
-    sizes   a cell looks as the one that is of as many bytes
-    """
+
+# --- panels ----------------------------------------------------------------------------------------------------------
+
+
+def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
+    """A figure per direction and contract: a panel per call whose time changed by more than ``equivalence``; where
+    nothing was timed, whose instructions did."""
+    rows = _shown(history)
+    what = TIME if (rows["what"] == TIME).any() else INSTRUCTIONS
+    size = np.abs(np.log(rows["ratio"].astype(float)))
+    large = rows[(rows["what"] == what) & rows["verdict"].ne("") & (size >= math.log1p(history.settings.equivalence))]
+    calls = large[["group", "route"]].drop_duplicates()
+    rows = rows.merge(calls, on=["group", "route"])
+    for key, group in rows.groupby(GROUP, sort=False):
+        name, title = slug("history", history.package, *key), _title(key)
+        yield _panels(history, name, title, group), _points(history, group[group["what"] == what])
+
+
+def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figure:
+    """Panels of one figure have one scale."""
+    calls = [each for _, each in rows.groupby(["group", "route"], sort=False)]
+    counted = (rows["what"] == INSTRUCTIONS).any() and (rows["what"] == TIME).any()
+    each = HEAD + HEIGHT + (GAP + COUNTS if counted else 0.0) + FOOT
+    wide, high = ACROSS * (LEFT + PANEL + RIGHT), math.ceil(len(calls) / ACROSS) * each
+    limits = {what: _limits(rows[rows["what"] == what]) for what in (TIME, INSTRUCTIONS)}
+    with (
+        plt.style.context(str(STYLE)),
+        plt.rc_context({"font.size": FONT, "xtick.labelsize": FONT, "ytick.labelsize": FONT}),
+    ):
+        figure = plt.figure(figsize=(wide, high))
+        place = 0
+        for index, call in enumerate(calls):
+            row, column = divmod(index, ACROSS)
+            left, top = column * (LEFT + PANEL + RIGHT) + LEFT, high - row * each - HEAD
+            shown = [what for what in (TIME, INSTRUCTIONS) if (call["what"] == what).any()]
+            bottom = top
+            for what in shown:
+                inches = HEIGHT if what == shown[0] else COUNTS
+                bottom -= inches + (GAP if what != shown[0] else 0.0)
+                ax = figure.add_axes((left / wide, bottom / high, PANEL / wide, inches / high))
+                place = _draw(ax, history, call[call["what"] == what], place if what == shown[0] else None) or place
+                ax.set_ylim(*limits[what])
+                ratio_axis(ax.yaxis, limits[what], 0.24 / inches, TICKS, "{:g}".format)
+                ax.set_ylabel("time" if what == TIME else "instr.", fontsize=FONT)
+                ax.tick_params(labelbottom=what == shown[-1])
+                if what == shown[0]:
+                    label = show.short(call["route"].iloc[0], LETTERS)
+                    ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
+        span = f"{history.releases[0].name} to {history.releases[-1].version}"
+        description = f"{len(calls)} panel{'s' * (len(calls) > 1)}, {span}. {_said(calls)}"
+        caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
+        return finish(figure, name, caption, description, (), caption)
+
+
+def _limits(rows: pd.DataFrame) -> tuple[float, float]:
+    if rows.empty:
+        return 0.9, 1.1
+    low, high = (rows["low"] / rows["newest"]).min(), (rows["high"] / rows["newest"]).max()
+    return min(float(low) / 1.03, 1 / 1.1), max(float(high) * 1.03, 1.1)
+
+
+def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> int | None:
+    """One call: a line per series. ``place`` is the number of its first series in the figure's table, None if it has
+    none there; the number after its last."""
     colours = [f"#{colour.lstrip('#')}" for colour in plt.rcParams["axes.prop_cycle"].by_key()["color"]]
-    at: dict[str, float] = {}
-    across = low = high = 0.0
-    for index, cell in enumerate(cells):
-        days = np.array([_day(release.date) for release in cell.releases])
-        points, least, most, levels = drawn = relative(cell)
-        same = sizes.index(cell.nbytes) if cell.nbytes in sizes else len(sizes) + index
-        colour, marker = colours[same % len(colours)], MARKERS[same % len(MARKERS)]
-        gid = None if rows is None else f"{POINTS}{next(rows)}"
-        ax.vlines(days, least, most, color=colour, linewidth=0.9, alpha=0.35)
-        ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=2.6, gid=gid)
-        ax.step(days, levels, where="post", color=colour, linewidth=1.1)
-        at |= {release.version: _day(release.date) for release in changes_of(cell)}
-        if isinstance(cell, Counted):
-            up, room, last = 1.08, 1.2, f"{cell.levels[-1]:,.0f} {cell.unit if cell is cells[-1] else ''}"
-        else:
-            up, room, last = 1.04, 1.0, show.seconds(math.exp(cell.levels[-1]))
-        text = f"{show.size(cell.nbytes) if cell.nbytes else ''} {last}".strip()
-        ax.text(across, up, text, transform=ax.transAxes, color=colour, fontsize=6.4, va="bottom")
+    across = 0.0
+    for index, (_, each) in enumerate(rows.groupby("series", sort=False)):
+        days = np.array([float(mdates.date2num(date.fromisoformat(day))) for day in each["date"]])
+        points, low, high, level = (each[name] / each["newest"] for name in ("value", "low", "high", "level"))
+        colour, marker = colours[index % len(colours)], MARKERS[index % len(MARKERS)]
+        gid = None if place is None else f"{POINTS}{place + index}"
+        ax.vlines(days, low, high, color=colour, linewidth=1.0, alpha=0.35)
+        ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=3, gid=gid)
+        ax.step(days, level, where="post", color=colour, linewidth=1.3)
+        for day in days[each["verdict"].ne("").to_numpy()]:
+            ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
+        last = each.iloc[-1]
+        value = show.seconds(last["level"]) if last["what"] == TIME else f"{last['level']:,.0f}"
+        sizes = (
+            " to ".join(map(show.size, dict.fromkeys((last["sizes"][0], last["sizes"][-1])))) if last["sizes"] else ""
+        )
+        text = f"{sizes} {value}".strip()
+        ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=FONT, va="bottom")
         across += 0.0235 * len(text) + 0.05
-        low, high = max(low, -room * math.log(drawn.min())), max(high, room * math.log(drawn.max()))
-    _axes(ax, at, history, (low, high), inches)
-
-
-def _axes(ax: Axes, changed: dict[str, float], history: History, reach: tuple[float, float], inches: float) -> None:
-    """The axes of a panel that is so high, and the releases that changed something.
-
-    reach: how far there is something to see below and above 1, in log units
-    """
-    first, last = (_day(release.date) for release in (history.releases[0], history.releases[-1]))
-    for day in changed.values():
-        ax.axvline(day, color=MUTED, linewidth=0.6, linestyle=(0, (2, 2)))
-    _break_labels(ax, changed, first, last)
-    margin = 0.03 * max(1.0, last - first)
-    ax.set_xlim(first - margin, last + margin)
+    every = [float(mdates.date2num(date.fromisoformat(release.date))) for release in history.releases]
+    margin = 0.03 * max(1.0, max(every) - min(every))
+    ax.set_xlim(min(every) - margin, max(every) + margin)
     ax.xaxis.set_major_locator(mdates.YearLocator())
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
-    low, high = (max(LEAST, end) for end in reach)
-    room = 0.15 * (HEIGHT / inches) * (low + high)  # for the names of releases
-    ax.set_ylim(math.exp(-low), math.exp(high + (room if changed else 0.0)))
-    ratio_axis(ax.yaxis, ax.get_ylim(), 0.17 / inches, TICKS, "{:g}".format)
+    return None if place is None else place + rows["series"].nunique()
 
 
-def _break_labels(ax: Axes, breaks: dict[str, float], first: float, last: float) -> None:
-    """The releases that changed something, inside the panel at the top; those that would overlap one row lower."""
-    width = max(1.0, last - first)
-    ends = [-math.inf] * 3
-    for version, day in sorted(breaks.items(), key=lambda item: item[1]):
-        need = 0.026 * len(version) * width
-        right = day + need > last
-        begins, stops = (day - need, day) if right else (day, day + need)
-        row = next((row for row, end in enumerate(ends) if begins > end), 0)
-        ends[row] = stops
-        ax.annotate(
-            version,
-            (day, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(-1.5 if right else 1.5, -1 - 7 * row),
-            textcoords="offset points",
-            fontsize=5.8,
-            color=INK,
-            ha="right" if right else "left",
-            va="top",
-        )
+def _said(calls: Sequence[pd.DataFrame]) -> str:
+    said = []
+    for call in calls:
+        changed = call[call["verdict"].ne("") & call["what"].eq(call["what"].iloc[0])]
+        count = changed["release"].nunique()
+        said.append(f"{call['route'].iloc[0]} at {count} release{'s' * (count > 1)}")
+    return f"Changed: {'; '.join(said)}."
 
 
-def _day(text: str) -> float:
-    return float(mdates.date2num(date.fromisoformat(text)))
-
-
-def described(history: History, groups: Groups) -> str:
-    """What a figure shows, in words computed from its series."""
-    first, last = history.releases[0], history.releases[-1]
-    timed = [(f"{label} changed", _versions(series)) for label, (series, _) in groups.items()]
-    counts = [(f"the {cells[0].unit} of {label}", _versions(cells)) for label, (_, cells) in groups.items() if cells]
-    words = [f"{what} at {show.join(versions)}" for what, versions in (*timed, *counts) if versions]
-    clauses = "; ".join(words) if words else "no change of level was found"
-    return f"{len(groups)} panels, {first.name} to {last.version}. Of {history.package}: {clauses}."
-
-
-def _versions(cells: Sequence[Series | Counted]) -> list[str]:
-    """The releases that changed any of these cells, by their days."""
-    releases = sorted((release for cell in cells for release in changes_of(cell)), key=lambda release: release.date)
-    return list(dict.fromkeys(release.version for release in releases))
-
-
-# --- the history at one glance ----------------------------------------------------------------------------------------
-
-
-LEGEND = (
-    "Cost of a route over that of {}, by the levels that were found: instructions of the call where they were counted, "
-    "and time where it moves bytes. A bar marks a release that changed it; a tile leads to its panel."
-)
-SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
-
-
-def heat_of(history: History, groups: Sequence[Group]) -> Heat:
-    """The picture of a history."""
-    made = []
-    for group in groups:
-        panels = anchors(group.routes)
-        strips = [
-            Strip(route, _by(cell), f"#{group.name}-{panels[route]}", tuple(_tiles(history, cell)))
-            for route, (series, counted) in group.routes.items()
-            for cell in _chosen(group.memory, series, counted)
-        ]
-        made.append((group.title, tuple(strips)))
-    title = f"Cost by release of {history.package}, with {history.held}"
-    versions = tuple(release.version for release in history.releases)
-    ids = () if history.series else tuple(release.toolchain.tag for release in history.releases)
-    return Heat(title, versions, tuple(made), LEGEND.format(versions[-1]), ids)
-
-
-def _chosen(memory: str, series: Sequence[Series], counted: Sequence[Counted]) -> list[Series | Counted]:
-    """What stands for a route: its instructions, and, where it does not share memory, the longest of those times that
-    most releases have, for what takes long was hardly ever quiet; else its shortest time where none were counted."""
-    calls = sorted(counted, key=lambda cell: cell.nbytes)[:1]
-    if memory == ALIAS:
-        return [*(calls or series[:1])]
-    most = max((len(cell.releases) for cell in series), default=0)
-    return [*calls, *[cell for cell in series if 2 * len(cell.releases) > most][-1:]]
-
-
-def _by(cell: Series | Counted) -> str:
-    what = cell.unit if isinstance(cell, Counted) else "time"
-    return f"{what}, {show.size(cell.nbytes)}" if cell.nbytes else what
-
-
-def _tiles(history: History, cell: Series | Counted) -> Iterator[Tile | None]:
-    """A tile for each release of the history."""
-    ratios = {release.version: float(ratio) for release, ratio in zip(cell.releases, relative(cell)[-1])}
-    steps = {release.version: step for release, step in changes_of(cell).items()}
-    for release in history.releases:
-        ratio, step = ratios.get(release.version), steps.get(release.version)
-        if ratio is None:
-            yield None
-            continue
-        about = f"{release.name}: {number(ratio)}× of {cell.releases[-1].version} ({_by(cell)})"
-        about += f"; here it became {number(step)}×" if step else ""
-        shade = _shade(ratio)
-        yield Tile(number(ratio) if shade else "1", about, shade, step is not None)
-
-
-def _shade(ratio: float) -> str:
-    place = sum(max(ratio, 1 / ratio) >= factor for factor in SHADES)
-    return f"{'s' if ratio > 1 else 'f'}{place}" if place else ""
+def _points(history: History, rows: pd.DataFrame) -> Table:
+    """The points of a figure, a row per series."""
+    versions = [release.version for release in history.releases]
+    table = []
+    for _, each in rows.groupby("series", sort=False):
+        first, values = each.iloc[0], dict(zip(each["release"], each["value"]))
+        form = show.seconds if first["what"] == TIME else "{:,.0f}".format
+        sizes = show.sizes(dict.fromkeys((first["sizes"][0], first["sizes"][-1]))) if first["sizes"] else ""
+        label = ", ".join(filter(None, (show.code(first["route"]), sizes)))
+        table.append((label, *(form(values[version]) if version in values else "n/a" for version in versions)))
+    return Table(
+        "Seconds per call" if (rows["what"] == TIME).any() else "Instructions per call",
+        ("call", *versions),
+        tuple(table),
+    )

@@ -1,62 +1,68 @@
-"""The page of a machine's histories: one part for each package, then how it was measured and how far to trust it."""
+"""The page of a machine's histories: what changed, release by release, then the curves, and how it was measured."""
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pandas as pd
-from analysis.changes import Counted, Series
-from analysis.history import History, history_of
+from analysis import findings
+from analysis.changes import CALL, INSTRUCTIONS, LAYOUT, TIME, headlines
+from analysis.findings import DTYPE, MEMORY, TAKEN
+from analysis.history import History, Release, history_of, packages
 from analysis.results import Results
-from analysis.sessions import Release, packages
-from analysis.statistics import HALF, LEARNT_SD, MIN_PROCESSES, SESSION_SD
-from analysis.verdicts import INCONCLUSIVE
+from analysis.statistics import HALF, MIN_PROCESSES
+from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
 from store.records import Record, sessions_of
 
-from benchmarks.contracts import NONE
-from benchmarks.timing import LARGE
+from benchmarks.contracts import ALIAS, COPY
 from pages import show
 from pages.advice import Box
-from pages.figures import MEMCPY_LABEL, Figure, slug
+from pages.comparison_words import factor, number
 from pages.page import Page, Section
 from pages.show import code, prose
 from pages.spreadsheet import FIGURE
-from pages.tables import Table, named
+from pages.tables import Entry, Table, named
 
-from . import history_words as words
-from .history_figure import Group, heat_of, panels
-from .history_words import Change
+from .history_figure import figures_of, heats_of
 
-MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into a buffer that exists"}
-CELL = ("benchmark",)  # and its parameters
-COUNTS, NODES = ("count", "least", "most", "unit"), ("nodes_with", "nodes_without")
-COLUMNS = {
-    tuple(names.split()): meaning
-    for names, meaning in {
-        "history release released": "the package, its version and the day of its release",
-        "torch numpy": "what was imported, with the build variant",
-        "measured": "when the run began",
-        "benchmark": "the cell",
-        "processes": "that measured it in that visit",
-        "seconds": f"geometric mean over the processes, each by {FIGURE}, in seconds a call",
-        "corrected low95 high95": "the same with the machine's drift taken out, and its 95 % interval: what it is "
-        "known to by its processes and by what visits of this machine differ by",
-        "level": "seconds at the level that the release belongs to",
-        "verdict ratio ratio_low95 ratio_high95 q": "of a release that begins a new level: the verdict on the break, "
-        "new level over old, its 95 % interval, and q over all series of the history",
-        "earliest latest": "the releases between which that level may have begun (95 %)",
-        " ".join(COUNTS): "of a call that is counted: the median of its repeats, the least and the most of them; a "
-        "release where that changed has a verdict and a ratio, which take no interval",
-        "disagree": "True where time and count of a call say different things of a release",
-        " ".join(NODES): "of a release that begins a new level: the nodes that show it, and do not",
-    }.items()
+AT_MOST = 10  # calls that a release's table shows; results.csv has all
+WORDS = {SLOWER: "slower", FASTER: "faster", MORE: "more", FEWER: "fewer"}
+ABOUT = {MEMORY: "memory", DTYPE: "dtype of the result", TAKEN: "tensor that requires grad"}
+SEEN: Mapping[str, Mapping[bool | str, str]] = {
+    MEMORY: {True: ALIAS, False: COPY},
+    TAKEN: {True: "taken", False: "refused"},
+}
+FIRST = ["package", "machine", "release", "date", "before", "what", "benchmark"]
+LAST = ["sizes", "processes", "value", "low", "high", "level", "verdict", "ratio", "ratio_low", "ratio_high", "q"]
+LAST += ["earliest", "latest", "evidence", "nodes_with", "nodes_without", "control"]
+MEANING = {
+    ("package", "release", "date", "before"): "the release, its day, and the release before it in this series",
+    ("machine",): "where it was measured",
+    ("what",): "time or instructions",
+    ("benchmark",): "the call, then its parameters",
+    ("sizes",): "all sizes in bytes of the series: a call that shares memory costs the same at every size",
+    ("processes",): "quiet processes; 0 for instructions",
+    ("value", "low", "high"): "seconds per call with a 95 % interval; instructions per call with the range of repeats",
+    ("level",): "the value of the segment between two changes",
+    (
+        "verdict",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "q",
+    ): "of a release that begins a new level: slower, faster, more or "
+    "fewer; new level over old with its interval, and the false discovery rate",
+    ("earliest", "latest"): "the releases between which the change lies (95 %)",
+    ("evidence",): "whether instructions and time agree, contradict each other, or instructions are unchanged; layout: "
+    "less than 5 % with the same instructions",
+    ("nodes_with", "nodes_without"): "nodes that show the change, and that do not",
+    ("control",): "True for work that no release can change: its changes are false alarms",
 }
 
 
 def histories_of(results: Results) -> list[History]:
-    """The histories that the results of one machine hold; see ``packages``."""
+    """The histories that the results of one machine hold."""
     return [history_of(results, package) for package in packages(results)]
 
 
@@ -69,34 +75,28 @@ def link(histories: Sequence[History]) -> str:
 def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
-    changed = {history.package: words.changes(history) for history in histories}
-    groups = {history.package: _groups(results, history) for history in histories}
-    records = _records(results, histories)
+    files = {file for history in histories for release in history.releases for file in release.files}
+    records = sorted(
+        (record for file in files for record in sessions_of(results.runs_of(file))), key=lambda record: record.started
+    )
     commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
-    sections = [part for each in histories for part in _sections(each, groups[each.package], changed[each.package])]
-    sections.append(_method(histories, records))
+    sections = [section for history in histories for section in _sections(results, history)]
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(histories, records),
-        warnings=tuple(_warnings(results, histories)),
-        boxes=tuple(_box(history, changed[history.package]) for history in histories),
-        heats=tuple(heat_of(history, groups[history.package]) for history in histories),
-        legend=prose("history_legend"),
-        sections=[section for section in sections if section],
+        warnings=tuple(_warnings(histories)),
+        boxes=tuple(_box(history) for history in histories),
+        heats=tuple(heat for history in histories for heat in heats_of(history)),
+        legend=prose("history", "legend"),
+        sections=[*sections, *_figures(histories), _method(histories, records)],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
-        command=max(dict.fromkeys(commands), key=commands.count),  # the commonest,
+        command=max(dict.fromkeys(commands), key=commands.count),
         csv=csv,
-        columns=columns_of(histories),
+        columns=columns_of(csv),
         samples=f"../../results/{quote(machine)}/",
         feed="../../feed.xml",
     )
-
-
-def _records(results: Results, histories: Sequence[History]) -> list[Record]:
-    files = {release.file for history in histories for release in history.releases}
-    records = (record for file in files for record in sessions_of(results.runs_of(file)))
-    return sorted(records, key=lambda record: record.started)
 
 
 def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
@@ -104,222 +104,287 @@ def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str
     for history in histories:
         first, last = history.releases[0], history.releases[-1]
         facts.append(f"{len(history.releases)} releases of {first.name} to {last.version} with {history.held}")
-    most = max(len(history.nodes.nodes) if history.nodes else 1 for history in histories)
-    facts += [f"{most} nodes"] if most > 1 else []
-    facts.append(f"Python {histories[0].python}")
+    nodes = max(len(history.nodes) for history in histories)
+    facts += [f"{nodes} nodes"] if nodes else []
+    facts += [f"Python {histories[0].python}", "one torch thread"]
     if records:
         conditions = records[-1].conditions
-        if conditions.cpu:
-            facts.append(f"{conditions.cpu}, {conditions.cores_allowed} cores")
+        facts += [f"{conditions.cpu}, {conditions.cores_allowed} cores"] if conditions.cpu else []
         days = sorted({record.started[:10] for record in records if record.started})
-        facts.append(f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else "")
-    timed, counted = (sum(len(getattr(history, name)) for history in histories) for name in ("series", "counted"))
-    facts += [f"{timed} series of times" if timed else "", f"{counted} of counts" if counted else ""]
-    return tuple(filter(None, facts))
+        facts += [f"measured {' to '.join(dict.fromkeys((days[0], days[-1])))}"] if days else []
+    return tuple(facts)
 
 
-def _warnings(results: Results, histories: Sequence[History]) -> Iterator[str]:
+def _warnings(histories: Sequence[History]) -> Iterator[str]:
     for history in histories:
         for version, reason in history.failed.items():
-            yield f"{history.package} {version} was not measured on Python {history.python}: {reason}."
-        for note in history.notes:
-            yield f"{note}; they are not shown."
-        yield from words.node_warnings(history)
-    files = {release.file for history in histories for release in history.releases}
-    counts = results.timed.loc[results.timed["file"].isin(files), "processes"]
-    if len(counts) and counts.median() < MIN_PROCESSES:
-        processes = f"{counts.median():.0f} process{'es' if counts.median() > 1 else ''}"
-        yield f"A quick look: {processes} a cell where {MIN_PROCESSES} are needed for a verdict."
-    if not any(history.repeats for history in histories) and any(history.series for history in histories):
-        yield "No toolchain was measured twice: how far the machine drifted is not known, and not corrected for."
+            yield f"{history.package} {version} was not measured with Python {history.python}: {reason}."
+        yield from (f"{note}; they are not shown." for note in history.notes)
+        processes = history.rows.loc[history.rows["what"] == TIME, "processes"]
+        if len(processes) and processes.median() < MIN_PROCESSES:
+            yield f"{processes.median():.0f} processes per result; {MIN_PROCESSES} find smaller changes."
 
 
-def _box(history: History, changes: Sequence[Change]) -> Box:
+# --- in words --------------------------------------------------------------------------------------------------------
+
+
+def headline(row: Any) -> str:
+    """Of a row of ``headlines``: "torch 2.10.0: 38 calls faster (median 1.12×), 8 slower (median 1.04×)"."""
+    times = [
+        f"{row[verdict]} call{'s' * (row[verdict] > 1)} {verdict} (median {factor(verdict, row[f'{verdict}_ratio'])})"
+        for verdict in sorted((FASTER, SLOWER), key=lambda verdict: -row[verdict])
+        if row[verdict]
+    ]
+    counts = [f"{row[verdict]} with {WORDS[verdict]} instructions" for verdict in (FEWER, MORE) if row[verdict]]
+    if times:
+        return ", ".join([times[0], *(each.replace(" calls", "").replace(" call", "") for each in times[1:])])
+    return f"no change of time; {', '.join(counts)}" if counts else "no change"
+
+
+def effect_of(row: Any) -> str:
+    """A change with its interval: "1.31× faster (1.29–1.32)", "1.10× fewer"."""
+    less = row["verdict"] in (FASTER, FEWER)
+    ratio, low, high = (float(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
+    if less:
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    ends = list(dict.fromkeys((number(low), number(high))))
+    exact = row["what"] == INSTRUCTIONS and len(ends) == 1
+    return f"{number(ratio)}× {WORDS[row['verdict']]}" + ("" if exact else f" ({'–'.join(ends)})")
+
+
+def sizes_of(row: Any) -> str:
+    """4 KiB; 4 KiB to 16 MiB"""
+    ends = dict.fromkeys((row["sizes"][0], row["sizes"][-1])) if row["sizes"] else ()
+    return " to ".join(map(show.size, ends))
+
+
+def call_of(row: Any) -> list[str]:
+    """The call of a row, and what it is beside."""
+    expression = row["route"] if isinstance(row["route"], str) else row["statement"]
+    name = code(expression) if isinstance(expression, str) else row["group"]
+    grad = "t requires grad" if str(row["group"]).startswith("RequiresGrad") else ""
+    return [name, ", ".join(filter(None, (str(row["direction"]), grad)))]
+
+
+def others(row: Any) -> str:
+    """The other parameters of a row in words: "float32"."""
+    names = ("dtype", "layout", "threads")
+    return ", ".join(show.valued(name, row[name]) for name in names if isinstance(row[name], str))
+
+
+def summary(row: Any) -> str:
+    """A change in one line: `t.numpy()`, torch→numpy: 1.31× faster (1.29–1.32), 4 KiB to 16 MiB"""
+    unit = " instructions" if row["what"] == INSTRUCTIONS else ""
+    effect = effect_of(row).replace(f" {WORDS[row['verdict']]}", f" {WORDS[row['verdict']]}{unit}")
+    return f"{', '.join(filter(None, call_of(row)))}: {effect}{f', {sizes_of(row)}' if sizes_of(row) else ''}"
+
+
+def _box(history: History) -> Box:
+    """What each release came to, the newest first."""
     first, last = history.releases[0], history.releases[-1]
-    new = [route for each in history.appearances if each.gained and not each.dtypes for route in each.routes]
-    meant = [f"{each.at.name}, {code(each.route)}, {': '.join(words.meant(each))}" for each in history.semantics[:1]]
-    notes = prose("history_notes", history=history, new=named(new), meant=show.join(meant))
-    return Box(
-        f"{first.name} to {last.version} ({first.date} to {last.date})",
-        lines=words.head(history, changes),
-        notes=(*notes, *words.count_note(history)),
-    )
+    changes = history.changes[history.changes["evidence"] != LAYOUT]
+    lines = []
+    for row in _headlines(history):
+        own = changes[(changes["release"] == row["release"]) & (changes["what"] == TIME)].head(1).to_dict("records")
+        most = f". Largest: {summary(own[0])}" if own else ""
+        lines.append(f"{history.package} {row['release']} ({row['date']}): {headline(row)}{most}")
+    return Box(f"{first.name} to {last.version}, {history.held}", lines=tuple(lines))
 
 
-# --- the parts -----------------------------------------------------------------------------------------------------
+def _headlines(history: History) -> list[dict[str, Any]]:
+    return headlines(history).iloc[:-1].to_dict("records")  # nothing comes before the oldest
 
 
-def _sections(history: History, groups: Sequence[Group], changes: Sequence[Change]) -> Iterator[Section]:
-    package = history.package
-    if history.series:
-        verdicts = [broken.verdict for series in history.series for broken in series.breaks]
-        about = prose("history_changes", history=history, undecided=verdicts.count(INCONCLUSIVE))
-        tables = words.releases(history, changes), words.largest(history, changes)
-        yield words.section(f"{package}-changes", f"{package}: what changed", about, *tables)
-    yield words.node_section(history)
-    yield words.count_section(history)
-    yield Section(
-        f"{package}-curves",
-        f"{package}: cost against release date",
-        prose("history_curves", history=history, unit=words.unit(history)),
-        tuple(_figures(history, groups)),
-        wide=True,
-    )
-    yield words.section(f"{package}-new", f"{package}: what appeared", (), words.appeared(history))
-    about = ("Alias, dtype of the result and grad, as benchmarks/semantics.py found them in each release.",)
-    yield words.section(f"{package}-meaning", f"{package}: what means something else", about, words.meaning(history))
+# --- a section per release -------------------------------------------------------------------------------------------
 
 
-def _groups(results: Results, history: History) -> list[Group]:
-    """For each direction and contract its routes."""
-    grouped: dict[tuple[str, str], dict[str, tuple[list[Series], list[Counted]]]] = {}
-    every: list[Series | Counted] = [*history.series, *history.counted]
-    for cell in every:
-        route, dtype = cell.names["route"], cell.names["dtype"]
-        if isinstance(route, str) and dtype in ("float32", None):
-            contract = results.contracts.get((cell.names["declared"].direction, route), NONE)
-            routes = grouped.setdefault((words.direction(cell), contract.memory_for(dtype or "")), {})
-            timed, counted = routes.setdefault(route, ([], []))
-            if isinstance(cell, Series):
-                timed.append(cell)
-                timed.sort(key=lambda series: series.nbytes)
-            else:
-                counted.append(cell)
-    groups = []
-    for (direction, memory), routes in grouped.items():
-        name = slug("history", history.package, direction, memory)
-        groups.append(Group(f"{direction}, {MEMORY_WORDS.get(memory, memory)}", name, memory, routes))
-    return groups
+def _sections(results: Results, history: History) -> Iterator[Section]:
+    appeared = list(findings.appearances(results, history.releases))
+    meanings = list(findings.redefined(results, history.releases))
+    changes = history.changes
+    tags = {release.version: release for release in history.releases}
+    for row in _headlines(history):
+        release = tags[row["release"]]
+        own = changes[changes["release"] == row["release"]]
+        behaviour = [
+            *(_appeared(each) for each in appeared if each.at.version == release.version),
+            *(_meant(each) for each in meanings if each.at.version == release.version),
+        ]
+        small = own[(own["evidence"] == LAYOUT) & (own["what"] == TIME)]
+        intro = prose("history", "release", row=row, headline=headline(row), behaviour=behaviour, small=len(small))
+        title = f"{release.name}, {release.date}"
+        tables = tuple(_changes(history, own[own["evidence"] != LAYOUT], release))
+        yield Section(release.tag, title, intro, tables=tables)
 
 
-def _figures(history: History, groups: Sequence[Group]) -> Iterator[tuple[Figure, Table]]:
-    """The panels of each group."""
-    for group in groups:
-        about = f"Cost against release date of {history.package}: {group.title}"
-        timed, counted = ([cell for pair in group.routes.values() for cell in pair[place]] for place in (0, 1))
-        yield panels(history, group.name, about, group.title, group.routes), words.curves(timed or counted, history)
+def _changes(history: History, own: pd.DataFrame, release: Release) -> Iterator[Table]:
+    """Slower and faster calls, then those of which instructions alone changed: a row per call."""
+    calls = sorted((each for _, each in own.groupby(CALL, sort=False, dropna=False)), key=lambda each: -_size(each))
+    kinds = [each["verdict"].iloc[0] if each["what"].iloc[0] == TIME else INSTRUCTIONS for each in map(_first, calls)]
+    titles = {SLOWER: "slower", FASTER: "faster", INSTRUCTIONS: "the same time, other instructions"}
+    for kind, words in titles.items():
+        mine = [each for each, of_kind in zip(calls, kinds) if of_kind == kind]
+        rows: list[tuple[Entry, ...]] = []
+        for each in mine[:AT_MOST]:
+            times, counts = (each[each["what"] == what] for what in (TIME, INSTRUCTIONS))
+            rows.append((call_of(each.iloc[0]), _times(times), _counts(counts), _evidence(history, times, counts)))
+        if rows:
+            more = (f"{len(mine) - AT_MOST} more calls are in results.csv.",) if len(mine) > AT_MOST else ()
+            columns = ("call", "time", "instructions", "evidence")
+            yield Table(f"{release.name}: {words}", columns, tuple(rows), more, numeric=False)
+
+
+def _first(each: pd.DataFrame) -> pd.DataFrame:
+    """The largest change of a call: of its time, if that changed."""
+    times = each[each["what"] == TIME]
+    return (times if len(times) else each).head(1)
+
+
+def _size(each: pd.DataFrame) -> float:
+    return abs(math.log(_first(each)["ratio"].iloc[0]))
+
+
+def _times(times: pd.DataFrame) -> list[str]:
+    lines = []
+    for row in times.to_dict("records"):
+        ends = " → ".join(show.seconds(value) for value in (row["level"] / row["ratio"], row["level"]))
+        lines.append(f"{effect_of(row)}: {ends}, {sizes_of(row)}")
+    return lines or ["no change"]
+
+
+def _counts(counts: pd.DataFrame) -> list[str]:
+    """The largest change of a count, and the range over dtypes and sizes."""
+    lines = []
+    for verdict, each in counts.groupby("verdict", sort=False):
+        first = each.sort_values("dtype", key=lambda dtypes: dtypes != "float32", kind="stable").iloc[0]
+        line = f"{effect_of(first)}: {first['level'] / first['ratio']:,.0f} → {first['level']:,.0f}"
+        ratios = [float(number(1 / ratio if verdict == FEWER else ratio)) for ratio in each["ratio"]]
+        span = "–".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
+        lines += [line, *([f"{len(each)} cells: {span}×"] if len(each) > 1 else [])]
+    return lines
+
+
+def _evidence(history: History, times: pd.DataFrame, counts: pd.DataFrame) -> list[str]:
+    lines: list[str] = []
+    for row in (times if len(times) else counts).head(1).to_dict("records"):
+        lines += prose("history", "evidence", row=row, time=TIME, settings=history.settings)
+        if row["earliest"] != row["latest"]:
+            lines.append(f"at {row['earliest']} to {row['latest']}")
+        if len(history.nodes) and row["what"] == TIME:
+            lines.append(on_nodes(row, len(history.nodes)))
+    return lines
+
+
+def on_nodes(row: Any, nodes: int) -> str:
+    """on 4 of 4 nodes; on 1 of 4 nodes (node-b), not on node-a"""
+    having, lacking = ([name for name in row[key].split(", ") if name] for key in ("nodes_with", "nodes_without"))
+    some = f" ({', '.join(having)})" if having and lacking else ""
+    return f"on {len(having)} of {nodes} nodes{some}" + (f", not on {show.join(lacking)}" if lacking else "")
+
+
+def _appeared(each: findings.Appearance) -> str:
+    what = "New" if each.gained else "Gone"
+    some = f" ({show.join(each.dtypes)})" if each.dtypes else ""
+    return f"{what}: {named(each.routes)}, {each.direction}{some}. {'Before' if each.gained else 'Now'}: {each.reason}."
+
+
+def _meant(changed: findings.Semantic) -> str:
+    old, new = (SEEN.get(changed.what, {}).get(value, value) for value in (changed.old, changed.new))
+    of = show.join(changed.dtypes) or "float32"
+    return f"Changed behaviour: {code(changed.route)}, {changed.direction} ({of}): {ABOUT[changed.what]} {old} → {new}."
+
+
+# --- curves, method, data --------------------------------------------------------------------------------------------
+
+
+def _figures(histories: Sequence[History]) -> Iterator[Section]:
+    for history in histories:
+        made = tuple(figures_of(history))
+        title = f"{history.package}: cost against release date"
+        yield Section(f"{history.package}-curves", title, prose("history", "curves", history=history), made, wide=True)
 
 
 def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
-    figures = []
-    for history in histories:
-        groups: dict[str, tuple[list[Series], list[Counted]]] = {}
-        for series in history.controls:
-            name = show.bare(words.route_of(series))
-            if name != MEMCPY_LABEL or series.nbytes in (4096, 2**20, 2**24):
-                groups.setdefault(name, ([], []))[0].append(series)
-        if groups:
-            about = f"What no release of {history.package} can change"
-            made = panels(history, slug("history", history.package, "controls"), about, about, groups)
-            figures.append((made, words.curves([cell for cells, _ in groups.values() for cell in cells], history)))
-    twice = {(repeat.sooner.name, repeat.later.name): repeat for history in histories for repeat in history.repeats}
-    several = any(history.nodes for history in histories)
+    twice = pd.concat([history.replicates for history in histories]).drop_duplicates(["torch", "numpy", "hours"])
+    alarms = pd.concat([history.false_alarms for history in histories])
+    controls = sum(history.rows.loc[history.rows["control"], "series"].nunique() for history in histories)
+    shares = [record.quiet for record in records if record.quiet is not None]
+    tables = (_replicates(twice), *(_nodes(history) for history in histories if len(history.nodes)))
     return Section(
         "method",
         "Machine and method",
-        prose("history_order", several=several),
-        tuple(figures),
-        (words.repeats(twice.values()),) if twice else (),
         prose(
-            "history_method",
-            samples=_samples(records),
+            "history",
+            "method",
+            histories=histories,
+            samples=sum(record.samples for record in records),
+            quiet=show.percents(shares) if shares else "",
             figure=FIGURE,
-            sessions=show.join(list(dict.fromkeys(map(words.sessions, histories))), "or"),
-            least=show.percent((LEARNT_SD if twice else SESSION_SD) / math.sqrt(2), 1),
             half=HALF,
-            many=show.size(LARGE),
-            example=" ".join(release.toolchain.tag for release in histories[0].releases[-2:]),
-            several=several,
+            resolution=_resolution(histories),
+            twice=twice,
+            alarms=[
+                f"{row['package']} {row['release']}, {', '.join(call_of(row))}: {effect_of(row)}"
+                for row in alarms.to_dict("records")
+            ],
+            controls=controls,
+            example=" ".join(release.tag for release in histories[0].releases[-2:]),
+            several=any(len(history.nodes) for history in histories),
         ),
-        wide=True,
+        tables=tuple(filter(None, tables)),
     )
 
 
-# --- the data --------------------------------------------------------------------------------------------------------
+def _resolution(histories: Sequence[History]) -> list[tuple[str, str]]:
+    """Noise class -> half of the 95 % interval of a point, the median."""
+    rows = pd.concat([history.rows[(history.rows["what"] == TIME) & ~history.rows["control"]] for history in histories])
+    if rows.empty:
+        return []
+    half = (rows["high"] / rows["low"]) ** 0.5 - 1
+    return [
+        (noise, show.percent(share, 1)) for noise, share in half.groupby(rows["noise"], sort=False).median().items()
+    ]
 
 
-def _samples(records: Sequence[Record]) -> str:
-    """How many samples there are, and how quiet the machine was."""
-    words = f"{sum(record.samples for record in records):,} samples"
-    shares = [record.quiet for record in records if record.quiet is not None]
-    if shares:
-        noisy = sum(len(record.noisy_cells) for record in records)
-        words += f"; the machine was quiet {show.percents(shares)} of the time of a session; {noisy} figures without a"
-        words += " quiet sample are left out"
-    return f"{words}."
+def _replicates(twice: pd.DataFrame) -> Table:
+    rows = [
+        (f"torch {row['torch']}, numpy {row['numpy']}", f"{row['hours']:.1f} h", str(row["series"]))
+        + (f"{number(row['median'], 3)}×", show.percent(row["half"] - 1, 1), str(row["flagged"]))
+        for row in twice.to_dict("records")
+    ]
+    columns = ("toolchain", "time between", "series", "median ratio", "half within ±", "reported")
+    return Table("The same toolchain measured twice: any reported change is a false alarm", columns, tuple(rows))
 
 
-def columns_of(histories: Sequence[History]) -> dict[tuple[str, ...], str]:
-    """The columns of the CSV, and what they mean: COLUMNS, but those of what none of the histories has."""
-    cells = [cell for history in histories for cell in (*history.series, *history.controls, *history.counted)]
-    parameters = dict.fromkeys(name for cell in cells for name in cell.names["parameters"])
-    columns = {(*names, *parameters) if names == CELL else names: meaning for names, meaning in COLUMNS.items()}
-    absent = [] if any(history.counted for history in histories) else [COUNTS, ("disagree",)]
-    absent += [] if any(history.nodes for history in histories) else [NODES]
-    return {names: meaning for names, meaning in columns.items() if names not in absent}
+def _nodes(history: History) -> Table:
+    rows = [
+        (row["node"] or "the machine itself", str(row["releases"]), str(row["sessions"]), f"{number(row['ratio'], 3)}×")
+        for row in history.nodes.to_dict("records")
+    ]
+    return Table(
+        f"Nodes of {history.package}'s history",
+        ("node", "releases", "sessions", "time over the mean node"),
+        tuple(rows),
+    )
 
 
-def csv_of(histories: Sequence[History]) -> str:
-    """A row a series and release, then a row a count and release."""
-    rows: list[dict[str, Any]] = []
-    for history in histories:
-        disagree = {id(finding.time) for counted in history.counted for finding in counted.findings if finding.disagree}
-        for series in (*history.series, *history.controls):
-            rows += _times(history, series, disagree)
-        for counted in history.counted:
-            rows += _counts(history, counted)
-    table = pd.DataFrame(rows).reindex(columns=[name for names in columns_of(histories) for name in names])
-    for name in ("nbytes", "processes"):
-        table[name] = pd.to_numeric(table[name]).astype("Int64")
-    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
-
-
-def _times(history: History, series: Series, disagree: Container[int]) -> Iterator[dict[str, Any]]:
-    """The rows of a cell that is timed, a release each; what begins no level has none of what is said of a break.
-
-    disagree: ids of the breaks that counts say otherwise of
-    """
-    begins = {broken.at: broken for broken in series.breaks}
-    half = HALF * series.errors
-    figures = {"processes": series.processes, "seconds": np.exp(series.raw), "corrected": np.exp(series.values)}
-    figures |= {"low95": np.exp(series.values - half), "high95": np.exp(series.values + half)}
-    figures |= {"level": np.exp(series.levels)}
-    for place, release in enumerate(series.releases):
-        row = _about(history, release, series) | {name: values[place] for name, values in figures.items()}
-        broken = begins.get(release)
-        if broken:
-            row |= {"verdict": broken.verdict, "ratio": broken.ratio, "q": broken.q}
-            row |= {"ratio_low95": broken.low, "ratio_high95": broken.high}
-            row |= {"earliest": broken.earliest.version, "latest": broken.latest.version}
-            row |= {"disagree": id(broken) in disagree}
-            for name, has in zip(NODES, (True, False)):
-                row[name] = " ".join(on.node for on in broken.nodes if on.has is has)
-        yield row
-
-
-def _about(history: History, release: Release, cell: Series | Counted) -> dict[str, Any]:
-    """What a row is about."""
+def columns_of(csv: str) -> dict[tuple[str, ...], str]:
+    """The columns of the CSV, and what they mean; the parameters stand after ``benchmark``."""
+    names = csv.partition("\n")[0].split(",")
+    known = {name for group in MEANING for name in group}
+    parameters = tuple(name for name in names if name not in known)
+    columns = {tuple(name for name in group if name in names): text for group, text in MEANING.items()}
     return {
-        "history": history.package,
-        "release": release.version,
-        "released": release.date,
-        "torch": release.torch,
-        "numpy": release.numpy,
-        "measured": release.started,
-        "benchmark": cell.names["benchmark"],
-        **cell.names["parameters"],
+        (*group, *parameters) if group == ("benchmark",) else group: text for group, text in columns.items() if group
     }
 
 
-def _counts(history: History, counted: Counted) -> Iterator[dict[str, Any]]:
-    """The rows of a cell that is counted, a release each."""
-    steps = {finding.at: (finding.step, finding.disagree) for finding in counted.findings if finding.step}
-    ranges = zip(counted.values, counted.low, counted.high)
-    for release, figures in zip(counted.releases, ranges):
-        row = _about(history, release, counted) | {"unit": counted.unit}
-        row |= {name: f"{figure:.1f}" for name, figure in zip(COUNTS, figures)}
-        if release in steps:
-            step, disagree = steps[release]
-            row |= {"verdict": step.verdict, "ratio": step.ratio, "disagree": disagree}
-            row |= {"earliest": release.version, "latest": release.version}
-        yield row
+def csv_of(histories: Sequence[History]) -> str:
+    """A row per series, release and kind of evidence."""
+    rows = pd.concat([history.rows for history in histories], ignore_index=True)
+    hidden = {"series", "cell", "group", "noise", "direction", "contract"}
+    parameters = [name for name in rows if name not in {*FIRST, *LAST, *hidden} and rows[name].notna().any()]
+    table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
+    table["sizes"] = [" ".join(map(str, sizes)) for sizes in table["sizes"]]
+    table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
+    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))

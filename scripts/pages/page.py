@@ -46,34 +46,31 @@ class Section:
 
 @dataclass(frozen=True)
 class Tile:
-    """One version of a route. shade: its class, s1 (slower) to s5 or f1 to f5; changed: a level begins here."""
+    """One release of a call. shade: its class, s1 (slower) to s5 or f1 to f5; address: of what changed here, or ""."""
 
     text: str
     about: str
     shade: str
-    changed: bool
+    address: str
 
 
 @dataclass(frozen=True)
 class Strip:
-    """A route: what it is measured by, the address of its panel, and a tile a version; None where it has none."""
+    """A route: what it is measured by, and a tile per release; None where it has none."""
 
     route: str
     by: str
-    address: str
     tiles: tuple[Tile | None, ...]
 
 
 @dataclass(frozen=True)
 class Heat:
-    """Routes × versions; groups: title and strips of the routes that belong together. ids: of the versions, where no
-    table below has a row of each."""
+    """Routes × versions; groups: title and strips of the routes that belong together."""
 
     title: str
     versions: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Strip, ...]], ...]
     legend: str
-    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Page:
     toolchain: str = ""  # where there is one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
-    heats: tuple[Heat, ...] = ()  # before everything else
+    heats: tuple[Heat, ...] = ()  # after the boxes
     feed: str = ""  # address of the feed that tells of what is on this page
     known: str = ""  # what the chooser ranks by, see chooser.py; "" for a page without one
 

@@ -2,6 +2,7 @@
 
 import html
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -9,16 +10,29 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from cli import put
+from store import files
 
 ASV = "asv"  # where asv's own site is, whose links its scripts make
 RESULTS = "results"
+PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers|changes)\.csv|[a-z0-9-]+\.svg)"
 ADDRESSED = '<meta property="og:type" content="website">\n'  # what goes before an address of the page itself
 
 
 def gather(reports: Path, site: Path) -> None:
-    """Copy the pages and the raw data; what was in ``site`` before is gone."""
+    """Copy the pages, by the names that report.py gives them, and the results that the loader takes: no link, nothing
+    else. What was in ``site`` before is gone."""
     shutil.rmtree(site, ignore_errors=True)
-    shutil.copytree(reports, site, ignore=shutil.ignore_patterns(".*"))
+    machine = f"(?:{'|'.join(map(re.escape, files.machines(reports / RESULTS)))})"
+    result = (
+        rf"{RESULTS}/(?:{files.BENCHMARKS}|{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern}))"
+    )
+    wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{result}")
+    for held, _, names in os.walk(reports):  # enters no link
+        for path in (Path(held, name) for name in names):
+            place = path.relative_to(reports)
+            if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
+                (site / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, site / place)
     for directory in [path for path in (site / RESULTS).glob("**/") if not (path / "index.html").exists()]:
         put(directory / "index.html", _listing(directory, site))
 

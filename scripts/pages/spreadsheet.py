@@ -5,7 +5,10 @@ of a benchmark, is said once, in rows of its own kind. figures.csv has a row per
 be committed at each build, so the site carries it. The samples behind a figure are in reports/results.
 """
 
+import contextlib
+import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from analysis.results import NAMES, OF_FIGURE, PARAMETERS, Results
@@ -94,7 +97,22 @@ def csv_of(results: Results) -> str:
         table["beside"] = [_parts(beside) if isinstance(beside, dict) else "" for beside in table["beside"]]
     for column in ("seconds", "median"):
         table[column] = [f"{value:.{DIGITS}g}" if pd.notna(value) else "" for value in table[column]]
-    return str(table.to_csv(index=False, lineterminator="\n"))
+    return _text(table)
+
+
+def _text(table: pd.DataFrame, **options: Any) -> str:
+    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it."""
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    columns = {name: table[name].map(_quoted) for name in texts}
+    return str(table.assign(**columns).to_csv(index=False, lineterminator="\n", **options))
+
+
+def _quoted(entry: Any) -> Any:
+    if isinstance(entry, str) and entry.startswith(("=", "@", "+", "-")):
+        with contextlib.suppress(ValueError):
+            return entry if math.isfinite(float(entry)) else f"'{entry}"
+        return f"'{entry}"
+    return entry
 
 
 def _parts(beside: dict[str, float]) -> str:
@@ -135,7 +153,7 @@ def figures_of(results: Results) -> pd.DataFrame:
 
 def write_figures(results: Results, directory: Path) -> None:
     """Write figures.csv, and the meaning of its columns, into a directory."""
-    put(directory / FIGURES_CSV, figures_of(results).to_csv(index=False, lineterminator="\n", float_format="%.7g"))
+    put(directory / FIGURES_CSV, _text(figures_of(results), float_format="%.7g"))
     columns = FIGURES | _of_families(results)
     rows = [{"column": name, "meaning": words} for names, words in columns.items() for name in names]
-    put(directory / FIGURES_COLUMNS_CSV, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    put(directory / FIGURES_COLUMNS_CSV, _text(pd.DataFrame(rows)))

@@ -3,32 +3,29 @@
 from collections.abc import Sequence
 
 from analysis.submission import Finding
+from cli import line
 
 from . import show
 
 MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check on a pull request
+LONGEST = 200  # letters of what a file says: a comment on GitHub has 65,536 at most
 
 
-def sentence(finding: Finding) -> str:
-    """A finding as one line of plain text."""
-    first, second = (*finding.values, "", "")[:2]
-    words = show.prose(
-        "submission",
-        finding.what,
-        about=finding.about,
-        quoted=repr(finding.about),
-        first=first,
-        second=second,
-        again="measure again with this revision of the suite",
-        quieter="measure again on a quieter machine",
-    )
-    return f"{finding.file}: {' '.join(words)}"
+def said(name: str, findings: Sequence[Finding]) -> list[str]:
+    """What was found, a sentence each. What the submission says is code in it: it mentions nobody and links nowhere."""
+    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "may be published"
+    return [f"{_code(name)}: {count}", *(f"{_code(each.file)}: {_words(each)}" for each in findings)]
 
 
-def markdown(name: str, findings: Sequence[Finding]) -> str:
+def _code(text: str) -> str:
+    return show.code(line(text)[:LONGEST])
+
+
+def _words(finding: Finding) -> str:
+    about = _code(finding.about) + (f" and {finding.more} more" if finding.more else "")
+    return " ".join(show.prose("submission", finding.what, about=about, values=finding.values))
+
+
+def comment(sentences: Sequence[str]) -> str:
     """A comment for a pull request."""
-    count = len(findings)
-    head = f"{count} finding{'s' if count > 1 else ''}" if findings else "may be published"
-    lines = [f"### {show.to_markdown(name)}: {head}", ""]
-    lines += [f"- {show.to_markdown(sentence(finding))}" for finding in findings]
-    return "\n".join([MARKER, *lines, ""])
+    return "\n".join([MARKER, *(f"- {show.to_markdown(sentence)}" for sentence in sentences), ""])

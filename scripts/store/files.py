@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 import os
+import re
 import statistics
 import tempfile
 import zlib
@@ -39,26 +40,34 @@ except ImportError:
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
 NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their machine type
-TAKEN = ("results", "history")  # in reports/, beside the directories of machines: no names of machines
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
+# What lies beside the directories of machines, in reports/, in reports/results/ and on the site: no names of machines
+TAKEN = frozenset(
+    ("results", "history", "asv", "index.html", "readme.md", "feed.xml", "answers.csv", "figures.csv")
+) | {"figures-columns.csv", BENCHMARKS, "toolchains.jsonl"}
+# Of a result, in a machine's directory, beside machine.json; everything else in it is left alone
+FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
+# Bytes of a file, decompressed, and of one object in it; lists and objects in a line of measurements, for an empty one
+# takes twenty times as much memory as text
+MOST, LONGEST_LINE, BRACKETS = 32 * 2**20, 4 * 2**20, 64
 FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
 # hundred digits, brackets in brackets in brackets
 BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
-NOT_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 # What a line with samples holds that is not checked otherwise, with its kind
 KINDS: Mapping[str, Any] = {"run": str, "at": float, "round": int, "wanted": int, "number": int, "waiting": list}
 LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
 
 
 class BrokenFile(UserError):
-    """A file that cannot be read; ``what`` is wrong with it, by its name."""
+    """A file that cannot be read; ``what`` says why, after its name."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(f"{path} {what}: remove it or restore it from git")
-        self.about, self.what = (path, what), f"{path.name} {what}"
+        self.path, self.what = path, what
 
     def __reduce__(self) -> tuple[type, tuple[Path, str]]:
-        return type(self), self.about  # results are read in several processes
+        return type(self), (self.path, self.what)  # results are read in several processes
 
 
 # --- where -----------------------------------------------------------------------------------------------------------
@@ -72,9 +81,18 @@ def machines(results: Path) -> list[str]:
     if not names:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
     for name in names:
-        if name in TAKEN or not name.isprintable():
+        if no_name(name):
             raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
     return names
+
+
+def no_name(name: str) -> str:
+    """Why this cannot be a machine's name, and so that of its directories; "" where it can."""
+    if not NAME.fullmatch(name):
+        return "use letters, digits, dot, dash and underscore"
+    if name.lower() in TAKEN or name.startswith(NODE):
+        return f"reports/{name} is taken, choose another name"
+    return ""
 
 
 def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
@@ -82,7 +100,9 @@ def result_files(results: Path, machine: str | None = None, suffix: str = ".json
     files = []
     for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
         for place in places_of(directory):
-            files += [path for path in sorted(place.glob(f"*{suffix}")) if path.name not in (MACHINE, BENCHMARKS)]
+            if place.is_symlink():
+                raise UserError(f"{place} is a link: put the directory itself there")
+            files += [path for path in sorted(place.glob(f"*{suffix}")) if FILE.fullmatch(path.name)]
     return files
 
 
@@ -127,26 +147,46 @@ def fresh_results(results: Path) -> Path | None:
 
 
 def only_file(path: Path) -> bool:
-    """Whether there is such a file; UserError where something else has its name: a pipe hangs, a link leads nowhere."""
-    if os.path.lexists(path) and not path.is_file():
+    """Whether there is such a file; UserError where something else has its name: a pipe, a link to anywhere."""
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
         raise BrokenFile(path, "is no file")
     return path.is_file()
 
 
-def text_of(path: Path) -> str:
-    """The text of any file that may be among results, decompressed; "" of one that cannot be."""
-    data = path.read_bytes()
-    try:
-        return (gzip.decompress(data) if path.name.endswith(MEASUREMENTS) else data).decode(errors="replace")
-    except NOT_GZIP:
-        return ""
+def content(path: Path) -> bytes:
+    """The bytes of a file of results, decompressed; ValueError above MOST, or where compressed ones are cut off."""
+    with path.open("rb") as file:
+        held = file.read(MOST + 1)
+    whole = True
+    if path.name.endswith(MEASUREMENTS):
+        packed = zlib.decompressobj(wbits=31)
+        try:
+            held = packed.decompress(held, MOST + 1)
+        except zlib.error as error:
+            raise ValueError(error) from None
+        whole = packed.eof and not packed.unused_data
+    if len(held) > MOST:
+        raise ValueError(f"it holds more than {MOST >> 20} MiB")
+    if not whole:
+        raise ValueError("it ends before its end, or goes on behind it")
+    return held
+
+
+def texts(path: Path) -> list[bytes]:
+    """The JSON texts that a file holds, one, or one a line; ValueError where one is out of all proportion."""
+    held = content(path)
+    found = [held] if path.suffix == ".json" else held.splitlines()
+    for text in found:
+        if len(text) > LONGEST_LINE or (path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > BRACKETS):
+            raise ValueError(f"it has a line of {len(text)} letters")
+    return found
 
 
 def read_json(path: Path) -> Any:
     """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
     only_file(path)
     try:
-        return harmless(json.loads(path.read_text(encoding="utf-8")))
+        return harmless(json.loads(texts(path)[0].decode()))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -161,8 +201,7 @@ def read_records(path: Path) -> list[Record]:
     if not only_file(path):
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [record_of(harmless(json.loads(line)), file_of(path)) for line in lines]
+        return [record_of(harmless(json.loads(line.decode())), file_of(path)) for line in texts(path)]
     except BROKEN as error:
         raise BrokenFile(path, f"is broken ({error})") from None
 
@@ -174,12 +213,12 @@ def read_measurements(path: Path) -> list[Line]:
     if not only_file(path):
         return []
     try:
-        lines = [_loaded(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        lines = [_loaded(line) for line in texts(path)]
         if not lines:
             raise ValueError("it is empty")
         for line in lines:
-            _check(line)
-    except (*BROKEN, *NOT_GZIP) as error:
+            check_line(line)
+    except BROKEN as error:
         raise BrokenFile(path, f"is broken ({error})") from None
     return lines
 
@@ -196,7 +235,7 @@ def _loaded(text: bytes) -> Any:
     return line
 
 
-def _check(line: Line) -> None:
+def check_line(line: Line) -> None:
     """ValueError, TypeError or KeyError where a line of measurements holds something else; what samples and probes are
     is checked where they are arrays, by quiet.Run."""
     if not line["run"].isprintable():
@@ -205,6 +244,9 @@ def _check(line: Line) -> None:
         if not line["values"] or not all(math.isfinite(value) for value in line["values"]):
             raise ValueError(f"{name_of(line)} counted {line['values']}")
         return
+    lists = (line["seconds"], line["disturbed"], line["waits"], line["waiting"], *line["probes"].values())
+    if not set(map(type, itertools.chain(*lists))) <= {int, float}:
+        raise TypeError(f"{name_of(line)} has other samples or probes than numbers")
     count = len(line["seconds"])
     if not count:
         raise ValueError(f"{name_of(line)} took no sample")
@@ -342,10 +384,14 @@ def without_figure(ran: Sequence[Path]) -> list[str]:
     return [cell for cell, lost in failed.items() if lost]
 
 
+def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:
+    """asv's names of the cells of a benchmark with these parameters."""
+    return [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)] if params else [name]
+
+
 def _cells(results: Any, name: str) -> list[str]:
     """The cells that asv's file of results has a place for, of a benchmark."""
-    params = results.get_result_params(name) if name in results.get_all_result_keys() else []
-    return [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)] if params else [name]
+    return spelled(name, results.get_result_params(name)) if name in results.get_all_result_keys() else [name]
 
 
 def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:

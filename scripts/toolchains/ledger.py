@@ -8,6 +8,7 @@ hash depends on that toolchain alone: the same on every machine, whatever else i
 """
 
 import copy
+import errno
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha1
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,20 @@ RELEASES = Path(__file__).with_name("releases.json")
 PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
 OUTSIDE = "installed"  # the branch of toolchains that are in neither history
 HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
+LONGEST_VERSION = 64  # letters; a tag is the name of a file
 UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in its version
 
 
 @cache
 def _releases() -> dict[str, Any]:
-    return json.loads(RELEASES.read_text(encoding="utf-8"))
+    try:
+        releases: dict[str, Any] = json.loads(RELEASES.read_text(encoding="utf-8"))
+        for version, day in chain(*(releases[package].items() for package in PACKAGES)):
+            parts(version), datetime.strptime(day, "%Y-%m-%d")
+        Toolchain(**releases["held"])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise OSError(errno.EILSEQ, "is broken, restore it from git", str(RELEASES)) from None
+    return releases
 
 
 def first_seen(package: str, version: str) -> bool:
@@ -76,7 +85,7 @@ class Toolchain:
         """Day of the release that this commit stands for; of a nightly the day in its version."""
         if self.history == "numpy":
             return _releases()["numpy"].get(self.numpy, UNKNOWN_DATE)
-        nightly = re.search(r"\.dev(\d{4})(\d{2})(\d{2})", self.torch)
+        nightly = re.search(r"\.dev(20\d{2})(\d{2})(\d{2})", self.torch)
         if nightly:
             return "-".join(nightly.groups())
         return _releases()["torch"].get(self.release, UNKNOWN_DATE)
@@ -118,6 +127,11 @@ def _git_hash(of: str, content: bytes) -> str:
 def minor_of(version: str) -> tuple[int, ...]:
     """The minor release that a version is a patch of."""
     return Version(version).release[:2]
+
+
+def parts(version: str) -> tuple[int, ...]:
+    """A version's numbers, for comparison; of one that is endless the first of them."""
+    return tuple(int(part) for part in re.findall(r"\d+", version[:LONGEST_VERSION]))
 
 
 @cache
@@ -163,6 +177,23 @@ def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
 def commits() -> dict[str, Toolchain]:
     """Commit -> toolchain, of the histories."""
     return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
+
+
+def recorded(tag: str, torch: str, numpy: str) -> Toolchain:
+    """The toolchain that a run record names. ValueError, TypeError where it is none that git could hold: one would keep
+    asv from all the others."""
+    from packaging.version import Version  # comes with asv, and with matplotlib
+
+    if tag in tagged():
+        return tagged()[tag]
+    for version in (torch, numpy):
+        if not version.isascii() or len(version) > LONGEST_VERSION:
+            raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
+        Version(version)
+    toolchain = Toolchain(torch, numpy)
+    if toolchain.tag != tag or not toolchain.commit:  # whose day may be none
+        raise ValueError(f"{toolchain} has another tag than {tag[:LONGEST_VERSION]!a}")
+    return toolchain
 
 
 def tagged() -> dict[str, Toolchain]:

@@ -34,14 +34,15 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
     """The toolchains outside the histories that have results, in order of release."""
     toolchains = set()
     for path in [results / OUTSIDE, *results.glob("*/*.jsonl")]:
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
             try:
                 record = json.loads(line)
                 made = record.get("toolchain", record)
-                toolchain = ledger.Toolchain(made["torch"], made["numpy"])
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # the loader of results names the broken record; asv can do without it
-            if toolchain.tag == made.get("tag", toolchain.tag):  # a toolchain of a history has a shorter one
+                toolchain = ledger.recorded(made["tag"], made["torch"], made["numpy"])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                log.warning(f"{path}: left out a toolchain that asv cannot have: {str(error)[:200]!a}")
+                continue
+            if not toolchain.history:
                 toolchains.add(toolchain)
     return sorted(toolchains, key=lambda toolchain: (toolchain.date, toolchain.tag))
 
@@ -98,11 +99,13 @@ def setup() -> None:
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = environments.machine_name()
     register(Machine.hardcoded_machine_name)
-    here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
     try:
+        here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
         ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
     except FileNotFoundError:
         raise util.UserError("git is needed, and not installed") from None
+    except OSError as error:
+        raise util.UserError(f"{error.filename} {error.strerror}") from None
     except subprocess.CalledProcessError as error:
         raise util.UserError(f"git cannot make the ledger: {error.stderr.decode(errors='replace').strip()}") from None
 

@@ -18,7 +18,6 @@ from .ledger import Toolchain
 
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
@@ -129,10 +128,8 @@ def target(name: str) -> Target:
 
 def check_machine(name: str | None) -> None:
     """UserError unless this can be a machine's name, and so that of a directory of results; None is none."""
-    if name is not None and not NAME.fullmatch(name):
-        raise UserError(f"--machine {name!r}: use letters, digits, dot, dash and underscore")
-    if name in files.TAKEN:
-        raise UserError(f"--machine {name!r}: reports/{name} is taken, choose another name")
+    if name is not None and (why := files.no_name(name)):
+        raise UserError(f"--machine {name!r}: {why}")
 
 
 def result_file(name: str, results: Path, machine: str | None = None) -> Path:
