@@ -11,7 +11,7 @@ import report
 import track
 from cli import LONGEST, line, matcher, put
 from conftest import ROOT, environment
-from measuring import state, tracking
+from measuring.journal import Journal
 from toolchains import ledger
 
 # Programs in scripts/ that take options: session.py takes none and imports nothing of ours, interleave.py takes one job
@@ -188,12 +188,13 @@ def test_broken_releases(text, tmp_path, monkeypatch, called):
     "text", ["{", "[]", '{"tags": 5}', '{"x": []}', '{"tags": [], "profile": 1}', "[" * 100_000, "\xff"]
 )
 def test_a_broken_plan_or_run(text, tmp_path):
-    for name in ("plan.json", "0/run.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    kept = Journal(tmp_path)
+    for name in ("plan.json", "installed/0/run.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_bytes(text.encode("latin-1"))
-    assert tracking.Plan.load(tmp_path) is None
-    with pytest.raises(cli.UserError, match="cannot be read: remove .* and begin anew"):
-        state.State(tmp_path).load()
+    for read in (kept.plan, lambda: kept.record("installed")):
+        with pytest.raises(cli.UserError, match="cannot be read: remove .* and begin anew"):
+            read()
 
 
 def test_a_backend_that_is_none(tmp_path):

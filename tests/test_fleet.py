@@ -284,7 +284,7 @@ def filed(made, node, tag, **more):
     place = made.place / node / on_node.SUITE / "reports" / "results" / "cpu"
     place.mkdir(parents=True, exist_ok=True)
     line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
-    with (place / f"{tag}.jsonl").open("a") as file:
+    with (place / f"{ledger.tagged()[tag].commit[:8]}-toolchain-py3.11.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 

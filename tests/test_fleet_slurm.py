@@ -189,7 +189,7 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
         file.write("\nraise SystemExit('edited')\n")
     finish(project, ours, 420)
     found = said(project)
-    assert re.search(r"both: a node is left out: no Python is here \(log: \S+_0_log\.err\)", found), found
+    assert re.search(r"both: a node is left out: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
     own = visits(project)
     assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
 

@@ -33,7 +33,7 @@ from typing import Any
 
 import cli
 from cli import UserError, put
-from store.files import BENCHMARKS, put_all, read_records, result_files
+from store.files import BENCHMARKS, BROKEN, put_all, read_records, result_files
 from store.records import Record, made_of
 from toolchains import environments, ledger
 
@@ -145,7 +145,7 @@ class Campaign:
             return made_of(cls, json.loads(path.read_text(encoding="utf-8")) | {"directory": directory})
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError):
+        except (OSError, *BROKEN):
             raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
 
     def save(self) -> None:

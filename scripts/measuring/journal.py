@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError, put
+from store.files import BROKEN
 from store.records import Line, Unfinished, made_of
 
 from .engine import FILES, LOG
@@ -80,7 +81,7 @@ class Journal:
             return made_of(Plan, json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError):
+        except (OSError, *BROKEN):
             raise UserError(f"{path} cannot be read: remove {self.directory}, and begin anew") from None
 
     def save(self, plan: Plan) -> None:
@@ -126,7 +127,7 @@ class Journal:
         path = places[-1] / RECORD
         try:
             return made_of(Unfinished, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+        except (OSError, *BROKEN):
             raise UserError(f"{path} cannot be read: remove {self.directory}, and begin anew") from None
 
     def lines(self, session: str, working: bool = False) -> list[Line]:

@@ -7,7 +7,7 @@ defaults: nothing is known of them.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 import dacite
@@ -31,16 +31,21 @@ def made_of(of: type[Made], loaded: Any) -> Made:
     TypeError where something is of another type, or what has no default is not there.
     """
     try:
-        return dacite.from_dict(of, plain_of(loaded), READING)
+        return dacite.from_dict(of, plain_of(of, loaded), READING)
     except dacite.DaciteError as error:
         raise TypeError(str(error)) from None
 
 
-def plain_of(loaded: Any) -> Any:
-    """What JSON holds without what is null, its lists as tuples."""
-    if isinstance(loaded, dict):
-        return {name: plain_of(value) for name, value in loaded.items() if value is not None}
-    return tuple(map(plain_of, loaded)) if isinstance(loaded, list) else loaded
+def plain_of(of: Any, loaded: Any) -> Any:
+    """What JSON holds of a field: a dataclass without what is null, lists as tuples."""
+    if isinstance(loaded, list):
+        return tuple(plain_of(None, value) for value in loaded)
+    if not isinstance(loaded, dict):
+        return loaded
+    if not is_dataclass(of):
+        return {name: plain_of(None, value) for name, value in loaded.items()}
+    own = {each.name: each.type for each in fields(of)}
+    return {name: plain_of(own.get(name), value) for name, value in loaded.items() if value is not None}
 
 
 Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see files.py
