@@ -184,7 +184,7 @@ def sections_of(
     broken = tables.broken(semantics, results.contracts.values())
     decided = (tables.decision(decisions, limit if threads == 1 else Limit()),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
-    asked = questions.Questions(results, one_thread, moved).table(results.last.settings.no_device)
+    asked = questions.table(results, one_thread, moved)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
