@@ -7,9 +7,12 @@ import pytest
 import resultfiles
 from analysis import transfers
 from analysis.cells import cells_of
+from analysis.choices import asked, choices
 from analysis.results import load
 from pages import questions, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy, once, transfer
+
+from benchmarks.contracts import ONE_THREAD
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 BIG = 64 * MIB
@@ -43,7 +46,8 @@ def ask(tmp_path, word, *benches, **record):
     given = [resultfiles.record(benches, **record)]
     loaded = load(resultfiles.write(tmp_path, [*benches, memcpy({8: around(1e-7)})], records=given))
     cells = cells_of(loaded)
-    rows = questions.table(loaded, cells, transfers.transfers_of(loaded, cells)).rows
+    answered = asked(choices(cells), ONE_THREAD)
+    rows = questions.table(loaded, cells, answered, transfers.transfers_of(loaded, cells)).rows
     return [show.to_plain(line) for question, lines in rows if word in question for line in lines]
 
 

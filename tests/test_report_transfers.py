@@ -12,8 +12,8 @@ import report
 import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
 from analysis import transfers
-from analysis.answers import choose
-from analysis.cells import cells_of
+from analysis.cells import BOTH, cells_of
+from analysis.choices import rank
 from analysis.results import load
 from pages import families, show, tables
 from pages import transfers as page_of_transfers
@@ -96,7 +96,7 @@ def test_a_faster_route_with_a_condition_stands_beside_the_one_without(found):
     assert "into a device tensor that exists, no condition: `d.copy_(t)`, 5.60 ms, 12 GB/s, 24 % of the limit" in said
     assert "into a device tensor that exists, faster, on a condition: `copy_in_chunks(d, t, stages)`" in said
     assert "the current stream waits for it, the host does not." in said
-    assert "`copy_in_chunks(d, t, stages)` needs streams." in said
+    assert "`copy_in_chunks(d, t, stages)`: needs streams." in said
 
 
 def test_where_every_route_has_a_condition_the_answer_says_so(found):
@@ -210,8 +210,7 @@ def test_a_route_may_have_a_hazard_from_one_memory_alone(found):
 
 def test_bands_have_one_route_each_and_cover_every_size(found):
     for cells in transfers.needs(found.of("completion")).values():
-        segments = choose(transfers.comparable(cells))
-        sizes = [choice.nbytes for segment in segments for choice in segment.choices]
+        sizes = list(rank(transfers.comparable(cells))["nbytes"].unique())
         counts = {n: len([cell for cell in cells if cell.nbytes == n]) for n in {cell.nbytes for cell in cells}}
         assert sizes == sorted(n for n, count in counts.items() if count == max(counts.values()))
 
@@ -222,9 +221,9 @@ def test_a_size_at_which_the_fastest_was_not_measured_is_no_band(tmp_path):
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
     cells = read(tmp_path, benches).of("completion", HOST, "pageable")
-    own = next(cells for need, cells in transfers.needs(cells).items() if need.into and not need.array)
+    own = next(cells for need, cells in transfers.needs(cells).items() if need.memory == "into" and not need.array)
     assert 4 * KIB in {cell.nbytes for cell in own}
-    assert 4 * KIB not in {choice.nbytes for segment in choose(transfers.comparable(own)) for choice in segment.choices}
+    assert 4 * KIB not in set(rank(transfers.comparable(own))["nbytes"])
 
 
 def test_figures_name_their_clock(built):
@@ -472,7 +471,7 @@ def test_the_short_profile_makes_a_whole_page(tmp_path):
 
 def test_limits_take_the_best_size_and_both_ways_move_twice(found):
     assert found.link.limit(HOST).bandwidth == pytest.approx(LINK, rel=0.01)
-    assert found.link.limit(transfers.BOTH).bandwidth == pytest.approx(1.8 * LINK, rel=0.01)
+    assert found.link.limit(BOTH).bandwidth == pytest.approx(1.8 * LINK, rel=0.01)
     assert found.link.capacity == pytest.approx(63.0e9, rel=0.001)
     assert page_of_transfers.impossible(found) == ()
 

@@ -19,24 +19,33 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, PAGEABLE, PINNED, REGISTERED
-from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
+from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE, PINNED, REGISTERED
+from benchmarks.families import BEHIND, BUSY, HARDWARE, OVERLAP, SYNCHRONIZE, TRANSFER
 
-from .answers import MOVE, Choice, Need, choose
-from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
+from .case import Need
+from .cells import (
+    SUSTAINED,
+    Cell,
+    Limit,
+    bytes_decide,
+    credible,
+    links_of,
+    method,
+    usual_dtype,
+    usual_size,
+)
+from .choices import rank
 from .results import Results
 
 WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)
-BOTH = "both at once"
-SUSTAINED = "sustained"
 PARTS = ("products", "transfer", "both")  # of overlap.Hidden
 HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise
-FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
 QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
 NOISE = 0.2  # of a share that hides: what is further beyond nothing or all is no share of anything
 
@@ -107,13 +116,6 @@ class Transfers:
         return reasons.pop() if len(reasons) == 1 else ""
 
 
-def credible(cell: Cell) -> bool:
-    """Whether memory could move bytes as fast as this cell reads; asked of transfers that were waited for alone."""
-    if not cell.declared.needs_device or method(cell) not in (COMPLETION, SUSTAINED):
-        return True
-    return cell.nbytes <= FASTEST * cell.seconds
-
-
 def asynchronous(done: Cell, queued: Cell) -> bool:
     """Whether a call returns before its bytes have arrived, by its completion and its enqueue time."""
     return queued.seconds < done.seconds
@@ -127,11 +129,6 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in WAYS]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
-    measured: dict[str, dict[int, Cell]] = {}
-    for cell in on_device:
-        if cell.role == LINK:
-            measured.setdefault(cell.direction, {})[cell.nbytes] = cell
-    limits = {way: Limit(by_size, moved=2 if way == BOTH else 1, steady=True) for way, by_size in measured.items()}
     counted = results.of_role(results.values, HARDWARE)
     hardware = dict(zip(counted["quantity"], counted["value"])) if len(counted) else {}
     floor = next((cell for cell in on_device if cell.role == SYNCHRONIZE), None)
@@ -146,7 +143,14 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     for name, parts in zip(timed["cell"], timed["beside"]):
         beside.setdefault(name, []).append(parts)
     return Transfers(
-        on_device, main, Link(limits, hardware, floor), tuple(missing), withheld, results.last, beside, seconds
+        on_device,
+        main,
+        Link(links_of(on_device), hardware, floor),
+        tuple(missing),
+        withheld,
+        results.last,
+        beside,
+        seconds,
     )
 
 
@@ -154,12 +158,12 @@ def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
     """The cells of each need: host to device before back, pageable memory first."""
     by_need: dict[Need, list[Cell]] = {}
     for cell in cells:
-        need = Need(MOVE, cell.direction, cell.memory, host=cell.host, array=cell.contract.array)
+        need = Need(cell.direction, cell.memory, cell.dtype, host=cell.host, array=cell.contract.array)
         by_need.setdefault(need, []).append(cell)
 
     def order(key: Need) -> tuple[int, bool, int, bool]:
         place = HOSTS.index(key.host) if key.host in HOSTS else len(HOSTS)
-        return WAYS.index(key.direction), not key.array, place, key.into
+        return WAYS.index(key.direction), not key.array, place, key.memory == INTO
 
     return {key: by_need[key] for key in sorted(by_need, key=order)}
 
@@ -171,7 +175,7 @@ def comparable(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if routes[cell.nbytes] == most]
 
 
-def recommendations(transfers: Transfers) -> list[dict[Need, Choice]]:
+def recommendations(transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
     """By completion time, at the usual size: what to take for each need, fresh and existing of one end together."""
     ends: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
     for key, cells in needs(transfers.of(COMPLETION)).items():
@@ -181,7 +185,7 @@ def recommendations(transfers: Transfers) -> list[dict[Need, Choice]]:
     for by_need in ends.values():
         nbytes = usual_size(cell for cells in by_need.values() for cell in cells)
         here = {key: [cell for cell in cells if cell.nbytes == nbytes] for key, cells in by_need.items()}
-        chosen.append({key: choose(cells)[0].choices[0] for key, cells in here.items() if cells})
+        chosen.append({key: rank(cells) for key, cells in here.items() if cells})
     return chosen
 
 

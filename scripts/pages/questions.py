@@ -6,9 +6,10 @@ The questions and the words are in templates/prose/questions.md.jinja; here is w
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from analysis.answers import choose, decisions
-from analysis.cells import Cell, conversions, from_lists, method, requires_grad, usual_size
-from analysis.choice import decided
+import pandas as pd
+from analysis.case import BEST
+from analysis.cells import Cell, conversions, decided, method, usual_size
+from analysis.choices import rank
 from analysis.findings import Semantics, slowed
 from analysis.results import Results
 from analysis.transfers import Transfers
@@ -17,22 +18,22 @@ from benchmarks import families as roles
 from benchmarks.contracts import ALIAS, COMPLETION, DEVICE_TO_HOST, GRAD, INTO, NONE, PAGEABLE, TORCH_TO_NUMPY
 
 from . import show
-from .advice import between_neighbours, takes
+from .advice import takes
 from .tables import Entry, Table, catalogue, compared, measured_memory
-from .transfers import cost_words
+from .transfers import best, cost_words
 
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 CONSTRUCTED = "np.array(t)"  # what the warnings about copies are about
 
 
-def table(results: Results, cells: Sequence[Cell], moved: Transfers) -> Table:
+def table(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
     """The questions that the run has figures or contracts for; a question without a sentence is left out."""
     plain = results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), NONE)
-    grad = [cell for cell in requires_grad(cells) if cell.safe]
+    grad = [rows for rows in asked if rows["need"].iloc[0].grad and rows["cell"].iloc[0].safe]
     pinned = moved.role(roles.PINNING)
     allocated = [cell for cell in pinned if method(cell) == "allocate"]
     last = results.last
-    asked: list[tuple[Entry, list[str]]] = []
+    found: list[tuple[Entry, list[str]]] = []
     for said in show.prose(
         "questions",
         moved=moved,
@@ -40,17 +41,17 @@ def table(results: Results, cells: Sequence[Cell], moved: Transfers) -> Table:
         decided=decided,
         memory=partial(measured_memory, Semantics(results)),
         sharing=[
-            (answer.need.direction, segment.choices[-1].cell)
-            for answer in decisions(cells)
-            if answer.need.memory == ALIAS
-            for segment in answer.segments
+            (cell.direction, cell)
+            for rows in asked
+            for cell in rows[rows["kind"] == BEST].drop_duplicates("part", keep="last")["cell"]
+            if rows["need"].iloc[0].plain and cell.memory == ALIAS
         ],
-        lists=_lists(from_lists(cells)),
+        lists=_lists([cell for rows in asked if rows["need"].iloc[0].batch for cell in rows["cell"]]),
         plain={
             "refuses_grad": not plain.takes_grad and plain.inputs.get(GRAD),
             "refuses_bfloat16": plain.refuses.get("bfloat16"),
         },
-        takes_grad=takes(choose(grad)) if grad else (),
+        takes_grad=[take for rows in grad for take in takes(rows)],
         promises_grad="" if grad else _promising(results, TORCH_TO_NUMPY, "takes_grad", "shares"),
         from_device=list(_from_device(results, moved)),
         orders=list(_orders(cells, moved)),
@@ -70,13 +71,12 @@ def table(results: Results, cells: Sequence[Cell], moved: Transfers) -> Table:
         },
         copies=slowed(cells),
         placed=any(cell.role == roles.PLACEMENT for cell in cells),
-        between_neighbours=between_neighbours,
     ):
         if said.startswith("# "):
-            asked.append((said[2:], []))
+            found.append((said[2:], []))
         else:
-            asked[-1][1].append(said)
-    rows = tuple((question, answer) for question, answer in asked if answer)
+            found[-1][1].append(said)
+    rows = tuple((question, answer) for question, answer in found if answer)
     return Table("What users ask, answered by this run", ("question", "answer"), rows, numeric=False)
 
 
@@ -99,7 +99,7 @@ def _lists(cells: Sequence[Cell]) -> Mapping[str, Cell | None]:
     """The slowest way of making a tensor of a list, by its largest size, and the best one there."""
     slow = max((cell for cell in cells if cell.contract.per_element), key=lambda cell: cell.nbytes, default=None)
     rest = [cell for cell in cells if slow and cell.nbytes == slow.nbytes and not cell.contract.per_element]
-    return {"slow": slow, "best": choose(rest)[0].choices[0].cell if rest else None}
+    return {"slow": slow, "best": best(rank(rest)) if rest else None}
 
 
 def _from_device(results: Results, moved: Transfers) -> Iterator[tuple[bool, str, Cell | None]]:
@@ -110,7 +110,7 @@ def _from_device(results: Results, moved: Transfers) -> Iterator[tuple[bool, str
     named = {""}
     for grad in (False, True):
         here = _usual([cell for cell in fresh if cell.contract.takes_grad or not grad])
-        cell = choose(here)[0].choices[0].cell if here else None
+        cell = best(rank(here)) if here else None
         route = cell.route if cell else _promising(results, DEVICE_TO_HOST, "array", *["takes_grad"][: int(grad)])
         if route not in named:
             named.add(route)

@@ -204,12 +204,14 @@ def _prose(name: str) -> "jinja2.Template":
     return jinja2.Environment(loader=jinja2.FunctionLoader(source), **options).get_template(name)
 
 
-def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
-    """The paragraphs of templates/prose/NAME.md.jinja, or of one block of it, each a sentence or more.
-
-    Values are put in as they are; ``show`` is this module.
-    """
+def written(name: str, block: str = "", **values: Any) -> str:
+    """templates/prose/NAME.md.jinja, or one block of it. Values are put in as they are; ``show`` is this module."""
     template = _prose(name)
     context = template.new_context({"show": sys.modules[__name__], **values})
-    written = "".join((template.blocks[block] if block else template.root_render_func)(context))
-    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", written) if part.strip())
+    return "".join((template.blocks[block] if block else template.root_render_func)(context))
+
+
+def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
+    """The paragraphs of what is ``written``, each a sentence or more."""
+    paragraphs = re.split(r"\n\s*\n", written(name, block, **values))
+    return tuple(part.strip().replace("\n", " ") for part in paragraphs if part.strip())
