@@ -28,11 +28,11 @@ FIRST, SECOND, THIRD = ROUTES = ("torch.first(a)", "torch.second(a)", "torch.thi
 NOISY = (0.8, 1.0, 1.3, 1.7)  # processes that lay in other phases of a busy machine
 
 
-def weighed(logs, family="copy", calm=True, known=True):
+def weighed(logs, family="copy", quiet=True, known=True):
     """Cells by the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
     every = np.ones(len(logs), dtype=bool)
-    found = choice.weigh(logs, np.full(len(logs), family), every & known, every & calm)
+    found = choice.weigh(logs, np.full(len(logs), family), every & known, every & quiet)
     return [SimpleNamespace(evidence=one) for one in found]
 
 
@@ -105,7 +105,7 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     lost = {"torch.r0(a)": 0, "torch.r1(a)": 0, "torch.r2(a)": 1}
     rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
     if not watched:
-        rows = rows.assign(calm=None, process=rows.groupby("cell").cumcount())
+        rows = rows.assign(process=rows.groupby("cell").cumcount())
     cells = cells_of(replace(results, processes=rows.reset_index(drop=True)))
     assert choice.decided(*cells[:2]) == watched
     assert not choice.decided(*cells[1:3])
@@ -150,7 +150,7 @@ def test_two_processes_of_many_cells_decide_more():
 
 def test_cells_that_were_never_calm_decide_nothing():
     logs = np.log([around(1.0), around(1000.0)])
-    assert choice.decided(*weighed(logs)) and not choice.decided(*weighed(logs, calm=False))
+    assert choice.decided(*weighed(logs)) and not choice.decided(*weighed(logs, quiet=False))
 
 
 def test_no_cells():
@@ -257,7 +257,7 @@ def test_where_nothing_was_calm_the_answer_says_so(tmp_path):
 def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
     times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
     results = loaded(tmp_path, times, busy={(FIRST, 8)})
-    found = {(cell.route, cell.nbytes): cell.calm for cell in cells_of(results)}
+    found = {(cell.route, cell.nbytes): cell.quiet for cell in cells_of(results)}
     assert found == {key: key != (FIRST, 8) for key in times}
     cells = cells_of(results)
     made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results))

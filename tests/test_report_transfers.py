@@ -408,7 +408,7 @@ def test_calls_whose_time_on_an_idle_device_is_not_known_are_not_judged(tmp_path
 
 
 def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(found):
-    noisy = tuple(replace(cell, calm=cell.nbytes < MIB) for cell in found.main)
+    noisy = tuple(replace(cell, quiet=cell.nbytes < MIB) for cell in found.main)
     held, free, *_ = answered(replace(found, main=noisy))["busy"]
     assert "64 MiB" not in held + free and "4 KiB" in held and "4 KiB" in free
 

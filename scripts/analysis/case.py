@@ -52,8 +52,8 @@ FARTHEST = 4.0  # times the largest measured size, or that part of the smallest:
 AS_GOOD = 0.1
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
-# What a route is among those of its need at a size: to be taken, as good, slower, not measured in calm; faster for
-# whoever heeds its condition; faster and not safe; nothing that anybody would take
+# What a route is among those of its need at a size: to be taken, as good, slower, not known to be (an upper bound);
+# faster for whoever heeds its condition; faster and not safe; nothing that anybody would take
 GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
 CONDITION, UNSAFE, OTHER = "condition", "unsafe", "other"
 

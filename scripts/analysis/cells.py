@@ -11,7 +11,7 @@ With fewer than MIN_PROCESSES processes a cell in a family large enough to moder
 freedom of that; elsewhere one cannot tell noise from nothing, so a process is taken to vary by FEW_SD at least: what
 processes did on a busy machine. Then 2.8 times is decided with one process, 2.1 with two, 1.9 with three.
 
-A cell that was never measured while the machine was calm decides nothing.
+A cell without a quiet process decides nothing.
 """
 
 import math
@@ -61,7 +61,7 @@ class Cell:
     parameters: name -> value, of those it has, in the benchmark's order
     declared:   what its benchmark says in benchmarks.json
     order:      place of its route in the catalogue
-    calm:       whether the machine was calm while any of the processes measured, True where that is not known
+    quiet:      whether any of its processes was; else seconds is an upper bound. True where that is not known
     """
 
     benchmark: str
@@ -76,7 +76,7 @@ class Cell:
     order: int
     contract: Route = field(hash=False, compare=False)
     evidence: Mapping[str, Any] = field(hash=False, compare=False)
-    calm: bool = True
+    quiet: bool = True
 
     def text(self, name: str) -> str:
         """A parameter as text; "" where it has none of that name."""
@@ -143,11 +143,10 @@ def cells_of(results: Results) -> list[Cell]:
     if table.empty:
         return []
     table = table.assign(
-        calm=table["quiet"],
         processes=table["processes"].astype(int),
         evidence=evidence_of(table, results.processes, results.benchmarks),
     )
-    names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "calm", "evidence"]
+    names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "quiet", "evidence"]
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
@@ -287,8 +286,8 @@ def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchm
     return weigh(logs, families(cells, benchmarks), np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
 
 
-def weigh(logs: statistics.Floats, names: Any, known: Bools, calm: Bools) -> list[dict[str, Any]]:
-    """Of each cell a row of statistics.Levels, its family, whose noise it has, and whether it was calm.
+def weigh(logs: statistics.Floats, names: Any, known: Bools, quiet: Bools) -> list[dict[str, Any]]:
+    """Of each cell a row of statistics.Levels, its family, whose noise it has, and whether it is quiet.
 
     logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
     """
@@ -296,7 +295,7 @@ def weigh(logs: statistics.Floats, names: Any, known: Bools, calm: Bools) -> lis
     guessed = (levels.n < MIN_PROCESSES) & (levels.df < np.maximum(levels.n, 1.5))  # nothing but its own processes
     variance = np.where(guessed, np.maximum(levels.variance, FEW_SD**2), levels.variance)
     df = np.where(guessed, np.inf, levels.df)
-    columns = {**vars(levels), "variance": variance, "df": df, "family": names, "calm": calm}
+    columns = {**vars(levels), "variance": variance, "df": df, "family": names, "quiet": quiet}
     return [dict(zip(columns, row)) for row in zip(*(column.tolist() for column in columns.values()))]
 
 
@@ -304,17 +303,17 @@ def slower(cells: Sequence[Cell], others: Sequence[Cell], by: float = MARGIN) ->
     """Whether each of ``cells`` is decided to take more than (1 + by) times as long as each of ``others``: a table."""
     if not cells or not others:
         return np.zeros((len(cells), len(others)), dtype=bool)
-    (names, calm, levels), (against, also, base) = map(_columns, (cells, others))
+    (names, quiet, levels), (against, also, base) = map(_columns, (cells, others))
     rows = Levels(*(values[:, None] for values in vars(levels).values()))
     estimated = statistics.between(base, rows, names[:, None] == against)
     p = statistics.p_different(estimated, math.log1p(by))
-    return (estimated.effect > 0) & (p <= PROMISE) & calm[:, None] & also
+    return (estimated.effect > 0) & (p <= PROMISE) & quiet[:, None] & also
 
 
 def _columns(cells: Sequence[Cell]) -> tuple[Any, Bools, Levels]:
-    """Families, calm and levels of cells."""
+    """Families, quiet and levels of cells."""
     columns = {name: np.array([cell.evidence[name] for cell in cells]) for name in cells[0].evidence}
-    return columns.pop("family"), columns.pop("calm"), Levels(**columns)
+    return columns.pop("family"), columns.pop("quiet"), Levels(**columns)
 
 
 def unbeaten(cells: Sequence[Cell]) -> list[Cell]:

@@ -69,7 +69,7 @@ def rank(cells: Sequence[Cell]) -> pd.DataFrame:
 
     nbytes, route, cell
     part     of the answer: neighbouring sizes at which one route is to be taken, and one is faster on a condition
-    kind     BEST, TIE, SLOWER, UNDECIDED (not measured in calm), CONDITION, UNSAFE or OTHER; see case.py
+    kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER; see case.py
     leads    it is the best, or no other route with a condition is decided to be faster
     seconds  per call; ratio: to those of the best route of its size
     slow     it is decided to take more than SLOW times as long as the best
@@ -100,8 +100,8 @@ def _ranked(cells: Sequence[Cell]) -> Iterator[tuple[Any, ...]]:
 def _parts(by_size: Mapping[int, Sequence[Cell]]) -> Iterator[tuple[list[int], str]]:
     """The fewest runs of neighbouring sizes that have a good route in common, each with the one to take.
 
-    At a size at which a route was never measured in calm, nothing is decided about it: its neighbours' choice may stand
-    there, but it is not chosen for that size alone if another was measured in calm.
+    A route without a quiet process at a size is an upper bound there. Its neighbours' choice may stand at that size,
+    but it is not chosen for that size alone if another route has a quiet process.
     """
     parts: list[dict[int, dict[str, Good]]] = []
     for nbytes in sorted(by_size):
@@ -121,7 +121,7 @@ def _parts(by_size: Mapping[int, Sequence[Cell]]) -> Iterator[tuple[list[int], s
 
 
 class Good(NamedTuple):
-    """A route that may be taken at a size. noisy: never measured in calm; behind: the fastest, log seconds; order: in
+    """A route that may be taken at a size. noisy: it has no quiet process; behind: the fastest, log seconds; order: in
     the catalogue."""
 
     noisy: bool
@@ -131,12 +131,12 @@ class Good(NamedTuple):
 
 def _good(cells: Sequence[Cell]) -> dict[str, Good]:
     """The safe routes of a size that none is decided to be faster than and that take at most AS_GOOD longer than the
-    fastest, or were never measured in calm."""
+    fastest, or have no quiet process."""
     good = unbeaten(preferred(cells))
-    fastest = min(good, key=lambda cell: (not cell.calm, cell.seconds)).seconds
+    fastest = min(good, key=lambda cell: (not cell.quiet, cell.seconds)).seconds
     behind = {cell: max(0.0, math.log(cell.seconds / fastest)) for cell in good}
-    near = [cell for cell in good if not cell.calm or behind[cell] <= math.log1p(AS_GOOD)]
-    return {cell.route: Good(not cell.calm, behind[cell], cell.order) for cell in near}
+    near = [cell for cell in good if not cell.quiet or behind[cell] <= math.log1p(AS_GOOD)]
+    return {cell.route: Good(not cell.quiet, behind[cell], cell.order) for cell in near}
 
 
 def preferred(cells: Sequence[Cell]) -> Sequence[Cell]:
@@ -152,7 +152,7 @@ def _kinds(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[tu
     kinds = {chosen: case.BEST}
     for cell, behind, ahead in zip(rest, slower(rest, [chosen])[:, 0], slower([chosen], rest)[0]):
         if cell in candidates:
-            kinds[cell] = case.SLOWER if behind else case.TIE if cell.calm and chosen.calm else case.UNDECIDED
+            kinds[cell] = case.SLOWER if behind else case.TIE if cell.quiet and chosen.quiet else case.UNDECIDED
         else:
             kinds[cell] = case.OTHER if not ahead else case.CONDITION if cell.contract.non_blocking else case.UNSAFE
     leaders = unbeaten([cell for cell, kind in kinds.items() if kind == case.CONDITION])
@@ -299,7 +299,7 @@ def _rows(cells: Sequence[Cell], table: pd.DataFrame) -> Iterator[Row]:
                 _short(cell.seconds),
                 _short(cell.low),
                 _short(cell.high),
-                quiet=cell.calm,
+                quiet=cell.quiet,
                 rate=_short(cell.nbytes / cell.seconds) if moves else None,
                 share=_short(share) if share else None,
                 arrays=cell.declared.arrays,

@@ -250,7 +250,7 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
         nbytes = usual_size(of_route, "setting")
         here = [cell for cell in of_route if cell.nbytes == nbytes]
         gaining = {cell.text("setting"): Gain(cell, other, kept.get(_key(cell))) for cell, other in _gaining(here)}
-        busy = not all(cell.calm for cell in here)
+        busy = not all(cell.quiet for cell in here)
         common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
         if common:
             groups[-1] = (common, [*groups[-1][1], gaining], groups[-1][2] or busy)

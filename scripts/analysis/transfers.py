@@ -300,13 +300,13 @@ class Beside:
 def while_busy(transfers: Transfers) -> list[Beside]:
     """Calls with work queued before them, beside the same calls with nothing before them, where these were measured.
 
-    Not where the machine was never calm meanwhile: a large copy that a neighbour slows seems to wait for the work.
+    Not where one of both has no quiet process: a large copy that a neighbour slows seems to wait for the work.
     """
     calls = []
     for cell in transfers.role(BUSY):
         clock = ENQUEUE if cell.contract.non_blocking else COMPLETION
         alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
-        if alone is not None and alone.calm and cell.calm:
+        if alone is not None and alone.quiet and cell.quiet:
             calls.append(Beside(cell, alone))
     return calls
 

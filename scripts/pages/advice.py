@@ -175,9 +175,9 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
 
 
 def _time(cells: Sequence[Cell], everywhere: bool) -> str:
-    """Seconds in words, of the calm cells where there are any: one figure where they are the same at all sizes, else up
-    to three sizes."""
-    cells = [cell for cell in cells if cell.calm] or cells
+    """Seconds in words, of the quiet cells where there are any: one figure for all sizes if that does, else up to three
+    sizes."""
+    cells = [cell for cell in cells if cell.quiet] or cells
     first, last = cells[0], cells[-1]
     by_time = sorted(cells, key=lambda cell: cell.seconds)
     if len(cells) > 1 and by_time[-1].seconds <= FLAT * by_time[0].seconds:
@@ -189,6 +189,6 @@ def _time(cells: Sequence[Cell], everywhere: bool) -> str:
 
 def busy(rows: pd.DataFrame) -> Iterator[str]:
     """The sizes at which not everything could be decided because of the machine."""
-    sizes = sorted({cell.nbytes for cell in rows["cell"][rows["kind"].isin(GOOD)] if not cell.calm})
+    sizes = sorted({cell.nbytes for cell in rows["cell"][rows["kind"].isin(GOOD)] if not cell.quiet})
     if sizes:
         yield f"Not decided here: the machine was busy{f' at {show.sizes(sizes)}' if any(sizes) else ''}."

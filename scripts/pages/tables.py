@@ -23,7 +23,7 @@ from .show import code
 
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
-UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
+UNDECIDED = "not decided"  # of two cells, one of which has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all."
 TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
@@ -70,7 +70,7 @@ def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
     """``words`` where the difference of two cells is decided, else that it is not."""
     if decided(cell, other):
         return words
-    return tie if cell.calm and other.calm else UNDECIDED
+    return tie if cell.quiet and other.quiet else UNDECIDED
 
 
 @dataclass(frozen=True)
