@@ -173,12 +173,8 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
         "case": asdict(answer.case),
         "machine": {name: getattr(known, name) for name in ("machine", "toolchain", "torch", "numpy", "day")},
         "differs": list(differs),
-        "ranked": [plain(candidate) for candidate in answer.ranked],
-        "conditional": [plain(candidate) for candidate in answer.conditional],
-        "unsafe": [plain(candidate) for candidate in answer.unsafe],
-        "unmeasured": list(answer.unmeasured),
-        "instead": answer.instead,
-        "arrays": answer.arrays,
+        **{name: [*map(plain, getattr(answer, name))] for name in ("ranked", "conditional", "unsafe")},
+        **{name: getattr(answer, name) for name in ("unmeasured", "instead", "arrays")},
         "notes": [show.to_plain(note) for note in notes(answer)],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

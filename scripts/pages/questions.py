@@ -3,7 +3,7 @@
 The questions and the words are in templates/prose/questions.md.jinja; here is which cells each answer is about.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import pandas as pd
@@ -15,7 +15,7 @@ from analysis.results import Results
 from analysis.transfers import Transfers
 
 from benchmarks import families as roles
-from benchmarks.contracts import ALIAS, COMPLETION, DEVICE_TO_HOST, GRAD, INTO, NONE, PAGEABLE, TORCH_TO_NUMPY
+from benchmarks.contracts import ALIAS, COMPLETION, DEVICE_TO_HOST, INTO, NONE, PAGEABLE, TORCH_TO_NUMPY
 
 from . import show
 from .advice import takes
@@ -23,16 +23,18 @@ from .tables import Entry, Table, catalogue, compared, measured_memory
 from .transfers import best, cost_words
 
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
+PLAIN = "t.numpy()"  # what people write first, and what the errors are about
 CONSTRUCTED = "np.array(t)"  # what the warnings about copies are about
 
 
 def table(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
     """The questions that the run has figures or contracts for; a question without a sentence is left out."""
-    plain = results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), NONE)
+    plain, constructed = (results.contracts.get((TORCH_TO_NUMPY, route), NONE) for route in (PLAIN, CONSTRUCTED))
     grad = [rows for rows in asked if rows["need"].iloc[0].grad and rows["cell"].iloc[0].safe]
+    casts = (cell for cell in cells if cell.role == roles.CASTING and cell.direction == TORCH_TO_NUMPY)
+    bfloat16 = [cell for cell in casts if cell.dtype == "bfloat16"]
     pinned = moved.role(roles.PINNING)
     allocated = [cell for cell in pinned if method(cell) == "allocate"]
-    last = results.last
     found: list[tuple[Entry, list[str]]] = []
     for said in show.prose(
         "questions",
@@ -41,21 +43,18 @@ def table(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame]
         decided=decided,
         memory=partial(measured_memory, Semantics(results)),
         sharing=[
-            (cell.direction, cell)
+            cell
             for rows in asked
             for cell in rows[rows["kind"] == BEST].drop_duplicates("part", keep="last")["cell"]
             if rows["need"].iloc[0].plain and cell.memory == ALIAS
         ],
         lists=_lists([cell for rows in asked if rows["need"].iloc[0].batch for cell in rows["cell"]]),
-        plain={
-            "refuses_grad": not plain.takes_grad and plain.inputs.get(GRAD),
-            "refuses_bfloat16": plain.refuses.get("bfloat16"),
-        },
+        plain=plain,
         takes_grad=[take for rows in grad for take in takes(rows)],
         promises_grad="" if grad else _promising(results, TORCH_TO_NUMPY, "takes_grad", "shares"),
         from_device=list(_from_device(results, moved)),
         orders=list(_orders(cells, moved)),
-        bfloat16=sorted(_usual(_bfloat16(cells)), key=lambda cell: not cell.safe),
+        bfloat16=sorted(_usual(bfloat16), key=lambda cell: not cell.safe),
         pinned=_usual(pinned),
         allocated=[max(allocated, key=lambda cell: cell.nbytes)] if allocated else [],
         timed_cells=sum(cell.role in (roles.CONVERSION, roles.GRAD) for cell in cells),
@@ -63,12 +62,9 @@ def table(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame]
             (results.of_role(results.missing, role)["status"] == "failed").sum()
             for role in (roles.CONVERSION, roles.GRAD)
         ),
-        torch=last.settings.torch or last.toolchain.torch,
-        numpy=last.settings.numpy or last.toolchain.numpy,
-        constructed={
-            "hazard": results.contracts.get((TORCH_TO_NUMPY, CONSTRUCTED), NONE).hazard,
-            "cell": next(iter(_usual(_of(conversions(cells), TORCH_TO_NUMPY, CONSTRUCTED))), None),
-        },
+        run=results.last,
+        constructed=constructed,
+        timed_so=_usual([c for c in conversions(cells) if (c.direction, c.route) == (TORCH_TO_NUMPY, CONSTRUCTED)]),
         copies=slowed(cells),
         placed=any(cell.role == roles.PLACEMENT for cell in cells),
     ):
@@ -84,15 +80,6 @@ def _usual(cells: Sequence[Cell]) -> list[Cell]:
     """The cells at the size that most routes were measured at."""
     nbytes = usual_size(cells)
     return [cell for cell in cells if cell.nbytes == nbytes]
-
-
-def _of(cells: Iterable[Cell], direction: str, route: str) -> list[Cell]:
-    return [cell for cell in cells if (cell.direction, cell.route) == (direction, route)]
-
-
-def _bfloat16(cells: Iterable[Cell]) -> list[Cell]:
-    casts = (cell for cell in cells if cell.role == roles.CASTING and cell.direction == TORCH_TO_NUMPY)
-    return [cell for cell in casts if cell.dtype == "bfloat16"]
 
 
 def _lists(cells: Sequence[Cell]) -> Mapping[str, Cell | None]:
