@@ -13,7 +13,7 @@ import resultfiles
 from accelerator import GIB, KIB, LINK, MIB, around
 from analysis import transfers
 from analysis.cells import BOTH, cells_of
-from analysis.choices import rank
+from analysis.choices import choices
 from analysis.results import load
 from pages import families, show, tables
 from pages import transfers as page_of_transfers
@@ -36,7 +36,7 @@ def read(tmp_path, benches, **changes):
 def advice(found):
     return {
         one.title: "\n".join(show.to_plain(line) for line in (*one.said, *one.notes))
-        for one in page_of_transfers.advice(found)
+        for one in page_of_transfers.advice(choices(found.cells), found)
     }
 
 
@@ -174,7 +174,7 @@ def test_the_sections_of_an_accelerator(built):
 
 
 def test_the_decision_table_covers_both_ways_and_every_memory(found):
-    to_device, to_host = page_of_transfers.decision(found)
+    to_device, to_host = page_of_transfers.decision(choices(found.cells), found)
     for table, hosts in ((to_device, ("pageable", "pinned", "registered")), (to_host, ("pageable", "pinned"))):
         said = " ".join(show.to_plain(line) for row in table.rows for line in row[0])
         assert all(host in said for host in hosts) and "NumPy array" in said
@@ -188,7 +188,7 @@ def test_the_decision_table_covers_both_ways_and_every_memory(found):
 def test_a_hazard_of_pinned_memory_is_none_of_pageable(found):
     """Where bytes have left the source when the call returns, nobody has to wait before changing it."""
     told = {}
-    for table in page_of_transfers.decision(found):
+    for table in page_of_transfers.decision(choices(found.cells), found):
         for row in table.rows:
             told.setdefault(show.to_plain(row[0][0]), []).append(show.to_plain(str((row[2], row[-1]))))
     for need, said in told.items():
@@ -209,9 +209,9 @@ def test_a_route_may_have_a_hazard_from_one_memory_alone(found):
 
 
 def test_bands_have_one_route_each_and_cover_every_size(found):
-    for cells in transfers.needs(found.of("completion")).values():
-        sizes = list(rank(transfers.comparable(cells))["nbytes"].unique())
-        counts = {n: len([cell for cell in cells if cell.nbytes == n]) for n in {cell.nbytes for cell in cells}}
+    for _, rows in transfers.answered(choices(found.cells), found):
+        sizes = list(transfers.comparable(rows)["nbytes"].unique())
+        counts = rows["nbytes"].value_counts().to_dict()
         assert sizes == sorted(n for n, count in counts.items() if count == max(counts.values()))
 
 
@@ -220,10 +220,10 @@ def test_a_size_at_which_the_fastest_was_not_measured_is_no_band(tmp_path):
         return SKIPPED if key[0].startswith("copy_in_chunks") and key[-1] == 4 * KIB else value
 
     benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
-    cells = read(tmp_path, benches).of("completion", HOST, "pageable")
-    own = next(cells for need, cells in transfers.needs(cells).items() if need.memory == "into" and not need.array)
-    assert 4 * KIB in {cell.nbytes for cell in own}
-    assert 4 * KIB not in set(rank(transfers.comparable(own))["nbytes"])
+    moved = read(tmp_path, benches)
+    answered = dict(transfers.answered(choices(moved.cells), moved))
+    own = next(answered[need] for need in answered if need.memory == "into" and not need.array)
+    assert 4 * KIB in set(own["nbytes"]) - set(transfers.comparable(own)["nbytes"])
 
 
 def test_figures_name_their_clock(built):
@@ -644,6 +644,7 @@ def test_few_processes_are_called_a_quick_look(tmp_path, capsys):
 def test_where_the_call_takes_the_time_no_bandwidth_is_told(tmp_path):
     sizes = (f", {4 * KIB})", f", {64 * KIB})")
     small = accelerator.transfers(chosen=lambda cell: "transfer." not in cell or cell.endswith(sizes))
-    rows = [row for table in page_of_transfers.decision(read(tmp_path, small)) for row in table.rows]
+    moved = read(tmp_path, small)
+    rows = [row for table in page_of_transfers.decision(choices(moved.cells), moved) for row in table.rows]
     speeds = {row[0][1]: row[4:6] for row in rows if "pinned" in row[0][0] and "to the device" in row[0][0]}
     assert speeds["into a device tensor that exists"] == ("", "")

@@ -12,7 +12,6 @@ largest. A fit that misses a point by more than GOOD_FIT is no fit: caches and p
 and a bandwidth taken from a bent one predict nothing.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -22,7 +21,17 @@ import numpy as np
 import pandas as pd
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE, PINNED, REGISTERED
+from benchmarks.contracts import (
+    COMPLETION,
+    CONTIGUOUS,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    HOST_TO_DEVICE,
+    INTO,
+    PAGEABLE,
+    PINNED,
+    REGISTERED,
+)
 from benchmarks.families import BEHIND, BUSY, HARDWARE, OVERLAP, SYNCHRONIZE, TRANSFER
 
 from .case import Need
@@ -37,7 +46,6 @@ from .cells import (
     usual_dtype,
     usual_size,
 )
-from .choices import rank
 from .results import Results
 
 WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)
@@ -154,38 +162,39 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     )
 
 
-def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
-    """The cells of each need: host to device before back, pageable memory first."""
-    by_need: dict[Need, list[Cell]] = {}
-    for cell in cells:
-        need = Need(cell.direction, cell.memory, cell.dtype, host=cell.host, array=cell.contract.array)
-        by_need.setdefault(need, []).append(cell)
+def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
+    """What of ``choices`` is about plain transfers of the usual dtype, by completion: the rows of each need.
 
-    def order(key: Need) -> tuple[int, bool, int, bool]:
-        place = HOSTS.index(key.host) if key.host in HOSTS else len(HOSTS)
-        return WAYS.index(key.direction), not key.array, place, key.memory == INTO
+    Host to device comes before back, pageable memory first.
+    """
+    usual = transfers.main[0].dtype if transfers.main else ""
+    here = table[table["direction"].isin(WAYS) & (table["dtype"] == usual) & (table["layout"] == CONTIGUOUS)]
 
-    return {key: by_need[key] for key in sorted(by_need, key=order)}
+    def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
+        need, _ = answer
+        return WAYS.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == INTO
 
-
-def comparable(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells at the sizes with the most routes: where some were not measured, the fastest may be among these."""
-    routes = Counter(cell.nbytes for cell in cells)
-    most = max(routes.values(), default=0)
-    return [cell for cell in cells if routes[cell.nbytes] == most]
+    wanted = [(need, rows) for need, rows in here.groupby("need", sort=False) if need.plain and not need.enqueue]
+    return sorted(wanted, key=order)
 
 
-def recommendations(transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
-    """By completion time, at the usual size: what to take for each need, fresh and existing of one end together."""
-    ends: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
-    for key, cells in needs(transfers.of(COMPLETION)).items():
-        if not key.array or key.host == PAGEABLE:
-            ends.setdefault((key.direction, key.array, key.host), {})[key] = cells
+def comparable(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the sizes with the most routes: where some were not measured, the fastest may be among these."""
+    routes = rows["nbytes"].map(rows["nbytes"].value_counts())
+    return rows[routes == routes.max()]
+
+
+def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
+    """At the usual size: what to take for each need, fresh and existing of one end together."""
+    ends: dict[tuple[str, bool, str], dict[Need, pd.DataFrame]] = {}
+    for need, rows in answered(table, transfers):
+        if not need.array or need.host == PAGEABLE:
+            ends.setdefault((need.direction, need.array, need.host), {})[need] = rows
     chosen = []
     for by_need in ends.values():
-        nbytes = usual_size(cell for cells in by_need.values() for cell in cells)
-        here = {key: [cell for cell in cells if cell.nbytes == nbytes] for key, cells in by_need.items()}
-        chosen.append({key: rank(cells) for key, cells in here.items() if cells})
+        nbytes = usual_size(pd.concat(by_need.values())["cell"])
+        here = {need: rows[rows["nbytes"] == nbytes] for need, rows in by_need.items()}
+        chosen.append({need: rows for need, rows in here.items() if len(rows)})
     return chosen
 
 

@@ -278,10 +278,11 @@ def of_newest(history: History, newest: Results) -> Advice:
 
 def _preferred(results: Results) -> Iterator[Preferred]:
     timed = cells_of(results)
-    for rows in asked_of(choices([*filter(credible, timed)]), ONE_THREAD):
+    table = choices([*filter(credible, timed)])
+    for rows in asked_of(table, ONE_THREAD):
         for _, here in rows.groupby(["need", "nbytes"], sort=False):
             yield _of(title(here), here)
-    for by_need in recommendations(transfers_of(results, timed)):
+    for by_need in recommendations(table, transfers_of(results, timed)):
         for need, here in by_need.items():
             yield _of(f"{capital(way_of(need))}, {result_of(need)}", here)
 

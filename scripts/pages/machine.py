@@ -109,10 +109,9 @@ def page_of(
     made = asked(table, ALL_THREADS) or alone
     threads = 1 if made is alone else results.last.settings.torch_threads or 1
     with_one = {title(rows): rows for rows in alone} if threads > 1 else {}
-    one_thread = [cell for cell in cells if cell.threads == ONE_THREAD or cell.declared.needs_device]
     copies = slowed(cells)
     moved = transfers_of(results, timed)
-    about_transfers = transfers.advice(moved)
+    about_transfers = transfers.advice(table, moved)
     every = [*results.cells["toolchain"]]
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
@@ -129,11 +128,11 @@ def page_of(
             "machine_legend",
             conversions=bool(made),
             transfers=bool(about_transfers),
-            usual=usual_dtype(conversions(one_thread)),
+            usual=usual_dtype(conversions(with_one_thread(cells))),
             threads=threads,
         ),
         warnings=warnings_of(results, others, moved),
-        sections=sections_of(results, before, cells, one_thread, (made, alone), threads, moved),
+        sections=sections_of(results, before, cells, table, threads, moved),
         links=tuple(links),
         command=results.last.command or "asv run --record-samples",
         csv=csv,
@@ -143,6 +142,11 @@ def page_of(
     )
 
 
+def with_one_thread(cells: Sequence[Cell]) -> list[Cell]:
+    """What sections are of, but for answers and those of families."""
+    return [cell for cell in cells if cell.threads == ONE_THREAD or cell.declared.needs_device]
+
+
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
@@ -150,14 +154,13 @@ def sections_of(
     results: Results,
     before: Results | None,
     cells: list[Cell],
-    one_thread: list[Cell],
-    answered: tuple[list[pd.DataFrame], list[pd.DataFrame]],
+    table: pd.DataFrame,
     threads: int,
     moved: Transfers,
 ) -> list[Section]:
-    """The sections that the results can fill, in the order of the page. All but answers and those of families are of
-    the cells of ``one_thread``."""
-    missing, (made, alone) = tables.Missing(results), answered
+    """The sections that the results can fill, in the order of the page."""
+    missing, one_thread, alone = tables.Missing(results), with_one_thread(cells), asked(table, ONE_THREAD)
+    made = asked(table, ALL_THREADS) or alone
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
@@ -168,7 +171,7 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(one_thread)
     usual, decisions = usual_dtype(plain), [rows for rows in made if rows["need"].iloc[0].plain]
-    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(moved, missing)
+    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(table, moved, missing)
 
     def said(block: str) -> tuple[str, ...]:
         return prose(

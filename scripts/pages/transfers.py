@@ -30,9 +30,9 @@ MEANING = {
 # --- what is advised --------------------------------------------------------------------------------------------------
 
 
-def advice(moved: Transfers) -> list[Box]:
+def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     """A box a way and end at the host, by completion time, and one on scalars."""
-    made = [_box(each, moved) for each in transfers.recommendations(moved)]
+    made = [_box(each, moved) for each in transfers.recommendations(table, moved)]
     scalars = rank(moved.role(roles.SCALAR))
     if len(scalars):
         cell = best(scalars)
@@ -198,7 +198,7 @@ def _chosen(cells: Iterable[Cell], by: str) -> Iterator[str]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def decision(moved: Transfers) -> list[Table]:
+def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     """One table a direction: memory state × size band, the figures at the band's largest size."""
     take = "fastest, without a condition unless said"
     columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next", "faster on a condition")
@@ -206,8 +206,9 @@ def decision(moved: Transfers) -> list[Table]:
     for direction in WAYS:
         rows = tuple(
             _band(need, part, moved)
-            for need, cells in transfers.needs(moved.of(COMPLETION, direction)).items()
-            for _, part in rank(transfers.comparable(cells)).groupby("part")
+            for need, ranked in transfers.answered(table, moved)
+            if need.direction == direction
+            for _, part in transfers.comparable(ranked).groupby("part")
         )
         title = f"{direction}: completion, GB/s and % at the largest size of each row"
         made.append(Table(title, columns, rows, numeric=False))
@@ -418,7 +419,7 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def transfer_sections(moved: Transfers, missing: Missing) -> list[Section]:
+def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -> list[Section]:
     """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
     fitted, bent = fits(moved.of(COMPLETION))
     have = {cell.host for cell in moved.main}
@@ -441,7 +442,7 @@ def transfer_sections(moved: Transfers, missing: Missing) -> list[Section]:
         )
 
     return [
-        Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(moved))),
+        Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(table, moved))),
         Section(
             "clocks",
             "Transfers: completion, enqueue, sustained",
