@@ -54,6 +54,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     memory.add_argument(
         "--into-buffer", dest="memory", action="store_const", const=INTO, help="it is a buffer you have"
     )
+    parser.set_defaults(memory="")
     parser.add_argument(
         "--threads",
         default="",

@@ -113,9 +113,9 @@ def check_advice(argv: Sequence[str] | None) -> int:
     asked = {each: advice.questions(results, each, chosen.cases, chosen.seed) for each in threads}
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
     advice.measure([question for questions in asked.values() for question in questions], chosen.processes)
-    run_of_all, codes = advice.judged(asked), []
-    print(f"quiet {show.percent(run_of_all.quiet)} of the time, seed {chosen.seed}")
-    for each, verdict in run_of_all.verdicts.items():
+    (verdicts, quiet), codes = advice.judged(asked), []
+    print(f"quiet {show.percent(quiet)} of the time, seed {chosen.seed}")
+    for each, verdict in verdicts.items():
         print("\n".join(summary(results.threads if each == ALL_THREADS else 1, verdict)))
         codes.append(verdict.code)
     return 1 if 1 in codes else max(codes)

@@ -10,18 +10,13 @@ import advise
 import pandas as pd
 import pytest
 from analysis import case as cases
-from analysis.answers import answers, choices_of
 from analysis.case import BEST, EXTRAPOLATED, INTERPOLATED, MEASURED, Case, answer
-from analysis.cells import cells_of, with_threads
-from analysis.choices import every, known_of, need_of
-from analysis.results import load_files, shown
-from analysis.transfers import credible
+from analysis.choices import every
 from cli import UserError
 from conftest import ROOT, environment
 from made_up import EARLY, FAST, LATENCY, SIZES, copied, declared, glibc, host, results_in
 from pages import case as page
 from pages import show
-from pages.build import latest
 from resultfiles import (
     CLONE,
     FROM_NUMPY,
@@ -36,9 +31,6 @@ from resultfiles import (
     record,
     write,
 )
-from store.files import machines
-
-COMMITTED = ROOT / "reports" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +51,9 @@ def test_ranking(known):
     found = answer(Case("numpy", "torch", MIB, memory="copy"), known)
     assert routes(found) == ["torch.from_numpy(a).clone()", "torch.tensor(a)"]
     best = found.ranked[0]
-    assert best.figure.how == MEASURED and not best.tie and best.quiet
-    assert best.figure.low <= copied(MIB) <= best.figure.high
-    assert best.figure.seconds == pytest.approx(copied(MIB), rel=1e-3)
+    assert best.how == MEASURED and not best.tie and best.quiet
+    assert best.low <= copied(MIB) <= best.high
+    assert best.seconds == pytest.approx(copied(MIB), rel=1e-3)
     assert best.rate == pytest.approx(MIB / copied(MIB), rel=1e-3)
     assert best.share == pytest.approx(MIB / FAST / copied(MIB), rel=1e-2)
 
@@ -83,7 +75,7 @@ def test_what_the_result_is(known, memory, first):
 
 @pytest.mark.parametrize("nbytes", [3 * MIB, 256 * KIB, 128 * MIB])
 def test_between_measured_sizes(known, nbytes):
-    figure = answer(Case("numpy", "torch", nbytes, memory="copy"), known).ranked[0].figure
+    figure = answer(Case("numpy", "torch", nbytes, memory="copy"), known).ranked[0]
     assert figure.how == INTERPOLATED and figure.sizes[0] < nbytes < figure.sizes[1]
     assert figure.seconds == pytest.approx(copied(nbytes), rel=0.06)
     assert figure.low * 0.99 <= copied(nbytes) <= figure.high * 1.01
@@ -92,19 +84,19 @@ def test_between_measured_sizes(known, nbytes):
 @pytest.mark.parametrize(("nbytes", "near"), [(24, 16), (40, 64), (32, 64), (31, 16)])
 def test_nothing_is_carried_across_the_break(known, nbytes, near):
     """Times leap at 32 MiB: a line through that is wrong by a factor of two. Each side speaks for itself alone."""
-    figure = answer(Case("numpy", "torch", nbytes * MIB, memory="copy"), known).ranked[0].figure
+    figure = answer(Case("numpy", "torch", nbytes * MIB, memory="copy"), known).ranked[0]
     assert (figure.how, figure.sizes) == (EXTRAPOLATED, (near * MIB,))
     assert figure.seconds == pytest.approx(copied(nbytes * MIB), rel=0.06)
 
 
 def test_no_break_where_no_memory_is_allocated(known):
-    figure = answer(Case("numpy", "torch", 40 * MIB, memory="into"), known).ranked[0].figure
+    figure = answer(Case("numpy", "torch", 40 * MIB, memory="into"), known).ranked[0]
     assert figure.how == INTERPOLATED and figure.seconds == pytest.approx(LATENCY + 40 * MIB / FAST, rel=0.05)
 
 
 def test_outside_of_what_was_measured(known):
     found = answer(Case("numpy", "torch", 1024 * MIB, memory="copy"), known)
-    figure = found.ranked[0].figure
+    figure = found.ranked[0]
     assert (figure.how, figure.sizes) == (EXTRAPOLATED, (256 * MIB,))
     assert figure.seconds == pytest.approx(copied(1024 * MIB), rel=0.02)
     assert any("1 GiB: extrapolated from 256 MiB." in note for note in page.notes(found))
@@ -156,7 +148,7 @@ def test_another_dtype(known):
     own, other = (answer(Case("numpy", "torch", n, "int64", memory="copy"), known) for n in (MIB, 16 * MIB))
     assert routes(own) == ["torch.tensor(a)", "torch.from_numpy(a).clone()"]
     assert own.instead == "" and other.instead == "float32"
-    assert other.ranked[0].figure.seconds == pytest.approx(copied(16 * MIB), rel=0.01)
+    assert other.ranked[0].seconds == pytest.approx(copied(16 * MIB), rel=0.01)
     assert "int64 was not measured; the time of float32 is used." in page.notes(other)
 
 
@@ -165,7 +157,7 @@ def test_layout(known):
     case = Case("numpy", "torch", 3 * MIB, layout="fortran", memory="copy")
     found = answer(case, known)
     assert routes(found) == ["torch.tensor(a)", "torch.from_numpy(a).clone()"]
-    assert found.ranked[1].figure.seconds == pytest.approx(copied(3 * MIB, 20), rel=0.1)
+    assert found.ranked[1].seconds == pytest.approx(copied(3 * MIB, 20), rel=0.1)
     with pytest.raises(UserError, match="fortran float32 near 268435456 bytes; it was of 1048576 bytes"):
         answer(replace(case, nbytes=256 * MIB), known)
 
@@ -220,7 +212,7 @@ def test_grad_crosses_a_link(known, ends, route):
 def test_batch(known):
     found = answer(Case("numpy", "torch", 16 * KIB, batch=64), known)
     assert routes(found) == ["torch.from_numpy(np.stack(arrays))"]
-    assert found.ranked[0].figure.how == MEASURED and found.arrays == 64  # the bytes of all, and of as many
+    assert found.ranked[0].how == MEASURED and found.arrays == 64  # the bytes of all, and of as many
     assert any(
         "Measured with 64 arrays" in n for n in page.notes(answer(Case("numpy", "torch", 2 * KIB, batch=2), known))
     )
@@ -232,7 +224,7 @@ def test_pinning_is_spread(known):
     assert few.ranked[0].host == "pageable" and many.ranked[0].host == "pinned"
     best = many.ranked[0]
     assert best.once == pytest.approx(1e-3 + 64 * MIB / 1e9, rel=1e-2)
-    assert best.total == pytest.approx(best.figure.seconds + best.once / 1000)
+    assert best.total == pytest.approx(best.seconds + best.once / 1000)
     here = answer(Case("torch", "cuda", 64 * MIB, host="pinned"), known)
     assert here.ranked[0].once is None and here.ranked[0].host == "pinned"
     assert here.ranked[0].share == pytest.approx(0.8, rel=1e-2)
@@ -249,8 +241,8 @@ def test_pinning_that_nobody_measured(known):
 def test_a_setting_that_helps(known):
     """By how much was measured at a size; it is said of sizes on the same side of the break."""
     clone = "torch.from_numpy(a).clone()"
-    gain = cases.Gain("MALLOC_X=1", clone, 64 * MIB, 4.5, "keeps memory", (clone,))
-    helped = replace(known, gains=(gain,))
+    gain = cases.Effect(clone, 64 * MIB, 4.5, (clone,), "MALLOC_X=1", "keeps memory")
+    helped = replace(known, effects=(gain,))
     said = {n: " ".join(page.notes(answer(Case("numpy", "torch", n, memory="copy"), helped))) for n in (MIB, 128 * MIB)}
     assert "MALLOC_X" not in said[MIB]
     assert "4.50× as fast at 64 MiB; keeps memory." in said[128 * MIB]
@@ -271,13 +263,13 @@ def test_a_copy_that_costs_more_between_neighbours_says_so(known, nbytes, said):
 
 def test_staging_is_paid_once(known):
     staged = answer(Case("torch", "cuda", 64 * MIB, memory="into", host="pageable", count=10), known).ranked[0]
-    assert staged.paid == "s" and staged.total > staged.figure.seconds
+    assert staged.paid == "s" and staged.total > staged.seconds
 
 
 def test_enqueue(known):
     found = answer(Case("torch", "cuda", 64 * MIB, host="pinned", enqueue=True), known)
     assert routes(found) == [EARLY["expression"], "t.to(device)"]
-    assert found.ranked[0].figure.seconds == pytest.approx(3e-6, rel=1e-2) and found.ranked[0].rate is None
+    assert found.ranked[0].seconds == pytest.approx(3e-6, rel=1e-2) and found.ranked[0].rate is None
 
 
 @pytest.mark.parametrize(
@@ -293,7 +285,7 @@ def test_enqueue(known):
 )
 def test_code_of_transfers(known, given, wanted):
     found = answer(Case("torch", "cuda", MIB, **given), known)
-    code = "\n".join(page.snippet(found.case, found.ranked[0], known))
+    code = page.snippet(found.case, found.ranked[0], known)
     compile(code, "pasted", "exec")
     assert all(part in code for part in wanted)
 
@@ -315,7 +307,7 @@ def test_code_runs_as_it_is(known, case):
     found = answer(case, known)
     for candidate in found.ranked:
         names = {}
-        exec("\n".join(page.snippet(case, candidate, known)), names)
+        exec(page.snippet(case, candidate, known), names)
         source = names.get("a" if case.source == "numpy" else "t")
         result = names["b" if case.memory == "into" else "t" if case.target == "torch" else "a"]
         assert isinstance(result, torch.Tensor if case.target == "torch" else np.ndarray)
@@ -461,24 +453,3 @@ def test_an_upper_bound_is_no_equal_of_what_is_known(known):
     found = answer(case, replace(known, rows=tuple(rows)))
     assert routes(found) == ["torch.tensor(a)", slow] and not any(each.tie for each in found.ranked)
     assert "~ Upper bound only (noisy machine)." in "\n".join(page.words(found))
-
-
-@pytest.mark.parametrize("machine", machines(COMMITTED))
-def test_a_page_answers_by_the_same_rows(machine):
-    """Of the committed results: what a page's answers name at a size is what its form and advise.py list first."""
-    paths, _ = shown(COMMITTED, machine)
-    loaded = latest(load_files(COMMITTED, paths))[0]
-    cells = [*filter(credible, cells_of(loaded))]
-    known = known_of(loaded, machine, cells)
-    first = {(known.needs[row.need], row.nbytes): row.route for row in known.rows if row.kind == BEST}
-    threads = {need.threads for need in known.needs} - {""}
-    chosen = [
-        (choice, number)
-        for number in threads
-        for found in answers(with_threads(cells, number))
-        for each in (found.each or {"": found.segments}).values()
-        for choice in choices_of(each)
-    ]
-    assert len(chosen) > 20 * len(threads)
-    for choice, number in chosen:
-        assert first[replace(need_of(choice.cell), threads=number), choice.nbytes] == choice.cell.route

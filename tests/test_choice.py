@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import resultfiles
-from analysis import answers, choice, statistics
+from analysis import cells as choice
+from analysis import statistics
+from analysis.case import BEST, SLOWER, TIE
 from analysis.cells import Cell, cells_of
+from analysis.choices import asked, choices, rank
 from analysis.results import load
 from noise import processes
 from pages import families, show, spreadsheet, tables
@@ -17,7 +20,7 @@ from pages.advice import advice
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
 
-from benchmarks.contracts import NONE
+from benchmarks.contracts import NONE, ONE_THREAD
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, KIB, 64 * KIB, MIB, 16 * MIB)
@@ -25,11 +28,11 @@ FIRST, SECOND, THIRD = ROUTES = ("torch.first(a)", "torch.second(a)", "torch.thi
 NOISY = (0.8, 1.0, 1.3, 1.7)  # processes that lay in other phases of a busy machine
 
 
-def weighed(logs, family="copy", calm=True, known=True):
+def weighed(logs, family="copy", quiet=True, known=True):
     """Cells by the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
     every = np.ones(len(logs), dtype=bool)
-    found = choice.weigh(logs, np.full(len(logs), family), every & known, every & calm)
+    found = choice.weigh(logs, np.full(len(logs), family), every & known, every & quiet)
     return [SimpleNamespace(evidence=one) for one in found]
 
 
@@ -44,7 +47,7 @@ def loaded(tmp_path, times, promises=None, busy=(), noise=None):
 
 
 def answered(tmp_path, times, promises=None, busy=()):
-    (found,) = answers.answers(cells_of(loaded(tmp_path, times, promises, busy)))
+    (found,) = asked(choices(cells_of(loaded(tmp_path, times, promises, busy))), ONE_THREAD)
     return found
 
 
@@ -53,8 +56,13 @@ def text(answer):
     return "\n".join(show.to_plain(line) for line in (*said.said, *said.notes))
 
 
-def routes_of(answer):
-    return {nbytes: chosen.cell.route for nbytes, chosen in sorted(answer.choices.items())}
+def routes_of(rows):
+    best = rows[rows["kind"] == BEST]
+    return dict(zip(best["nbytes"], best["route"]))
+
+
+def at(rows, nbytes, kind):
+    return list(rows["route"][(rows["nbytes"] == nbytes) & (rows["kind"] == kind)])
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
@@ -97,7 +105,7 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     lost = {"torch.r0(a)": 0, "torch.r1(a)": 0, "torch.r2(a)": 1}
     rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
     if not watched:
-        rows = rows.assign(calm=None, process=rows.groupby("cell").cumcount())
+        rows = rows.assign(process=rows.groupby("cell").cumcount())
     cells = cells_of(replace(results, processes=rows.reset_index(drop=True)))
     assert choice.decided(*cells[:2]) == watched
     assert not choice.decided(*cells[1:3])
@@ -142,7 +150,7 @@ def test_two_processes_of_many_cells_decide_more():
 
 def test_cells_that_were_never_calm_decide_nothing():
     logs = np.log([around(1.0), around(1000.0)])
-    assert choice.decided(*weighed(logs)) and not choice.decided(*weighed(logs, calm=False))
+    assert choice.decided(*weighed(logs)) and not choice.decided(*weighed(logs, quiet=False))
 
 
 def test_no_cells():
@@ -161,14 +169,14 @@ def test_a_busy_machine_decides_nothing(tmp_path):
     times = {(route, n): list(rng.permutation(pairs[n][k])) for k, route in enumerate((FIRST, SECOND)) for n in pairs}
     found = answered(tmp_path, times)
     assert "Slowest" not in text(found)
-    assert all(len(chosen.ties) == 1 for chosen in found.choices.values())
+    assert all(len(at(found, nbytes, TIE)) == 1 for nbytes in pairs)
 
 
 def test_ranges_that_do_not_overlap_are_no_decision(tmp_path):
     """All processes of one read faster than those of the other; by 10 %, where they differ by 8 % themselves."""
     times = {(FIRST, 8): [1.10e-6, 1.12e-6, 1.16e-6, 1.19e-6], (SECOND, 8): [0.99e-6, 1.01e-6, 1.05e-6, 1.08e-6]}
     found = answered(tmp_path, times)
-    assert [cell.route for cell in found.choices[8].ties] == [FIRST] and routes_of(found) == {8: SECOND}
+    assert at(found, 8, TIE) == [FIRST] and routes_of(found) == {8: SECOND}
 
 
 def test_a_size_at_which_routes_tie_joins_its_neighbour(tmp_path):
@@ -191,8 +199,8 @@ def test_ties_are_not_transitive(tmp_path):
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1.045e-6), (THIRD, 8): around(1.09e-6)}
     found = answered(tmp_path, times, order)
     assert routes_of(found) == {8: FIRST}
-    assert [cell.route for cell in found.choices[8].ties] == [SECOND]
-    assert [cell.route for cell in found.choices[8].others] == [THIRD]
+    assert at(found, 8, TIE) == [SECOND]
+    assert at(found, 8, SLOWER) == [THIRD]
 
 
 def test_slowest_is_what_is_decided_to_be_slower_by_that_much(tmp_path):
@@ -219,7 +227,7 @@ def test_a_cell_that_was_never_calm_is_not_chosen_beside_a_calm_one(tmp_path):
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(2e-6), (THIRD, 8): around(2.5e-6)}
     found = answered(tmp_path, times, busy={(FIRST, 8)})
     assert routes_of(found) == {8: SECOND}
-    assert [cell.route for cell in found.choices[8].others] == [THIRD]
+    assert at(found, 8, SLOWER) == [THIRD]
     assert "Not decided here: the machine was busy at 8 B." in text(found) and "difference" not in text(found)
 
 
@@ -249,7 +257,7 @@ def test_where_nothing_was_calm_the_answer_says_so(tmp_path):
 def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
     times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
     results = loaded(tmp_path, times, busy={(FIRST, 8)})
-    found = {(cell.route, cell.nbytes): cell.calm for cell in cells_of(results)}
+    found = {(cell.route, cell.nbytes): cell.quiet for cell in cells_of(results)}
     assert found == {key: key != (FIRST, 8) for key in times}
     cells = cells_of(results)
     made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results))
@@ -286,13 +294,12 @@ def simulated(rng, slowdown, sd, count):
     chosen = np.zeros((needs, sizes), dtype=int)
     for need in range(needs):
         cells = [made_up(route, size, next(found)) for route in range(candidates) for size in range(sizes)]
-        segments = answers.choose(cells)
-        chosen[need] = [int(one.cell.route) for segment in segments for one in segment.choices]
+        chosen[need] = [int(route) for route in routes_of(rank(cells)).values()]
     return chosen
 
 
 def made_up(route, size, evidence):
-    seconds = float(np.exp(evidence.mean))
+    seconds = float(np.exp(evidence["mean"]))
     figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": NONE}
     parameters = {"route": str(route), "nbytes": size}
     return Cell("", "", parameters, {}, **figures, order=route, evidence=evidence)

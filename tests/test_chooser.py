@@ -12,7 +12,7 @@ from analysis.choices import every
 from browser import opened
 from conftest import build
 from pages import case as words
-from pages import chooser, show
+from pages import show
 
 MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
 
@@ -56,9 +56,9 @@ def address(page, case):
 def test_what_is_embedded_cannot_end_its_element(known):
     hostile = "</script><!--"
     contracts = tuple(replace(contract, caution=hostile) for contract in known.contracts)
-    found = chooser.embedded(replace(known, contracts=contracts))
+    found = words.embedded(replace(known, contracts=contracts))
     assert f"{hostile}." in json.loads(found)["words"], "it is there as text"
-    assert "<" not in found and "<" not in chooser.embedded(known)
+    assert "<" not in found and "<" not in words.embedded(known)
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_it_shows_the_rows_that_advise_has(page, known):
             chosen.locator("h3", has_text=show.size(case.total)).wait_for()
             lines = [show.bare(words.line_of(each, case)) for each in want.ranked[: words.SHOWN]]
             assert chosen.locator("ol li").all_inner_texts() == lines, case
-            code = "\n".join(words.snippet(case, want.ranked[0], known))
+            code = words.snippet(case, want.ranked[0], known)
             assert chosen.locator("pre").inner_text() == code
         assert browser.complaints == []
         assert {url.partition("#")[0] for url in browser.requests} == {(page / "index.html").as_uri()}

@@ -6,10 +6,9 @@ import threading
 
 import made_up
 import pytest
-from analysis.answers import answers
 from analysis.case import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer
 from analysis.cells import cells_of, with_threads
-from analysis.choices import every
+from analysis.choices import asked, choices, every
 from analysis.results import load
 from browser import opened
 from cli import UserError
@@ -173,10 +172,10 @@ def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
     """128 KiB of float32: of what lies below, one thread speaks; of what lies above, all."""
     for nbytes, near in ((100 * KIB, 64 * KIB), (160 * KIB, 256 * KIB)):
         found = answer(Case("numpy", "torch", nbytes, memory="copy"), known)
-        figure = next(each for each in found.ranked if each.route == CLONE["expression"]).figure
+        figure = next(each for each in found.ranked if each.route == CLONE["expression"])
         assert (figure.how, figure.sizes) == (EXTRAPOLATED, (near,))
         assert figure.seconds == pytest.approx(seconds(CLONE["expression"], nbytes, near > nbytes), rel=0.25)
-    alone = answer(Case("numpy", "torch", 100 * KIB, memory="copy", threads="1"), known).ranked[0].figure
+    alone = answer(Case("numpy", "torch", 100 * KIB, memory="copy", threads="1"), known).ranked[0]
     assert alone.sizes == (64 * KIB, 256 * KIB)
 
 
@@ -187,7 +186,7 @@ def test_the_heading_says_how_many_threads(known):
 
 def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results):
     cells = cells_of(load(results))
-    several, alone = (answers(with_threads(cells, threads)) for threads in (ALL_THREADS, ONE_THREAD))
+    several, alone = (asked(choices(cells), threads) for threads in (ALL_THREADS, ONE_THREAD))
     box = advice(several[0], alone[0], 4)
     assert box.heading == "NumPy array to tensor, as a copy of its own, 4 torch threads"
     assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]
@@ -218,7 +217,7 @@ def test_the_form_asks_for_threads(results, known, tmp_path):
                 assert offered == ["4, torch's default", "1"]
             case = Case("numpy", "torch", MIB, memory="copy", threads=threads)
             want = answer(case, known)
-            assert want.ranked[0].figure.how == MEASURED
+            assert want.ranked[0].how == MEASURED
             lines = [show.bare(words.line_of(each, case)) for each in want.ranked[: words.SHOWN]]
             assert browser.locator("#choose .chosen ol li").all_inner_texts() == lines
         assert browser.complaints == []

@@ -9,7 +9,7 @@ import pytest
 import resultfiles
 from analysis import findings as known
 from analysis.cells import cells_of
-from analysis.choices import known_of
+from analysis.choices import choices, known_of
 from analysis.findings import slowed
 from analysis.results import load
 from pages import families, show, tables
@@ -227,7 +227,8 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     """One way to copy was timed; what NumPy's others cost between neighbours is decided by the same memmove."""
     times = {NONE: around(24e-6), COPYING: around(3e-6)}
     results = load(resultfiles.write(tmp_path, [bench("Neighbours", times, (64 * KIB,))]))
-    (gain,) = known_of(results, "box", cells_of(results)).gains
+    cells = cells_of(results)
+    (gain,) = known_of(results, "box", cells, choices(cells)).effects
     assert gain.setting == COPYING and gain.factor == pytest.approx(8, rel=0.01)
     assert gain.routes[0] == gain.route == "np.copyto(b.numpy(), a)"
     assert "torch.from_numpy(a.copy())" in gain.routes and "torch.from_numpy(a).clone()" not in gain.routes

@@ -52,9 +52,10 @@ FARTHEST = 4.0  # times the largest measured size, or that part of the smallest:
 AS_GOOD = 0.1
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
-# What a route is among those of its need at a size: to be taken, as good, slower; faster for whoever heeds its
-# condition; faster and not safe
-BEST, TIE, SLOWER, CONDITION, UNSAFE = "best", "tie", "slower", "condition", "unsafe"
+# What a route is among those of its need at a size: to be taken, as good, slower, not known to be (an upper bound);
+# faster for whoever heeds its condition; faster and not safe; nothing that anybody would take
+GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
+CONDITION, UNSAFE, OTHER = "condition", "unsafe", "other"
 
 
 def itemsize(dtype: str) -> int:
@@ -96,6 +97,11 @@ class Need:
     enqueue: bool = False
 
     @property
+    def plain(self) -> bool:
+        """Whether it is one array or tensor that keeps its dtype and requires no grad."""
+        return not (self.goal or self.grad or self.batch)
+
+    @property
     def crosses(self) -> bool:
         """Whether it crosses the link to a device."""
         return self.direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)
@@ -130,25 +136,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """A route with a setting of the environment is ``factor`` times as fast at this size; said of ``routes``."""
+class Effect:
+    """What changes a route's time by ``factor`` at a size; said of ``routes``.
 
-    setting: str
-    route: str
-    nbytes: int
-    factor: float
-    caution: str = ""
-    routes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Slowed:
-    """A route takes ``factor`` times as long at this size where its arrays lie as neighbours do; said of ``routes``."""
+    setting  of the environment, with which it is so many times as fast; "": it takes so many times as long, where its
+             arrays lie as neighbours do
+    """
 
     route: str
     nbytes: int
     factor: float
     routes: tuple[str, ...]
+    setting: str = ""
+    caution: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Known:
     """What is known of one machine and one toolchain. breaks: sizes from which fresh memory takes longer; threads: of
     torch by itself; limit: bytes and seconds of memcpy.
 
-    dtypes: direction -> those that the suite times; lacking: "direction dtype" -> why it has no figure; day: of the run
+    dtypes: direction -> those that the suite times, each with why it has no figure; day: of the run
     """
 
     machine: str
@@ -173,10 +173,8 @@ class Known:
     needs: tuple[Need, ...] = ()
     rows: tuple[Row, ...] = ()
     contracts: tuple[Route, ...] = ()
-    gains: tuple[Gain, ...] = ()
-    slowed: tuple[Slowed, ...] = ()
-    dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lacking: Mapping[str, str] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
+    dtypes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def transfers(self) -> bool:
@@ -270,35 +268,48 @@ class Case:
         return [place for place, need in every if need.host in hosts and replace(need, host="") == wanted]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Seconds per call and their range. how: measured, interpolated or extrapolated; sizes: those it rests on."""
+@dataclass(frozen=True, kw_only=True)
+class Candidate(Row):
+    """A route for a case: what rows say of its size. rate and share are None where it was not measured.
 
-    seconds: float
-    low: float
-    high: float
-    how: str
-    sizes: tuple[int, ...]
+    how    measured, interpolated or extrapolated; sizes: those that it rests on
+    total  seconds, with what falls on each of the case's transfers of what is paid once: ranked by it
+    """
+
+    how: str = MEASURED
+    sizes: tuple[int, ...] = ()
+    contract: Route = NONE
+    memory: str = ""
+    host: str = ""
+    total: float = 0.0
+
+    @property
+    def tie(self) -> bool:
+        return self.kind == TIE
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether something is paid once and nobody knows how much."""
+        return bool(self.paid) and self.once is None
 
 
 def estimate(
     curve: Mapping[int, Row], nbytes: int, breaks: Sequence[int] = (), limit: Sequence[Sequence[float]] = ()
-) -> Figure | None:
+) -> Candidate | None:
     """What a route's rows, by size, say of a size; None where no measured size may speak for it.
 
     breaks: sizes from which on other times hold; no row on the other side says anything. limit: bytes and seconds of
     memcpy: where a byte costs it more or less at the size than where the route was measured, the interval holds both.
     """
     if nbytes in curve:
-        row = curve[nbytes]
-        return Figure(row.seconds, row.low, row.high, MEASURED, (nbytes,))
+        return Candidate(**vars(curve[nbytes]), sizes=(nbytes,))
     side = [size for size in sorted(curve) if not any(min(size, nbytes) < at <= max(size, nbytes) for at in breaks)]
     below, above = [size for size in side if size < nbytes], [size for size in side if size > nbytes]
     call = min(row.seconds for row in curve.values())
     if below and above:
         left, right = curve[below[-1]], curve[above[0]]
         middles, lows, highs = (_lines(left, right, name, nbytes, call) for name in ("seconds", "low", "high"))
-        return Figure(middles[-1], min(lows), max(highs), INTERPOLATED, (left.nbytes, right.nbytes))
+        return _rests_on((left, right), INTERPOLATED, nbytes, middles[-1], min(lows), max(highs))
     if not side:
         return None
     row = curve[below[-1] if below else above[0]]
@@ -310,7 +321,15 @@ def estimate(
     if len(curve) == 1:
         low, high = min(low, row.low), max(high, row.high)
     dearer = _per_byte(limit, nbytes) / _per_byte(limit, row.nbytes)
-    return Figure(seconds, low * min(1.0, dearer), high * max(1.0, dearer), EXTRAPOLATED, (row.nbytes,))
+    return _rests_on((row,), EXTRAPOLATED, nbytes, seconds, low * min(1.0, dearer), high * max(1.0, dearer))
+
+
+def _rests_on(rows: Sequence[Row], how: str, nbytes: int, seconds: float, low: float, high: float) -> Candidate:
+    """A size that was not measured: of the kinds of the rows the one that promises least."""
+    kind = min((row.kind for row in rows), key=(UNSAFE, CONDITION, UNDECIDED, SLOWER, TIE, BEST).index)
+    figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": None, "share": None}
+    known = {"kind": kind, "quiet": all(row.quiet for row in rows)}
+    return Candidate(**{**vars(rows[-1]), **figure, **known}, how=how, sizes=tuple(row.nbytes for row in rows))
 
 
 def _per_byte(limit: Sequence[Sequence[float]], nbytes: int) -> float:
@@ -331,37 +350,6 @@ def _lines(left: Row, right: Row, name: str, nbytes: int, call: float) -> tuple[
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A route for a case.
-
-    total     seconds, with what falls on each of the case's transfers of what is paid once: ranked by it
-    rate      bytes per second; share: of the limit; None where the figure was not measured at this size
-    unpriced  something is paid once and nobody knows how much
-    """
-
-    route: str
-    contract: Route
-    memory: str
-    host: str
-    figure: Figure
-    kind: str
-    total: float
-    quiet: bool = True
-    rate: float | None = None
-    share: float | None = None
-    paid: str = ""
-    once: float | None = None
-
-    @property
-    def tie(self) -> bool:
-        return self.kind == TIE
-
-    @property
-    def unpriced(self) -> bool:
-        return bool(self.paid) and self.once is None
 
 
 @dataclass(frozen=True)
@@ -392,7 +380,7 @@ def answer(case: Case, known: Known) -> Answer:
     there = [each for each in found if each is not None]
     if not there:
         raise UserError(_nothing(case, known))
-    return min(there, key=lambda each: each.ranked[0].figure.how == EXTRAPOLATED)  # its own first, if that will do
+    return min(there, key=lambda each: each.ranked[0].how == EXTRAPOLATED)  # its own first, if that will do
 
 
 def _sources(case: Case, known: Known) -> Iterator[tuple[str, str, bool]]:
@@ -432,15 +420,15 @@ def _answer(case: Case, known: Known, memory: str, dtype: str, grad: bool) -> An
         if contract.memory_for(case.dtype, case.layout) != memory:
             continue
         limit = () if need.crosses or need.memory == ALIAS else known.limit
-        figure = estimate(curve, case.total, known.breaks_of(need), limit)
-        if figure is None:
+        found = estimate(curve, case.total, known.breaks_of(need), limit)
+        if found is None:
             unmeasured.append(route)
         else:
-            candidates.append(candidate_of(need, contract, figure, [curve[size] for size in figure.sizes], case.count))
-    good = [each for each in candidates if each.kind not in (CONDITION, UNSAFE)]
+            candidates.append(candidate_of(found, need, contract, case.count))
+    good = [each for each in candidates if each.kind in GOOD]
     if not good:
         return None
-    ranked_here = good[0].kind == BEST and all(each.figure.how == MEASURED for each in good)
+    ranked_here = good[0].kind == BEST and all(each.how == MEASURED for each in good)
     if not ranked_here or len({(each.host, each.paid, each.once) for each in good}) > 1:
         good.sort(key=lambda each: (each.unpriced, each.total))
         named = [each for each in good if each.kind == BEST and not each.paid]  # at all sizes that it rests on
@@ -463,46 +451,24 @@ def _answer(case: Case, known: Known, memory: str, dtype: str, grad: bool) -> An
     )
 
 
-def candidate_of(need: Need, contract: Route, figure: Figure, rows: Sequence[Row], count: int = 1) -> Candidate:
-    """A route of a need. rows: those that the figure rests on; count: transfers that share what is paid once."""
-    kinds, last = {row.kind for row in rows}, rows[-1]
-    order = (UNSAFE, CONDITION, SLOWER, TIE, BEST)  # what it is at any of them
-    own = figure.how == MEASURED
-    return Candidate(
-        last.route,
-        contract,
-        need.memory,
-        need.host,
-        figure,
-        next((kind for kind in order if kind in kinds), SLOWER),
-        figure.seconds + (last.once or 0.0) / count,
-        all(row.quiet for row in rows),
-        last.rate if own else None,
-        last.share if own else None,
-        last.paid,
-        last.once,
-    )
+def candidate_of(found: Candidate, need: Need, contract: Route, count: int = 1) -> Candidate:
+    """A route of a need. count: transfers that share what is paid once."""
+    total = found.seconds + (found.once or 0.0) / count
+    return replace(found, contract=contract, memory=need.memory, host=need.host, total=total)
 
 
-def slowed_of(case: Case, known: Known, route: str) -> Slowed | None:
-    """What a route costs between neighbours, at the size nearest to the case's; None where nothing is known of that.
+def effects_on(candidate: Candidate, case: Case, known: Known) -> list[Effect]:
+    """What would change the time of a route that moves bytes: the settings that were measured on the case's side of the
+    size at which times leap; and arrays that lie as neighbours do, at the nearest size, among those that were measured.
 
     A contiguous source alone is copied in one piece.
     """
-    slowed = [each for each in known.slowed if route in each.routes and case.layout == CONTIGUOUS]
-    if not slowed or not min(each.nbytes for each in slowed) <= case.nbytes <= max(each.nbytes for each in slowed):
-        return None
-    return min(slowed, key=lambda each: abs(math.log(each.nbytes / case.nbytes)))
-
-
-def gains_of(case: Case, known: Known, candidate: Candidate) -> list[Gain]:
-    """The settings with which a route is faster, measured on the case's side of the size at which times leap."""
-
-    def beyond(nbytes: int) -> bool:
-        return any(at <= nbytes for at in known.breaks)
-
-    about = [gain for gain in known.gains if candidate.route in gain.routes and candidate.memory != ALIAS]
-    return [gain for gain in about if beyond(gain.nbytes) == beyond(case.total)]
+    found = [each for each in known.effects if candidate.route in each.routes and candidate.memory != ALIAS]
+    settings = [e for e in found if e.setting and all((at <= e.nbytes) == (at <= case.total) for at in known.breaks)]
+    near = {each.nbytes: each for each in reversed(found) if not each.setting and case.layout == CONTIGUOUS}
+    if not near or not min(near) <= case.nbytes <= max(near):
+        return settings
+    return [*settings, near[min(near, key=lambda nbytes: abs(math.log(nbytes / case.nbytes)))]]
 
 
 # --- what cannot be answered ------------------------------------------------------------------------------------------
@@ -510,66 +476,67 @@ def gains_of(case: Case, known: Known, candidate: Candidate) -> list[Gain]:
 
 def check(case: Case) -> None:
     """UserError where a case contradicts itself, or there cannot be one."""
-    if (case.source, case.target) not in WAYS:
-        raise UserError(f"--from {case.source} --to {case.target}: two of {', '.join(ENDS)}, and not the same")
-    if case.nbytes < 1:
-        raise UserError(f"--nbytes {case.nbytes}: one byte at least")
-    if case.total > LARGEST:
-        raise UserError(f"--nbytes {case.nbytes}: more than memory holds")
-    if not 1 <= case.count <= LARGEST:
-        raise UserError(f"--count {case.count}: from one transfer to {LARGEST}")
-    if case.batch < 0 or case.batch == 1:
-        raise UserError(f"--batch {case.batch}: a batch is of two arrays at least")
-    if case.batch and (case.device or case.memory in (ALIAS, INTO) or case.grad or case.layout != CONTIGUOUS):
-        raise UserError("--batch is about arrays on the host that become a fresh one: no other option goes with it")
-    if case.memory == ALIAS and case.device:
-        raise UserError("--share: nothing is shared between host and device")
-    if case.host and not case.device:
-        raise UserError("--source: which memory matters for transfers alone, --from cuda or --to cuda")
-    if case.threads and case.device:
-        raise UserError("--threads: it is about conversions on the host; a transfer has one")
-    if not (case.threads in ("", ALL_THREADS) or (case.threads.isdecimal() and int(case.threads))):
-        raise UserError(f"--threads {case.threads}: a number of threads, or {ALL_THREADS}, those of torch's default")
-    if case.enqueue and not case.device:
-        raise UserError("--enqueue: on the host every call holds the caller until it is done; it is about transfers")
-    if case.grad and case.source == NUMPY:
-        raise UserError("--grad: a NumPy array requires no grad")
-    if case.grad and not case.dtype.startswith(FLOATS):
-        raise UserError(f"--grad: floating point and complex tensors require grad, {case.dtype} does not")
+    counted = case.threads.isdecimal() and int(case.threads)
+    batched = case.device or case.memory in (ALIAS, INTO) or case.grad or case.layout != CONTIGUOUS
+    wrong = {
+        f"--from {case.source} --to {case.target}: two of {', '.join(ENDS)}, and not the same": (
+            (case.source, case.target) not in WAYS
+        ),
+        f"--nbytes {case.nbytes}: more than memory holds": case.total > LARGEST,
+        f"--count {case.count}: from one transfer to {LARGEST}": not 1 <= case.count <= LARGEST,
+        f"--batch {case.batch}: a batch is of two arrays at least": case.batch < 0 or case.batch == 1,
+        "--batch is about arrays on the host that become a fresh one: no other option goes with it": (
+            case.batch and batched
+        ),
+        "--share: nothing is shared between host and device": case.memory == ALIAS and case.device,
+        "--source: which memory matters for transfers alone, --from cuda or --to cuda": case.host and not case.device,
+        "--threads: it is about conversions on the host; a transfer has one": case.threads and case.device,
+        f"--threads {case.threads}: a number of threads, or {ALL_THREADS}, those of torch's default": (
+            case.threads not in ("", ALL_THREADS) and not counted
+        ),
+        "--enqueue: on the host every call holds the caller until it is done; it is about transfers": (
+            case.enqueue and not case.device
+        ),
+        "--grad: a NumPy array requires no grad": case.grad and case.source == NUMPY,
+        f"--grad: floating point and complex tensors require grad, {case.dtype} does not": (
+            case.grad and not case.dtype.startswith(FLOATS)
+        ),
+    }
+    for why, holds in wrong.items():
+        if holds:
+            raise UserError(why)
 
 
 def _check_known(case: Case, known: Known) -> None:
     """UserError where nothing is known of the case's direction, dtype or layout."""
     here = [need for need in known.needs if need.direction == case.direction]
-    if case.device and not here:
-        raise UserError(
-            f"no transfer {case.direction} was measured on {known.machine}: with an accelerator, "
-            "python scripts/run.py --profile transfers does that"
-        )
-    if case.goal:
-        casts = dict.fromkeys(f"{need.dtype} to {need.goal}" for need in here if need.goal)
-        if f"{case.dtype} to {case.goal}" not in casts:
-            raise UserError(
-                f"--dtype {case.dtype} --to-dtype {case.goal}: not measured {case.direction}; "
-                f"there are {', '.join(casts) or 'none'}"
-            )
-    elif case.dtype not in (dtypes := known.dtypes.get(case.direction, ())):
-        raise UserError(f"--dtype {case.dtype}: not timed {case.direction}; there are {', '.join(dtypes)}")
-    why = known.lacking.get(f"{case.direction} {case.dtype}")
-    if why and not case.goal:
-        raise UserError(f"--dtype {case.dtype}: not on this toolchain, {why}")
-    size = itemsize(case.dtype)
-    if case.nbytes % size:
-        raise UserError(f"--nbytes {case.nbytes}: no whole number of {case.dtype}, which takes {size} bytes")
+    casts = dict.fromkeys(f"{need.dtype} to {need.goal}" for need in here if need.goal)
+    dtypes = known.dtypes.get(case.direction, {})
+    lacking = dtypes.get(case.dtype)
     threads = sorted({need.threads for need in here})
-    if case.threads_in(known) not in threads:
-        there = ", ".join(str(known.threads) if each == ALL_THREADS else each for each in threads)
-        raise UserError(f"--threads {case.threads}: measured with {there}")
-    layouts = sorted({need.layout for need in here})
-    if case.layout not in layouts:
-        raise UserError(f"--layout {case.layout}: not measured {case.direction}; there are {', '.join(layouts)}")
-    if case.layout == ZERO_D and case.nbytes != size:
-        raise UserError(f"--layout {ZERO_D}: one {case.dtype}, {size} bytes and not {case.nbytes}")
+    counts = [str(known.threads) if each == ALL_THREADS else each for each in threads]
+    layouts, size = sorted({need.layout for need in here}), itemsize(case.dtype)
+    wrong = {
+        f"no transfer {case.direction} was measured on {known.machine}: with an accelerator, "
+        "python scripts/run.py --profile transfers does that": case.device and not here,
+        f"--dtype {case.dtype} --to-dtype {case.goal}: not measured {case.direction}; "
+        f"there are {', '.join(casts) or 'none'}": case.goal and f"{case.dtype} to {case.goal}" not in casts,
+        f"--dtype {case.dtype}: not timed {case.direction}; there are {', '.join(dtypes)}": (
+            not case.goal and case.dtype not in dtypes
+        ),
+        f"--dtype {case.dtype}: not on this toolchain, {lacking}": lacking and not case.goal,
+        f"--nbytes {case.nbytes}: no whole number of {case.dtype}, which takes {size} bytes": case.nbytes % size,
+        f"--threads {case.threads}: measured with {', '.join(counts)}": case.threads_in(known) not in threads,
+        f"--layout {case.layout}: not measured {case.direction}; there are {', '.join(layouts)}": (
+            case.layout not in layouts
+        ),
+        f"--layout {ZERO_D}: one {case.dtype}, {size} bytes and not {case.nbytes}": (
+            case.layout == ZERO_D and case.nbytes != size
+        ),
+    }
+    for why, holds in wrong.items():
+        if holds:
+            raise UserError(why)
 
 
 def _nothing(case: Case, known: Known) -> str:

@@ -1,12 +1,31 @@
-"""What was timed, a cell each with its contract, and which cells belong together: what every page starts from."""
+"""What was timed, a cell each with its contract, which cells belong together, and which of two is faster.
 
+A cell is decided to be slower than another where the hypothesis that it takes at most MARGIN more is rejected at the
+comparison's promise (see verdicts.Settings and statistics.p_different). Anything else is a tie: a difference below
+the margin changes nobody's choice, and one that the processes do not show would be another in the next run. Variances
+of processes are moderated within the families of alike noise. What the cells of a family share in a round, such as the
+clock of the machine then, cancels in the rounds of which both have a process, and is added as a variance of its own for
+the others, or where the families differ.
+
+With fewer than MIN_PROCESSES processes a cell in a family large enough to moderate has the variance and the degrees of
+freedom of that; elsewhere one cannot tell noise from nothing, so a process is taken to vary by FEW_SD at least: what
+processes did on a busy machine. Then 2.8 times is decided with one process, 2.1 with two, 1.9 with three.
+
+A cell without a quiet process decides nothing.
+"""
+
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from benchmarks.contracts import (
     ALIAS,
+    COMPLETION,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
     NUMPY_TO_TORCH,
@@ -15,15 +34,23 @@ from benchmarks.contracts import (
     TORCH_TO_NUMPY,
     Route,
 )
-from benchmarks.families import CONVERSION, GRAD, LISTS, MEMCPY
+from benchmarks.families import CONVERSION, LINK, MEMCPY
 
+from . import statistics
 from .case import BY_BYTES, itemsize
-from .choice import Evidence, evidence_of
-from .declared import Declared, contract_of
+from .comparison import families
+from .declared import Benchmarks, Declared, contract_of
 from .results import Results, parameters_of
+from .statistics import MIN_PROCESSES, Bools, Levels
+from .verdicts import Settings
 
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
+SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
+MARGIN = 0.05  # relative: a route that takes so much longer is as good
+PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided
+FEW_SD = 0.25  # of log seconds, between processes
+FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 
 
@@ -34,7 +61,7 @@ class Cell:
     parameters: name -> value, of those it has, in the benchmark's order
     declared:   what its benchmark says in benchmarks.json
     order:      place of its route in the catalogue
-    calm:       whether the machine was calm while any of the processes measured, True where that is not known
+    quiet:      whether any of its processes was; else seconds is an upper bound. True where that is not known
     """
 
     benchmark: str
@@ -48,8 +75,8 @@ class Cell:
     processes: int
     order: int
     contract: Route = field(hash=False, compare=False)
-    evidence: Evidence = field(hash=False, compare=False)
-    calm: bool = True
+    evidence: Mapping[str, Any] = field(hash=False, compare=False)
+    quiet: bool = True
 
     def text(self, name: str) -> str:
         """A parameter as text; "" where it has none of that name."""
@@ -116,11 +143,10 @@ def cells_of(results: Results) -> list[Cell]:
     if table.empty:
         return []
     table = table.assign(
-        calm=table["quiet"],
         processes=table["processes"].astype(int),
         evidence=evidence_of(table, results.processes, results.benchmarks),
     )
-    names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "calm", "evidence"]
+    names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "quiet", "evidence"]
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
@@ -136,6 +162,13 @@ def cells_of(results: Results) -> list[Cell]:
             )
         )
     return cells
+
+
+def credible(cell: Cell) -> bool:
+    """Whether memory could move bytes as fast as this cell reads; asked of transfers that were waited for alone."""
+    if not cell.declared.needs_device or method(cell) not in (COMPLETION, SUSTAINED):
+        return True
+    return cell.nbytes <= FASTEST * cell.seconds
 
 
 def row_of(names: Iterable[str]) -> str:
@@ -174,16 +207,6 @@ def conversions(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in plain if cell.dtype == usual]
 
 
-def requires_grad(cells: Iterable[Cell]) -> list[Cell]:
-    """The routes that give an array that shares the memory of a tensor that requires grad."""
-    return [cell for cell in cells if cell.role == GRAD and cell.memory == ALIAS]
-
-
-def from_lists(cells: Iterable[Cell]) -> list[Cell]:
-    """The routes that make one tensor of a list of arrays."""
-    return [cell for cell in cells if cell.role == LISTS]
-
-
 def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
     """Cells of a benchmark and the usual dtype that differ in row and size alone, by their other parameters."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
@@ -194,17 +217,7 @@ def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
     return groups
 
 
-class Placed(Protocol):
-    """What has parameters, a cell or what a table says of one."""
-
-    @property
-    def parameters(self) -> Mapping[str, Any]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-
-def usual_size(cells: Iterable[Placed], of: str = "route", up_to: int = USUAL) -> int:
+def usual_size(cells: Iterable[Any], of: str = "route", up_to: int = USUAL) -> int:
     """The size at which most values of a parameter were measured; of equals the largest ``up_to``, or just above it."""
     values: dict[int, set[Any]] = {}
     for cell in cells:
@@ -252,3 +265,63 @@ class Limit:
 def limit_of(cells: Iterable[Cell]) -> Limit:
     """The limit of what copies in memory."""
     return Limit({cell.nbytes: cell for cell in cells if cell.role == MEMCPY})
+
+
+def links_of(cells: Iterable[Cell]) -> dict[str, Limit]:
+    """Direction, or BOTH -> the limit of what crosses the link."""
+    measured: dict[str, dict[int, Cell]] = {}
+    for cell in cells:
+        if cell.role == LINK:
+            measured.setdefault(cell.direction, {})[cell.nbytes] = cell
+    return {way: Limit(by_size, moved=2 if way == BOTH else 1, steady=True) for way, by_size in measured.items()}
+
+
+# --- which of two is faster ------------------------------------------------------------------------------------------
+
+
+def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchmarks) -> list[dict[str, Any]]:
+    """What the processes of every timed cell of a run say; both frames are those of results.Results."""
+    wide = processes.pivot(index=["file", "cell"], columns="process", values="seconds")
+    logs = np.log(wide.reindex(pd.MultiIndex.from_frame(cells[["file", "cell"]])).to_numpy(dtype=float))
+    return weigh(logs, families(cells, benchmarks), np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
+
+
+def weigh(logs: statistics.Floats, names: Any, known: Bools, quiet: Bools) -> list[dict[str, Any]]:
+    """Of each cell a row of statistics.Levels, its family, whose noise it has, and whether it is quiet.
+
+    logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
+    """
+    levels = statistics.levels(logs, names, known)
+    guessed = (levels.n < MIN_PROCESSES) & (levels.df < np.maximum(levels.n, 1.5))  # nothing but its own processes
+    variance = np.where(guessed, np.maximum(levels.variance, FEW_SD**2), levels.variance)
+    df = np.where(guessed, np.inf, levels.df)
+    columns = {**vars(levels), "variance": variance, "df": df, "family": names, "quiet": quiet}
+    return [dict(zip(columns, row)) for row in zip(*(column.tolist() for column in columns.values()))]
+
+
+def slower(cells: Sequence[Cell], others: Sequence[Cell], by: float = MARGIN) -> Bools:
+    """Whether each of ``cells`` is decided to take more than (1 + by) times as long as each of ``others``: a table."""
+    if not cells or not others:
+        return np.zeros((len(cells), len(others)), dtype=bool)
+    (names, quiet, levels), (against, also, base) = map(_columns, (cells, others))
+    rows = Levels(*(values[:, None] for values in vars(levels).values()))
+    estimated = statistics.between(base, rows, names[:, None] == against)
+    p = statistics.p_different(estimated, math.log1p(by))
+    return (estimated.effect > 0) & (p <= PROMISE) & quiet[:, None] & also
+
+
+def _columns(cells: Sequence[Cell]) -> tuple[Any, Bools, Levels]:
+    """Families, quiet and levels of cells."""
+    columns = {name: np.array([cell.evidence[name] for cell in cells]) for name in cells[0].evidence}
+    return columns.pop("family"), columns.pop("quiet"), Levels(**columns)
+
+
+def unbeaten(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that none of them is decided to be faster than; one at least."""
+    table = slower(cells, cells)
+    return [cell for cell, beaten in zip(cells, table) if not beaten.any()]
+
+
+def decided(cell: Cell, other: Cell) -> bool:
+    """Whether one of the two is decided to be slower than the other."""
+    return bool(slower([cell, other], [cell, other]).any())

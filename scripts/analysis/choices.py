@@ -1,13 +1,23 @@
-"""Routes ranked: for every need that results know, at every measured size, which route to take and which come after.
+"""Routes ranked: for every need, at every measured size, which route to take and which come after.
 
-One ranking (answers.choose): a page's answers are its first routes, its form and scripts/advise.py list its rows. A
-need is what somebody has and wants, see case.Need. Rows are what case.py looks up, as plain data that JSON holds.
+``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is what
+somebody has and wants, see case.Need; its candidates are the routes that do it. At each size a route is good where it
+is safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest.
+Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in
+common get one: of several that which is good at most sizes, so that an answer has few names, then the one least behind.
+
+To take the fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4
+parts in place of 1 or 2. To take the catalogue's first of all that tie cost up to 30 %.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import pandas as pd
 from store import files
 
 from benchmarks.contracts import (
@@ -18,103 +28,158 @@ from benchmarks.contracts import (
     DEVICE_TO_HOST,
     ENQUEUE,
     INTO,
+    MEMORIES,
+    NUMPY_TO_TORCH,
     ONE_THREAD,
     PIN,
     PINNED,
 )
-from benchmarks.families import CASTING, CONVERSION, GRAD, LINK, LISTS, PINNING, TRANSFER
+from benchmarks.families import CASTING, CONVERSION, GRAD, LISTS, PINNING, TRANSFER
 
-from .answers import Choice, choices_of, choose
-from .case import BEST, CONDITION, FRESH, SLOWER, TIE, UNSAFE, Gain, Known, Need, Row, Slowed, estimate, uses
-from .cells import DIRECTIONS, UNSAID, Cell, Limit, bytes_decide, cells_of, limit_of, method, with_threads
+from . import case
+from .case import AS_GOOD, BY_BYTES, Effect, Known, Need, Row, estimate, uses
+from .cells import (
+    DIRECTIONS,
+    UNSAID,
+    Cell,
+    cells_of,
+    credible,
+    limit_of,
+    links_of,
+    method,
+    slower,
+    unbeaten,
+    usual_dtype,
+    with_threads,
+)
 from .findings import advised, between_neighbours
 from .results import Results, load_files, newest
-from .transfers import credible
 
+SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
+NEED = tuple(Need.__dataclass_fields__)
+RANKED = ("nbytes", "part", "route", "kind", "leads", "seconds", "ratio", "slow", "cell")
+
+# --- routes of a need -------------------------------------------------------------------------------------------------
 
 
-def every(results: Path) -> list[Known]:
-    """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
-    known = []
-    for machine in files.machines(results):
-        runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
-        loaded = load_files(results, newest(runs)[:1] or list(runs))
-        known.append(known_of(loaded, machine, [*filter(credible, cells_of(loaded))]))
-    return known
+def rank(cells: Sequence[Cell]) -> pd.DataFrame:
+    """The routes of one need: a row per size and route, size by size in the order to take them.
+
+    nbytes, route, cell
+    part     of the answer: neighbouring sizes at which one route is to be taken, and one is faster on a condition
+    kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER; see case.py
+    leads    it is the best, or no other route with a condition is decided to be faster
+    seconds  per call; ratio: to those of the best route of its size
+    slow     it is decided to take more than SLOW times as long as the best
+    """
+    return pd.DataFrame(_ranked(cells), columns=list(RANKED))
 
 
-def known_of(results: Results, machine: str, cells: Sequence[Cell]) -> Known:
-    """Of results and their cells, but for those that no memory could move so fast."""
-    last = results.last
-    needs, rows = _ranked(cells)
-    fresh = last.conditions.libc.startswith("glibc")
-    return Known(
-        machine,
-        toolchain=last.toolchain.tag,
-        torch=last.settings.torch or last.toolchain.torch,
-        numpy=last.settings.numpy or last.toolchain.numpy,
-        day=last.started[:10],
-        device=last.settings.device,
-        device_name=last.settings.device_name,
-        conditions=last.conditions,
-        threads=last.settings.torch_threads or 1,
-        breaks=(FRESH,) if fresh else (),
-        limit=tuple(limit_of(cells).seconds.items()),
-        needs=tuple(needs),
-        rows=tuple(rows),
-        contracts=tuple(results.contracts.values()),
-        gains=tuple(_gains(results, cells)),
-        slowed=tuple(_slowed(results, cells)),
-        dtypes=_dtypes(results),
-        lacking=_lacking(results),
+def _ranked(cells: Sequence[Cell]) -> Iterator[tuple[Any, ...]]:
+    candidates = [cell for cell in cells if cell.contract.keeps_dtype(cell.dtype or UNSAID)] or cells
+    by_size: dict[int, list[Cell]] = {}
+    for cell in candidates:
+        by_size.setdefault(cell.nbytes, []).append(cell)
+    part = -1
+    for sizes, route in _parts(by_size):
+        leading = None
+        for nbytes in sizes:
+            rivals = [cell for cell in cells if cell.nbytes == nbytes and cell not in candidates]
+            here = _kinds(by_size[nbytes], rivals, route)
+            best, leaders = here[0][0], {cell.route for cell, kind, leads in here if kind == case.CONDITION and leads}
+            if leading is None or not (leading & leaders or leading == leaders == set()):
+                part, leading = part + 1, leaders
+            leading = leading & leaders
+            slow = slower([cell for cell, _, _ in here], [best], SLOW - 1)[:, 0]
+            for (cell, kind, leads), far in zip(here, slow):
+                yield nbytes, part, cell.route, kind, leads, cell.seconds, cell.seconds / best.seconds, bool(far), cell
+
+
+def _parts(by_size: Mapping[int, Sequence[Cell]]) -> Iterator[tuple[list[int], str]]:
+    """The fewest runs of neighbouring sizes that have a good route in common, each with the one to take.
+
+    A route without a quiet process at a size is an upper bound there. Its neighbours' choice may stand at that size,
+    but it is not chosen for that size alone if another route has a quiet process.
+    """
+    parts: list[dict[int, dict[str, Good]]] = []
+    for nbytes in sorted(by_size):
+        good = _good(by_size[nbytes])
+        if not (parts and set(good).intersection(*parts[-1].values())):
+            parts.append({})
+        parts[-1][nbytes] = good
+    often = Counter(route for part in parts for good in part.values() for route in good)
+    for part in parts:
+        first, *others = part.values()
+        common = {route: [good[route] for good in part.values()] for route in first if all(route in o for o in others)}
+        last = {
+            route: (all(each.noisy for each in good), -often[route], sum(each.behind for each in good), good[0].order)
+            for route, good in common.items()
+        }
+        yield list(part), min(last, key=last.__getitem__)
+
+
+class Good(NamedTuple):
+    """A route that may be taken at a size. noisy: it has no quiet process; behind: the fastest, log seconds; order: in
+    the catalogue."""
+
+    noisy: bool
+    behind: float
+    order: int
+
+
+def _good(cells: Sequence[Cell]) -> dict[str, Good]:
+    """The safe routes of a size that none is decided to be faster than and that take at most AS_GOOD longer than the
+    fastest, or have no quiet process."""
+    good = unbeaten(preferred(cells))
+    fastest = min(good, key=lambda cell: (not cell.quiet, cell.seconds)).seconds
+    behind = {cell: max(0.0, math.log(cell.seconds / fastest)) for cell in good}
+    near = [cell for cell in good if not cell.quiet or behind[cell] <= math.log1p(AS_GOOD)]
+    return {cell.route: Good(not cell.quiet, behind[cell], cell.order) for cell in near}
+
+
+def preferred(cells: Sequence[Cell]) -> Sequence[Cell]:
+    """The safe ones, or all where none is."""
+    return [cell for cell in cells if cell.safe] or cells
+
+
+def _kinds(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[tuple[Cell, str, bool]]:
+    """The cells of one size in the order to take them, ``route`` first: kind of each, and whether it leads."""
+    chosen = next(cell for cell in cells if cell.route == route)
+    rest = sorted((cell for cell in cells if cell is not chosen), key=lambda cell: (cell.seconds, cell.order))
+    candidates = preferred(cells)
+    kinds = {chosen: case.BEST}
+    for cell, behind, ahead in zip(rest, slower(rest, [chosen])[:, 0], slower([chosen], rest)[0]):
+        if cell in candidates:
+            kinds[cell] = case.SLOWER if behind else case.TIE if cell.quiet and chosen.quiet else case.UNDECIDED
+        else:
+            kinds[cell] = case.OTHER if not ahead else case.CONDITION if cell.contract.non_blocking else case.UNSAFE
+    leaders = unbeaten([cell for cell, kind in kinds.items() if kind == case.CONDITION])
+    kinds |= dict.fromkeys(rivals, case.OTHER)
+    order = (case.BEST, case.TIE, case.SLOWER, case.UNDECIDED, case.CONDITION, case.UNSAFE, case.OTHER)
+    # of those with a condition the leaders come first, as the catalogue has them
+    every = sorted(
+        kinds, key=lambda cell: (order.index(kinds[cell]), cell not in leaders, cell in leaders and cell.order)
     )
+    return [(cell, kinds[cell], cell is chosen or cell in leaders) for cell in every]
 
 
-def _ranked(cells: Sequence[Cell]) -> tuple[list[Need], list[Row]]:
-    """The needs that the cells are about, and of each its rows, size by size in the order to take them."""
+# --- needs ------------------------------------------------------------------------------------------------------------
+
+
+def choices(cells: Sequence[Cell]) -> pd.DataFrame:
+    """The routes of every need that the cells are about: the columns of ``rank``, the need, and those of case.Need."""
     by_need: dict[Need, list[Cell]] = {}
     for cell, need in _needed(cells):
         by_need.setdefault(need, []).append(cell)
-    limit, link = limit_of(cells), _link(cells)
-    once = {clock: _curve(cells, clock) for clock in (PIN, ALLOCATE)}
-    rows: list[Row] = []
-    for place, (need, those) in enumerate(by_need.items()):
-        curves: dict[str, dict[int, float]] = {}
-        for cell in those:
-            curves.setdefault(cell.route, {})[cell.nbytes] = cell.seconds
-        for cell, kind in (each for choice in choices_of(choose(those)) for each in _order(choice)):
-            moves = need.memory != ALIAS and bytes_decide(curves[cell.route], cell.nbytes) and not need.enqueue
-            bound = link.get(need.direction) if need.crosses else limit
-            alone = need.threads in ("", ONE_THREAD)  # memcpy has one thread
-            paid, price = _once(cell, need, once)
-            rows.append(
-                Row(
-                    need=place,
-                    nbytes=cell.nbytes,
-                    route=cell.route,
-                    kind=kind,
-                    seconds=_short(cell.seconds),
-                    low=_short(cell.low),
-                    high=_short(cell.high),
-                    quiet=cell.calm,
-                    rate=_short(cell.nbytes / cell.seconds) if moves else None,
-                    share=_short(share) if moves and bound and alone and (share := bound.share(cell)) else None,
-                    arrays=cell.declared.arrays,
-                    paid=paid,
-                    once=price,
-                )
-            )
-    return list(by_need), rows
+    rows = [(need, *vars(need).values(), *row) for need, c in by_need.items() if _met(need, c) for row in _ranked(c)]
+    return pd.DataFrame(rows, columns=["need", *NEED, *RANKED])
 
 
-def _order(choice: Choice) -> Iterator[tuple[Cell, str]]:
-    """The route to take, those that tie, those that are slower; then what is faster on a condition, or unsafe."""
-    yield choice.cell, BEST
-    yield from ((cell, TIE) for cell in choice.ties)
-    yield from ((cell, SLOWER) for cell in (*choice.others, *choice.undecided))
-    yield from ((cell, CONDITION if cell.contract.non_blocking else UNSAFE) for cell in choice.hazardous)
+def _met(need: Need, cells: Iterable[Cell]) -> bool:
+    """Whether one of the cells does what is wanted: the others of a need may change the dtype."""
+    return bool(need.goal) or any(cell.contract.keeps_dtype(need.dtype) for cell in cells)
 
 
 def _needed(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Need]]:
@@ -140,7 +205,7 @@ def need_of(cell: Cell) -> Need | None:
     """None of a cell that nobody asks for."""
     route, contract, layout = cell.route, cell.contract, cell.text("layout") or CONTIGUOUS
     dtype = cell.dtype or UNSAID
-    goal = "" if contract.keeps_dtype(dtype) else contract.casts_to
+    goal = "" if cell.role != CASTING or contract.keeps_dtype(dtype) else contract.casts_to
     crosses = cell.role == TRANSFER or (cell.declared.needs_device and uses(route, TRANSPOSED))
     if crosses and method(cell) in (COMPLETION, ENQUEUE):
         layout = "transposed" if uses(route, TRANSPOSED) else CONTIGUOUS
@@ -148,50 +213,123 @@ def need_of(cell: Cell) -> Need | None:
         cell.role in (CONVERSION, GRAD, LISTS, CASTING) or cell.declared.arrays or cell.text("layout")
     ):
         return None
-    if not route or not cell.memory or cell.direction not in DIRECTIONS or (goal and cell.role != CASTING):
+    if not route or not cell.memory or cell.direction not in DIRECTIONS:
         return None
     source = (dtype, goal, layout, cell.role == GRAD, bool(cell.declared.arrays))
     return Need(cell.direction, cell.memory, *source, host=cell.host, array=contract.array)
 
 
-def _link(cells: Sequence[Cell]) -> dict[str, Limit]:
-    """Direction -> what the link carries at most."""
-    limits: dict[str, dict[int, Cell]] = {}
-    for cell in cells:
-        if cell.role == LINK:
-            limits.setdefault(cell.direction, {})[cell.nbytes] = cell
-    return {direction: Limit(found, steady=True) for direction, found in limits.items()}
+def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
+    """What a page answers of ``choices``, the rows of each: alias, copy and into in either direction for the usual
+    dtype; what requires grad; lists; casts, dtypes with one recommendation together."""
+    here = table[(table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")]
+    plain = here[~here["grad"].astype(bool) & ~here["batch"].astype(bool) & (here["goal"] == "")]
+    plain = plain[plain["dtype"] == usual_dtype(list(plain["cell"]))]
+    found = [
+        plain[(plain["memory"] == memory) & (plain["direction"] == direction)]
+        for memory in MEMORIES
+        for direction in plain["direction"].unique()
+    ]
+    found.append(here[here["grad"].astype(bool) & (here["memory"] == ALIAS)])
+    found.append(here[here["batch"].astype(bool) & (here["direction"] == NUMPY_TO_TORCH)])
+    casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
+    for need, rows in here[here["goal"] != ""].groupby("need", sort=False):
+        best = rows[rows["kind"] == case.BEST]
+        if all(cell.safe for cell in best["cell"]):
+            routes = best.drop_duplicates("part")["route"]
+            casts.setdefault((need.direction, need.goal, *routes), []).append(rows)
+    in_order = sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))
+    return [rows for rows in [*found, *(pd.concat(casts[key]) for key in in_order)] if len(rows)]
 
 
-def _curve(cells: Sequence[Cell], clock: str) -> dict[int, Row]:
+# --- what is known of a machine ---------------------------------------------------------------------------------------
+
+
+def every(results: Path) -> list[Known]:
+    """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
+    known = []
+    for machine in files.machines(results):
+        runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
+        loaded = load_files(results, newest(runs)[:1] or list(runs))
+        cells = [*filter(credible, cells_of(loaded))]
+        known.append(known_of(loaded, machine, cells, choices(cells)))
+    return known
+
+
+def known_of(results: Results, machine: str, cells: Sequence[Cell], table: pd.DataFrame) -> Known:
+    """Of results, their cells but for those that no memory could move so fast, and the choices."""
+    last = results.last
+    return Known(
+        machine,
+        toolchain=last.toolchain.tag,
+        torch=last.settings.torch or last.toolchain.torch,
+        numpy=last.settings.numpy or last.toolchain.numpy,
+        day=last.started[:10],
+        device=last.settings.device,
+        device_name=last.settings.device_name,
+        conditions=last.conditions,
+        threads=last.settings.torch_threads or 1,
+        breaks=(case.FRESH,) if last.conditions.libc.startswith("glibc") else (),
+        limit=tuple(limit_of(cells).seconds.items()),
+        needs=tuple(table["need"].unique()),
+        rows=tuple(_rows(cells, table)),
+        contracts=tuple(results.contracts.values()),
+        effects=tuple(_effects(results, cells)),
+        dtypes=_dtypes(results),
+    )
+
+
+def _rows(cells: Sequence[Cell], table: pd.DataFrame) -> Iterator[Row]:
+    """The choices as plain data, with what memcpy or the link allows and what is paid once."""
+    links, memcpy = links_of(cells), limit_of(cells)
+    once = {clock: _curve(cells, clock) for clock in (PIN, ALLOCATE)}
+    places = {need: place for place, need in enumerate(table["need"].unique())}
+    fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
+    by_bytes = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
+    for row, moves in zip(table.itertuples(), by_bytes):
+        need, cell = row.need, row.cell
+        bound = links.get(need.direction) if need.crosses else memcpy if need.threads in ("", ONE_THREAD) else None
+        share = bound.share(cell) if bound and moves else None
+        if row.kind != case.OTHER:
+            yield Row(
+                places[need],
+                cell.nbytes,
+                cell.route,
+                row.kind,
+                _short(cell.seconds),
+                _short(cell.low),
+                _short(cell.high),
+                quiet=cell.quiet,
+                rate=_short(cell.nbytes / cell.seconds) if moves else None,
+                share=_short(share) if share else None,
+                arrays=cell.declared.arrays,
+                **_once(cell, need, once),
+            )
+
+
+def _curve(cells: Iterable[Cell], clock: str) -> dict[int, Row]:
     """What pinned memory costs once, by size."""
-    return {
-        cell.nbytes: Row(0, cell.nbytes, "", BEST, cell.seconds, cell.low, cell.high)
-        for cell in cells
-        if cell.role == PINNING and method(cell) == clock
-    }
+    pinned = (cell for cell in cells if cell.role == PINNING and method(cell) == clock)
+    return {cell.nbytes: Row(0, cell.nbytes, "", case.BEST, cell.seconds, cell.low, cell.high) for cell in pinned}
 
 
-def _once(cell: Cell, need: Need, curves: dict[str, dict[int, Row]]) -> tuple[str, float | None]:
-    """What is paid once for a transfer, by its name in the route ("" for nothing), and its seconds, where known."""
-    route, nbytes = cell.route, cell.nbytes
-    if not need.crosses:
-        return "", None
+def _once(cell: Cell, need: Need, curves: Mapping[str, dict[int, Row]]) -> dict[str, Any]:
+    """What is paid once for a transfer, by its name in the route, and its seconds, where known; {} for nothing."""
+    route, nbytes, clock = cell.route, cell.nbytes, ALLOCATE
+    if need.host == PINNED and need.direction == DEVICE_TO_HOST and need.memory != INTO:
+        return {}  # torch's allocator keeps pinned memory, so the figure has it
     if need.host == PINNED:
-        if need.direction == DEVICE_TO_HOST and need.memory != INTO:
-            return "", None  # torch's allocator keeps pinned memory, so the figure has it
         clock, what = (ALLOCATE, "h") if need.direction == DEVICE_TO_HOST else (PIN, "t")
         if uses(route, "buffers"):
             nbytes, what = 2 * nbytes, "buffers"
     elif uses(route, "s"):
-        clock, what = ALLOCATE, "s"
+        what = "s"
     elif uses(route, "stages"):
-        clock, what, nbytes = ALLOCATE, "stages", CHUNKS
+        what, nbytes = "stages", CHUNKS
     else:
-        return "", None
-    curve = curves[clock]
-    found = estimate(curve, nbytes) if curve else None
-    return what, _short(found.seconds) if found else None
+        return {}
+    found = estimate(curves[clock], nbytes) if curves[clock] else None
+    return {"paid": what, "once": _short(found.seconds) if found else None}
 
 
 def _short(value: float) -> float:
@@ -199,38 +337,35 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _gains(results: Results, cells: Sequence[Cell]) -> Iterator[Gain]:
-    for advice in advised(results, cells):
-        for gain in advice.gains:
-            route, about = gain.cell.route, _spoken_for(results, gain.cell)
-            yield Gain(advice.setting, route, gain.cell.nbytes, gain.factor, advice.caution, about)
+def _effects(results: Results, cells: Sequence[Cell]) -> Iterator[Effect]:
+    """What settings gain, and what placement costs."""
+    found: list[tuple[Any, str, str]] = [(each, "", "") for each in between_neighbours(cells)]
+    found += [(gain, each.setting, each.caution) for each in advised(results, cells) for gain in each.gains]
+    for each, setting, caution in found:
+        cell = each.cell
+        yield Effect(cell.route, cell.nbytes, each.factor, _alike(results, cell), setting, caution)
 
 
-def _slowed(results: Results, cells: Sequence[Cell]) -> Iterator[Slowed]:
-    for slowed in between_neighbours(cells):
-        yield Slowed(slowed.cell.route, slowed.cell.nbytes, slowed.factor, _spoken_for(results, slowed.cell))
-
-
-def _spoken_for(results: Results, cell: Cell) -> tuple[str, ...]:
+def _alike(results: Results, cell: Cell) -> tuple[str, ...]:
     """The routes that what was measured of one is said of: those that make the promise which its family declares."""
     promise = cell.declared.speaks_for
     routes = [each.expression for each in results.contracts.values() if promise and getattr(each, promise)]
     return tuple(dict.fromkeys([cell.route, *routes]))
 
 
-def _dtypes(results: Results) -> dict[str, tuple[str, ...]]:
-    by_direction: dict[str, dict[str, None]] = {}
-    for benchmark in results.benchmarks.values():
-        if benchmark.role in (CONVERSION, TRANSFER):
-            spelled = by_direction.setdefault(benchmark.direction, {})
-            spelled.update(dict.fromkeys(word.strip("'") for word in benchmark.listed("dtype")))
-    return {direction: tuple(names) for direction, names in by_direction.items()}
-
-
-def _lacking(results: Results) -> dict[str, str]:
-    """ "direction dtype" -> why there is no figure of a dtype in a direction, where none of its cells has one."""
-    ways = {name: each.direction for name, each in results.benchmarks.items() if each.role == CONVERSION}
+def _dtypes(results: Results) -> dict[str, dict[str, str]]:
+    """Direction -> dtype that the suite times -> why it has no figure in that direction, where none of its cells has
+    one; else ""."""
+    timed = [each for each in results.benchmarks.values() if each.role in (CONVERSION, TRANSFER)]
+    found: dict[str, dict[str, str]] = {}
+    for benchmark in timed:
+        spelled = (word.strip("'") for word in benchmark.listed("dtype"))
+        found.setdefault(benchmark.direction, {}).update(dict.fromkeys(spelled, ""))
+    ways = {each.name: each.direction for each in timed if each.role == CONVERSION}
     cells = results.cells[results.cells["benchmark"].isin(ways)]
-    way = cells["benchmark"].astype(str).map(ways) + " " + cells["dtype"].astype(str)
-    skipped = cells[(cells["status"] == "skipped") & ~way.isin(way[cells["status"] == "measured"])]
-    return {name: why for name, why in zip(way[skipped.index], skipped["reason"]) if why}
+    cells = cells.assign(way=cells["benchmark"].astype(str).map(ways))
+    for (way, dtype), rows in cells.groupby(["way", "dtype"], observed=True):
+        skipped = rows[rows["status"] == "skipped"]
+        if len(skipped) and not (rows["status"] == "measured").any():
+            found[way][dtype] = skipped["reason"].iloc[-1]
+    return found

@@ -3,7 +3,7 @@
 What routes do is measured and held against their contracts, and followed along a history.
 
 A setting of the environment, with which a program is started, may gain more than any choice of a route. It is chosen
-as a route is (see answers.py), for each route at the size that answers are about: of the settings that the family
+as a route is (see choices.py), for each route at the size that answers are about: of the settings that the family
 advises, those that none is decided to be slower than; of these, those by which the route is decided to be more than
 GAIN times as fast as without; of these the family's first. Routes that have one in common get one.
 
@@ -19,8 +19,7 @@ import pandas as pd
 from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Route
 from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 
-from .cells import Cell, usual_size
-from .choice import slower, unbeaten
+from .cells import Cell, slower, unbeaten, usual_size
 from .declared import Declared, contract_of
 from .history import Release
 from .results import Results, parameters_of
@@ -252,7 +251,7 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
         nbytes = usual_size(of_route, "setting")
         here = [cell for cell in of_route if cell.nbytes == nbytes]
         gaining = {cell.text("setting"): Gain(cell, other, kept.get(_key(cell))) for cell, other in _gaining(here)}
-        busy = not all(cell.calm for cell in here)
+        busy = not all(cell.quiet for cell in here)
         common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
         if common:
             groups[-1] = (common, [*groups[-1][1], gaining], groups[-1][2] or busy)

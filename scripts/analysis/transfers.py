@@ -12,31 +12,48 @@ largest. A fit that misses a point by more than GOOD_FIT is no fit: caches and p
 and a bandwidth taken from a bent one predict nothing.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, PAGEABLE, PINNED, REGISTERED
-from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, SYNCHRONIZE, TRANSFER
+from benchmarks.contracts import (
+    COMPLETION,
+    CONTIGUOUS,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    HOST_TO_DEVICE,
+    INTO,
+    PAGEABLE,
+    PINNED,
+    REGISTERED,
+)
+from benchmarks.families import BEHIND, BUSY, HARDWARE, OVERLAP, SYNCHRONIZE, TRANSFER
 
-from .answers import MOVE, Choice, Need, choose
-from .cells import Cell, Limit, bytes_decide, method, usual_dtype, usual_size
+from .case import Need
+from .cells import (
+    SUSTAINED,
+    Cell,
+    Limit,
+    bytes_decide,
+    credible,
+    links_of,
+    method,
+    usual_dtype,
+    usual_size,
+)
 from .results import Results
 
 WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)
-BOTH = "both at once"
-SUSTAINED = "sustained"
 PARTS = ("products", "transfer", "both")  # of overlap.Hidden
 HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.1  # of the measured limit: more than noise
-FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
 QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
 NOISE = 0.2  # of a share that hides: what is further beyond nothing or all is no share of anything
 
@@ -107,13 +124,6 @@ class Transfers:
         return reasons.pop() if len(reasons) == 1 else ""
 
 
-def credible(cell: Cell) -> bool:
-    """Whether memory could move bytes as fast as this cell reads; asked of transfers that were waited for alone."""
-    if not cell.declared.needs_device or method(cell) not in (COMPLETION, SUSTAINED):
-        return True
-    return cell.nbytes <= FASTEST * cell.seconds
-
-
 def asynchronous(done: Cell, queued: Cell) -> bool:
     """Whether a call returns before its bytes have arrived, by its completion and its enqueue time."""
     return queued.seconds < done.seconds
@@ -127,11 +137,6 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in WAYS]
     usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
     main = tuple(cell for cell in plain if cell.dtype == usual)
-    measured: dict[str, dict[int, Cell]] = {}
-    for cell in on_device:
-        if cell.role == LINK:
-            measured.setdefault(cell.direction, {})[cell.nbytes] = cell
-    limits = {way: Limit(by_size, moved=2 if way == BOTH else 1, steady=True) for way, by_size in measured.items()}
     counted = results.of_role(results.values, HARDWARE)
     hardware = dict(zip(counted["quantity"], counted["value"])) if len(counted) else {}
     floor = next((cell for cell in on_device if cell.role == SYNCHRONIZE), None)
@@ -146,42 +151,50 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     for name, parts in zip(timed["cell"], timed["beside"]):
         beside.setdefault(name, []).append(parts)
     return Transfers(
-        on_device, main, Link(limits, hardware, floor), tuple(missing), withheld, results.last, beside, seconds
+        on_device,
+        main,
+        Link(links_of(on_device), hardware, floor),
+        tuple(missing),
+        withheld,
+        results.last,
+        beside,
+        seconds,
     )
 
 
-def needs(cells: Iterable[Cell]) -> dict[Need, list[Cell]]:
-    """The cells of each need: host to device before back, pageable memory first."""
-    by_need: dict[Need, list[Cell]] = {}
-    for cell in cells:
-        need = Need(MOVE, cell.direction, cell.memory, host=cell.host, array=cell.contract.array)
-        by_need.setdefault(need, []).append(cell)
+def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
+    """What of ``choices`` is about plain transfers of the usual dtype, by completion: the rows of each need.
 
-    def order(key: Need) -> tuple[int, bool, int, bool]:
-        place = HOSTS.index(key.host) if key.host in HOSTS else len(HOSTS)
-        return WAYS.index(key.direction), not key.array, place, key.into
+    Host to device comes before back, pageable memory first.
+    """
+    usual = transfers.main[0].dtype if transfers.main else ""
+    here = table[table["direction"].isin(WAYS) & (table["dtype"] == usual) & (table["layout"] == CONTIGUOUS)]
 
-    return {key: by_need[key] for key in sorted(by_need, key=order)}
+    def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
+        need, _ = answer
+        return WAYS.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == INTO
 
-
-def comparable(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells at the sizes with the most routes: where some were not measured, the fastest may be among these."""
-    routes = Counter(cell.nbytes for cell in cells)
-    most = max(routes.values(), default=0)
-    return [cell for cell in cells if routes[cell.nbytes] == most]
+    wanted = [(need, rows) for need, rows in here.groupby("need", sort=False) if need.plain and not need.enqueue]
+    return sorted(wanted, key=order)
 
 
-def recommendations(transfers: Transfers) -> list[dict[Need, Choice]]:
-    """By completion time, at the usual size: what to take for each need, fresh and existing of one end together."""
-    ends: dict[tuple[str, bool, str], dict[Need, list[Cell]]] = {}
-    for key, cells in needs(transfers.of(COMPLETION)).items():
-        if not key.array or key.host == PAGEABLE:
-            ends.setdefault((key.direction, key.array, key.host), {})[key] = cells
+def comparable(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the sizes with the most routes: where some were not measured, the fastest may be among these."""
+    routes = rows["nbytes"].map(rows["nbytes"].value_counts())
+    return rows[routes == routes.max()]
+
+
+def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
+    """At the usual size: what to take for each need, fresh and existing of one end together."""
+    ends: dict[tuple[str, bool, str], dict[Need, pd.DataFrame]] = {}
+    for need, rows in answered(table, transfers):
+        if not need.array or need.host == PAGEABLE:
+            ends.setdefault((need.direction, need.array, need.host), {})[need] = rows
     chosen = []
     for by_need in ends.values():
-        nbytes = usual_size(cell for cells in by_need.values() for cell in cells)
-        here = {key: [cell for cell in cells if cell.nbytes == nbytes] for key, cells in by_need.items()}
-        chosen.append({key: choose(cells)[0].choices[0] for key, cells in here.items() if cells})
+        nbytes = usual_size(pd.concat(by_need.values())["cell"])
+        here = {need: rows[rows["nbytes"] == nbytes] for need, rows in by_need.items()}
+        chosen.append({need: rows for need, rows in here.items() if len(rows)})
     return chosen
 
 
@@ -297,13 +310,13 @@ class Beside:
 def while_busy(transfers: Transfers) -> list[Beside]:
     """Calls with work queued before them, beside the same calls with nothing before them, where these were measured.
 
-    Not where the machine was never calm meanwhile: a large copy that a neighbour slows seems to wait for the work.
+    Not where one of both has no quiet process: a large copy that a neighbour slows seems to wait for the work.
     """
     calls = []
     for cell in transfers.role(BUSY):
         clock = ENQUEUE if cell.contract.non_blocking else COMPLETION
         alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
-        if alone is not None and alone.calm and cell.calm:
+        if alone is not None and alone.quiet and cell.quiet:
             calls.append(Beside(cell, alone))
     return calls
 

@@ -10,7 +10,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from analysis.case import NUMPY, TORCH, Answer, Case, Known, answer
+from analysis.case import NUMPY, TORCH, Case, Known, answer
 from cli import UserError
 from measuring.checkup import benchmark_of, figure, in_child
 from store import quiet
@@ -76,11 +76,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Question:
-    """A case, what was answered, and its routes' cells in the order of the answer."""
+    """The cells of a case's routes, in the order of the answer."""
 
-    case: Case
-    answer: Answer
     cells: tuple[Cell, ...]
+
+    @property
+    def case(self) -> Case:
+        return self.cells[0].case
 
     @property
     def best(self) -> Cell | None:
@@ -137,7 +139,7 @@ def questions(known: Known, threads: str, count: int, seed: int) -> list[Questio
         hopeless = HOPELESS * answered.ranked[0].total
         ranked = [each for each in answered.ranked if each.total <= hopeless]
         if len(ranked) > 1:
-            asked.append(Question(case, answered, tuple(Cell(case, e.route, e.figure.seconds) for e in ranked)))
+            asked.append(Question(tuple(Cell(case, each.route, each.seconds) for each in ranked)))
         if len(asked) == count:
             break
     if not asked:
@@ -192,21 +194,16 @@ class Verdict:
         return 0 if mean <= MEAN and worst <= WORST and self.within >= SHARE else 1
 
 
-@dataclass(frozen=True)
-class Judged:
-    """verdicts: number of threads -> what was found; quiet: share of the time."""
+def judged(asked: Mapping[str, Sequence[Question]]) -> tuple[dict[str, Verdict], float]:
+    """What was measured, judged with the speed probes of all of it in sight.
 
-    verdicts: Mapping[str, Verdict]
-    quiet: float
-
-
-def judged(asked: Mapping[str, Sequence[Question]]) -> Judged:
-    """What was measured, judged with the speed probes of all of it in sight."""
+    Number of threads -> what was found, and the share of the time that was quiet.
+    """
     cells = [cell for questions in asked.values() for question in questions for cell in question.cells]
     run = quiet.Run([line for cell in cells for line in cell.lines])
     for cell in cells:
         cell.readings = logs_of(cell.lines, run.baselines).tolist()
-    return Judged({threads: verdict(questions) for threads, questions in asked.items()}, run.quiet_share())
+    return {threads: verdict(questions) for threads, questions in asked.items()}, run.quiet_share()
 
 
 def verdict(asked: Sequence[Question]) -> Verdict:

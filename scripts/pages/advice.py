@@ -1,25 +1,12 @@
 """What is advised, in words: a title, a line a recommendation, notes on what it rests on."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.answers import (
-    CAST,
-    GRAD,
-    LISTS,
-    PLAIN,
-    Answer,
-    Choice,
-    Need,
-    Segment,
-    busy_sizes,
-    choices_of,
-    faster_alone,
-    hazardous,
-    slowest,
-    tied,
-)
-from analysis.findings import Advised, Gain, Slowed
+import pandas as pd
+from analysis.case import BEST, CONDITION, GOOD, SLOWER, TIE, UNSAFE
+from analysis.cells import Cell
+from analysis.findings import Advised, Slowed
 
 from benchmarks.contracts import (
     ALIAS,
@@ -29,11 +16,10 @@ from benchmarks.contracts import (
     INTO,
     NUMPY_TO_TORCH,
     TORCH_TO_NUMPY,
-    Route,
 )
 
 from . import show
-from .case import unusual, why_unsafe
+from .case import promises, routes_by, unusual, why_unsafe
 from .show import code
 
 ENDS = {
@@ -42,6 +28,8 @@ ENDS = {
     HOST_TO_DEVICE: ("host tensor", "device"),
     DEVICE_TO_HOST: ("device tensor", "host"),
 }
+FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
+ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 MEMORY = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into a buffer that exists"}
 
 
@@ -77,88 +65,87 @@ class Box:
         return (*(take.sentence for take in self.takes), *self.lines)
 
 
-def advice(answer: Answer, alone: Answer | None = None, threads: int = 1) -> Box:
-    """alone: the answer where torch has one thread, where this one is of several ``threads``."""
-    segments = answer.segments
-    every = [choice for each in answer.each.values() for choice in choices_of(each)] or choices_of(segments)
-    contracts = {segment.route: segment.contract for segment in segments}
-    inputs: dict[str, list[str]] = {}
-    for route, contract in contracts.items():
-        for words in unusual(contract):
-            inputs.setdefault(words, []).append(route)
-    of_one = len(answer.each) < 2  # the others differ by dtype
+def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:
+    """The box of what a page answers, see analysis.choices.asked.
+
+    alone: the rows of the same where torch has one thread, where these are of several ``threads``
+    """
+    best, needs = rows[rows["kind"] == BEST], list(rows["need"].unique())
+    first = rows[rows["need"] == needs[0]]
+    of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
+    faster = of_one[of_one["kind"].isin([CONDITION, UNSAFE])].sort_values("ratio", kind="stable")
+    faster = faster.drop_duplicates("route").sort_index()
+    contracts = {cell.route: cell.contract for cell in best["cell"][best["need"] == needs[0]]}
     notes = show.prose(
         "advice",
-        busy=tuple(busy(every)),
-        tied=tied(segments) if of_one else None,
-        alone=faster_alone(answer, alone) if alone and of_one else {},
+        busy=tuple(busy(rows)),
+        ties=of_one[of_one["kind"] == TIE],
+        alone=_faster_alone(of_one, alone) if alone is not None else {},
         contracts=contracts,
-        inputs=inputs,
-        hazardous=hazardous(segments) if of_one else (),
-        slowest=slowest(segments, answer.rivals) if of_one else None,
-        needs_words=needs_words,
+        inputs=routes_by((words, route) for route, each in contracts.items() for words in unusual(each)),
+        faster=list(zip(faster["cell"], faster["ratio"])),
+        slowest=_slowest(of_one),
+        promises=promises,
         why_unsafe=why_unsafe,
     )
-    taken = tuple(takes(segments)) if of_one else _takes_by_dtype(answer)
-    return Box(title(answer.need), taken, notes=notes, threads=show.threads(threads) if segments[0].moves else "")
+    taken = list(takes(first))
+    if len(needs) > 1:  # the times from all source dtypes, at the largest size of each
+        last = best.drop_duplicates("need", keep="last")
+        times = ", ".join(f"{show.time(cell)} from {cell.dtype}" for cell in last["cell"])
+        taken[-1] = replace(taken[-1], cost=f"{times} at {show.size(last['nbytes'].iloc[0])}")
+    moves = best["cell"].iloc[0].memory != ALIAS
+    return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
 
 
-def _takes_by_dtype(answer: Answer) -> tuple[Take, ...]:
-    """The times from all source dtypes, at the largest size of the first."""
-    *before, final = takes(answer.segments)
-    last = {dtype: segments[-1].choices[-1] for dtype, segments in answer.each.items()}
-    times = ", ".join(f"{show.time(choice.cell)} from {dtype}" for dtype, choice in last.items())
-    return (*before, replace(final, cost=f"{times} at {show.size(answer.segments[-1].sizes[-1])}"))
+def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Cell]]:
+    """The routes that are decided to be faster than the one to take where torch has one thread, with their cells."""
+    take = rows[rows["kind"] == BEST][["nbytes", "route"]]
+    beaten = alone[alone["kind"] == SLOWER].merge(take)["nbytes"]
+    better = alone[(alone["kind"] == BEST) & alone["nbytes"].isin(beaten)]
+    return {route: list(cells) for route, cells in better.groupby("route", sort=False)["cell"]}
+
+
+def _slowest(rows: pd.DataFrame) -> tuple[Cell, float] | None:
+    """The route that costs the largest factor, and that; of those that are ALIKE in it, the catalogue's first."""
+    slow = rows[rows["slow"]]
+    alike = slow[slow["ratio"] * ALIKE >= slow["ratio"].max()]
+    pairs = zip(alike["cell"], alike["ratio"])
+    return min(pairs, key=lambda pair: (pair[0].order, -pair[0].nbytes), default=None)
 
 
 def setting(advised: Advised) -> Box:
     """A setting of the environment to start a program with."""
     kept = max((gain.kept for gain in advised.gains if gain.kept is not None), default=None)
-    price = [] if kept is None else [f"the process keeps {show.size(kept)} when all results are freed"]
-    notes = [f"It stands before the command: {code(f'{advised.setting} python program.py')}."]
-    notes += [f"{code(advised.setting)}: {advised.caution}."] if advised.caution else []
-    notes += [f"Tie with {show.codes(advised.ties)}."] if advised.ties else []
-    notes += ["Not decided here: the machine was busy."] if advised.busy else []
-    size = show.size(advised.gains[0].cell.nbytes)
-    takes = (Take("", advised.setting, "; ".join([*map(_gain, advised.gains), *price])),)
     titles = {gain.cell.declared.title for gain in advised.gains}
     about = capital(titles.pop()) if len(titles) == 1 else "Fresh memory"
-    return Box(f"{about}, {size}: a setting to start with", takes, notes=tuple(notes))
+    cost = " ".join(show.prose("settings", "cost", advised=advised, kept=kept))
+    return Box(
+        f"{about}, {show.size(advised.gains[0].cell.nbytes)}: a setting to start with",
+        (Take("", advised.setting, cost),),
+        notes=show.prose("settings", "notes", advised=advised),
+    )
 
 
 def neighbours(copies: Sequence[Slowed]) -> Box:
     """That a copy takes longer where its arrays lie as neighbours do, and what to do about it."""
-
     return Box(
         "Copies between arrays of whole pages, allocated one behind the other",
-        lines=tuple(map(between_neighbours, copies)),
-        notes=(
-            "This processor moves bytes so slowly where the target begins 1 to 31 bytes further on in its page than "
-            "the source. Benchmarks lay all other arrays apart. "
-            f"{show.codes([*copies[0].cell.declared.settings])} before the command avoids it, with glibc; routes by "
-            "which torch copies do not have it.",
-        ),
+        lines=show.prose("settings", "neighbours", copies=copies),
+        notes=show.prose("settings", "avoided", settings=[*copies[0].cell.declared.settings]),
     )
 
 
-def between_neighbours(each: Slowed) -> str:
-    times = f"{show.time(each.cell)} at {show.size(each.cell.nbytes)}, {show.time(each.apart)} where they lie apart"
-    return f"{code(each.cell.route)}: {times}, {show.ratio(each.factor)} as long"
-
-
-def _gain(gain: Gain) -> str:
-    times = f"{show.time(gain.cell)}, without it {show.time(gain.without)}"
-    return f"{code(gain.cell.route)} takes {times}: {show.ratio(gain.factor)} as fast"
-
-
-def title(need: Need) -> str:
+def title(rows: pd.DataFrame) -> str:
+    """What is answered by rows of a need, or of some that differ in the source's dtype."""
+    need = rows["need"].iloc[0]
     source, target = ends(need.direction)
-    return {
-        PLAIN: f"{capital(source)} to {target}, {MEMORY.get(need.memory, need.memory)}",
-        GRAD: "Tensor that requires grad to NumPy array, sharing its memory",
-        LISTS: "List of NumPy arrays into one tensor",
-        CAST: f"{show.join(need.dtypes)} {source} to {need.goal} {target}",
-    }[need.kind]
+    if need.grad:
+        return "Tensor that requires grad to NumPy array, sharing its memory"
+    if need.batch:
+        return "List of NumPy arrays into one tensor"
+    if need.goal:
+        return f"{show.join(list(rows['dtype'].unique()))} {source} to {need.goal} {target}"
+    return f"{capital(source)} to {target}, {MEMORY.get(need.memory, need.memory)}"
 
 
 def ends(direction: str) -> tuple[str, str]:
@@ -171,41 +158,37 @@ def capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def takes(segments: Sequence[Segment]) -> Iterator[Take]:
-    """One a segment."""
-    alone = len(segments) == 1
-    for index, segment in enumerate(segments):
-        low, high = show.size(segment.sizes[0]), show.size(segment.sizes[-1])
-        if alone:
+def takes(rows: pd.DataFrame) -> Iterator[Take]:
+    """What to take of the rows of a need: one a part."""
+    parts = [list(cells) for _, cells in rows[rows["kind"] == BEST].groupby("part")["cell"]]
+    for index, cells in enumerate(parts):
+        low, high = show.size(cells[0].nbytes), show.size(cells[-1].nbytes)
+        if len(parts) == 1:
             where = ""
         elif index == 0:
             where = f"up to {high}"
-        elif index == len(segments) - 1:
+        elif index == len(parts) - 1:
             where = f"from {low} on"
         else:
-            where = f"at {low}" if len(segment.sizes) == 1 else f"from {low} to {high}"
-        yield Take(where, segment.route, _time(segment, everywhere=alone and len(segment.sizes) > 2))
+            where = f"at {low}" if len(cells) == 1 else f"from {low} to {high}"
+        yield Take(where, cells[0].route, _time(cells, everywhere=len(parts) == 1 and len(cells) > 2))
 
 
-def _time(segment: Segment, everywhere: bool) -> str:
-    """Seconds in words: one figure where they are the same at all sizes, else up to three sizes."""
-    choices = segment.calm
-    first, last = choices[0], choices[-1]
-    if len(choices) > 1 and segment.flat:
+def _time(cells: Sequence[Cell], everywhere: bool) -> str:
+    """Seconds in words, of the quiet cells where there are any: one figure for all sizes if that does, else up to three
+    sizes."""
+    cells = [cell for cell in cells if cell.quiet] or cells
+    first, last = cells[0], cells[-1]
+    by_time = sorted(cells, key=lambda cell: cell.seconds)
+    if len(cells) > 1 and by_time[-1].seconds <= FLAT * by_time[0].seconds:
         sizes = f"from {show.size(first.nbytes)} to {show.size(last.nbytes)}"
-        return f"{show.time(segment.middle)} {'at any size ' if everywhere else ''}{sizes}"
-    shown = dict.fromkeys((first, choices[len(choices) // 2], last))
-    return ", ".join(f"{show.time(choice.cell)} at {show.size(choice.nbytes)}" for choice in shown)
+        return f"{show.time(by_time[len(cells) // 2])} {'at any size ' if everywhere else ''}{sizes}"
+    shown = dict.fromkeys((first, cells[len(cells) // 2], last))
+    return ", ".join(f"{show.time(cell)} at {show.size(cell.nbytes)}" for cell in shown)
 
 
-def busy(choices: Iterable[Choice]) -> Iterator[str]:
+def busy(rows: pd.DataFrame) -> Iterator[str]:
     """The sizes at which not everything could be decided because of the machine."""
-    sizes = busy_sizes(choices)
+    sizes = sorted({cell.nbytes for cell in rows["cell"][rows["kind"].isin(GOOD)] if not cell.quiet})
     if sizes:
-        at = f" at {show.sizes(sizes)}" if any(sizes) else ""
-        yield f"Not decided here: the machine was busy{at}."
-
-
-def needs_words(contract: Route) -> str:
-    """What a route needs in words; "" where it needs nothing."""
-    return f"needs {show.join(contract.needs.split())}" if contract.needs else ""
+        yield f"Not decided here: the machine was busy{f' at {show.sizes(sizes)}' if any(sizes) else ''}."

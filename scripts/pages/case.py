@@ -1,39 +1,43 @@
-"""A case as somebody types it, and its answer: in words, as code to paste and as JSON."""
+"""A case as somebody types it, and its answer: in words, as code to paste, as JSON, and as data for a page's form.
+
+The form (templates/form.js) filters the rows that scripts/advise.py has and computes nothing: what it shows of a route
+is said here.
+"""
 
 import argparse
 import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from analysis import case as cases
 from analysis.case import (
+    BEST,
     CUDA,
     EXTRAPOLATED,
     INTERPOLATED,
-    NUMPY,
-    TORCH,
+    WAYS,
     Answer,
     Candidate,
     Case,
     Known,
-    gains_of,
+    candidate_of,
+    effects_on,
     itemsize,
-    slowed_of,
     uses,
 )
 from cli import UserError
 
-from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, INTO, PINNED, Route
+from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, PINNED, Route
 
 from . import show
 from .show import code
 
-MEMORY = {ALIAS: "shares memory", COPY: "fresh memory", INTO: "into the buffer"}
 LIKENESS = {"cpu": "CPU", "cores": "number of cores", "caches": "caches"}
 SHOWN = 5  # routes
 
@@ -58,32 +62,17 @@ def words(answer: Answer, differs: Sequence[str] = (), asked: bool = False) -> I
     for note in notes(answer):
         yield show.to_plain(f"  - {note}")
     yield ""
-    yield from snippet(case, best, known)
+    yield snippet(case, best, known)
 
 
 def whose(known: Known) -> str:
     """The machine, toolchain and day that an answer is about."""
-    conditions = known.conditions
-    parts = [f"torch {known.torch}" if known.torch else known.toolchain, f"numpy {known.numpy}" if known.numpy else ""]
-    parts += [f"{conditions.cpu}, {conditions.cores} cores" if conditions.cpu else "", known.device_name]
-    parts += [f"measured {known.day}" if known.day else ""]
-    return f"{known.machine}: {' · '.join(part for part in parts if part)}"
+    return " ".join(show.prose("case_words", "whose", known=known))
 
 
 def title(case: Case, threads: int = 0) -> str:
     """A case in words. threads: that torch has; 0: nobody asks."""
-    size = show.size(case.nbytes)
-    kind = f"{'' if case.layout == CONTIGUOUS else f'{case.layout} '}{case.dtype}"
-    kind += f", to {case.goal}" if case.goal else ""
-    source = f"{case.batch} arrays of {size} each of {kind}" if case.batch else f"{size} of {kind}"
-    wants = {ALIAS: "shares its memory", COPY: "owns its memory", INTO: "is a buffer that exists"}.get(case.memory, "")
-    extra = [f"the result {wants}"] if wants else []
-    extra += ["the source requires grad"] if case.grad else []
-    extra += [show.threads(threads)] if threads else []
-    extra += [f"{case.host} host memory"] if case.host else []
-    extra += ["ranked by how long the caller is held"] if case.enqueue else []
-    extra += [f"{case.count:,} times"] if case.count > 1 else []
-    return "; ".join([f"From {case.source} to {case.target}, {source}", *extra])
+    return " ".join(show.prose("case_words", "title", case=case, threads=threads))
 
 
 def threads_of(case: Case, known: Known) -> int:
@@ -98,27 +87,13 @@ def line_of(candidate: Candidate, case: Case) -> str:
 
 
 def cost_of(candidate: Candidate, device: bool, count: int = 1) -> str:
-    figure = candidate.figure
-    said = [f"{show.seconds(figure.seconds, candidate.quiet)} ({show.interval(figure.low, figure.high)})"]
-    if candidate.rate:
-        said.append(show.bandwidth(candidate.rate))
-    if candidate.share:
-        said.append(f"{show.percent(candidate.share)} of {'the link' if device else 'memcpy'}")
-    said.append(MEMORY[candidate.memory])
-    if candidate.host == PINNED:
-        said.append("pinned host memory")
-    if candidate.once is not None:
-        said.append(f"and {show.seconds(candidate.once)} once, {show.seconds(candidate.total)} per transfer")
-    if count > 1:
-        said.append(f"{show.seconds(candidate.total * count)} for all")
-    return ", ".join(said) + (" (tie)" if candidate.tie else "")
+    return " ".join(show.prose("case_words", "cost", route=candidate, device=device, count=count))
 
 
 def notes(answer: Answer) -> tuple[str, ...]:
     """What the answer rests on, hazards, settings, and what is missing: a sentence each."""
     case, best = answer.case, answer.ranked[0]
     shown = answer.ranked[:SHOWN]
-    slowed = slowed_of(case, answer.known, best.route) if best.memory != ALIAS else None
     return show.prose(
         "case",
         answer=answer,
@@ -126,18 +101,17 @@ def notes(answer: Answer) -> tuple[str, ...]:
         best=best,
         shown=shown,
         ties=[best.route, *(each.route for each in answer.ranked if each.tie)],
-        rests=_routes_by((_rests_on(each, case), each.route) for each in shown),
+        rests=routes_by((_rests_on(each, case), each.route) for each in shown),
         one_thread=not (case.device or case.threads or answer.known.spreads) and best.memory != ALIAS,
-        promises=_routes_by((text, each.route) for each in shown for text in promises(each.contract)),
+        promises=routes_by((text, each.route) for each in shown for text in promises(each.contract)),
         unpriced=[each.route for each in shown if each.unpriced],
         unusual=unusual(best.contract),
         why_unsafe=why_unsafe,
-        gains=gains_of(case, answer.known, best),
-        slowed=slowed,
+        effects=effects_on(best, case, answer.known),
     )
 
 
-def _routes_by(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def routes_by(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Each text with the routes that it is about."""
     routes: dict[str, list[str]] = {}
     for text, route in said:
@@ -153,10 +127,10 @@ def unusual(contract: Route) -> tuple[str, ...]:
 
 def _rests_on(candidate: Candidate, case: Case) -> str:
     """How a figure came about that was not measured as it stands; "" of one that was."""
-    figure, sizes, at = candidate.figure, show.sizes(candidate.figure.sizes), show.size(case.total)
-    if figure.how == INTERPOLATED:
+    sizes, at = show.sizes(candidate.sizes), show.size(case.total)
+    if candidate.how == INTERPOLATED:
         return f"{at}: interpolated between {sizes}"
-    return f"{at}: extrapolated from {sizes}" if figure.how == EXTRAPOLATED else ""
+    return f"{at}: extrapolated from {sizes}" if candidate.how == EXTRAPOLATED else ""
 
 
 def why_unsafe(contract: Route) -> str:
@@ -174,82 +148,13 @@ def promises(contract: Route) -> Iterator[str]:
 # --- code to paste ----------------------------------------------------------------------------------------------------
 
 
-def snippet(case: Case, best: Candidate, known: Known) -> list[str]:
-    """Lines of Python that make all names a route needs, take it, and wait where it may return early."""
-    route, contract = best.route, best.contract
-    kind = known.device.partition(":")[0] or CUDA
-    made = ["import numpy as np", "import torch", ""]
-    if case.device:
-        made.append(f'device = torch.device("{kind}")')
-    made += list(_source(case, best))
-    made += list(_buffers(case, best))
-    result = "a" if case.target == NUMPY else "t"
-    result = f"new_{result}" if uses(route, result) else result
-    given = best.memory != INTO or (contract.array and case.target == NUMPY)  # the array is the buffer's
-    last = route.rfind("; ") + 2 if "; " in route else 0  # a route's result is that of its last statement
-    made.append(f"{route[:last]}{result} = {route[last:]}" if given else route)
-    if contract.non_blocking:
-        before = "before the source changes" if case.target == CUDA else "before the result is read"
-        made.append(f"torch.{kind}.synchronize()  # {before}")
-    return made
-
-
-def _source(case: Case, best: Candidate) -> Iterator[str]:
-    """The line that stands for what somebody has."""
+def snippet(case: Case, best: Candidate, known: Known) -> str:
+    """Python that makes all names a route needs, takes it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
-    arrays = case.source == NUMPY
-    library = "np" if arrays else "torch"
-    dtype = _dtype(library, case)
+    kind = known.device.partition(":")[0] or CUDA
     rows = min(1024, count & -count)  # a power of two
-    shape = {"0-d": "()", "strided": f"{2 * count}", "5-d": f"({count}, 1, 1, 1, 1)"}.get(case.layout, f"{count}")
-    after = {"strided": "[::2]", "transposed": ".T", "fortran": ".T"}.get(case.layout, "")
-    if case.layout in ("transposed", "fortran"):
-        shape = f"({count // rows}, {rows})"
-    options = ", requires_grad=True" if case.grad else ""
-    if case.source == CUDA:
-        yield f"t = torch.ones({shape}, dtype={dtype}, device=device{options}){after}  # yours"
-    elif case.batch:
-        name = "arrays" if arrays else "tensors"
-        yield f"{name} = [{library}.ones({shape}, dtype={dtype}) for _ in range({case.batch})]  # yours"
-    elif arrays and best.host == PINNED:
-        yield f"a = torch.ones({shape}, dtype=torch.{case.dtype}).pin_memory().numpy(){after}  # yours, pinned once"
-    else:
-        name = next((name for name in ("a", "m") if uses(best.route, name)), "t")
-        pinned = ".pin_memory()" if best.host == PINNED else ""
-        once = ", pinned once" if pinned else ""
-        yield f"{name} = {library}.ones({shape}, dtype={dtype}{options}){pinned}{after}  # yours{once}"
-
-
-def _dtype(library: str, case: Case) -> str:
-    """The name of the dtype there; not all of NumPy's releases have np.bool."""
-    return "np.bool_" if (library, case.dtype) == ("np", "bool") else f"{library}.{case.dtype}"
-
-
-def _buffers(case: Case, best: Candidate) -> Iterator[str]:
-    """The lines that make what else the route uses, once."""
-    route, source = best.route, "m" if uses(best.route, "m") else "t"
-    if uses(route, "dtype") and "dtype=dtype" in route:
-        yield f"dtype = torch.{case.dtype}"
-    if uses(route, "b"):
-        shape, library = ("a.shape", "torch") if case.target == TORCH else ("tuple(t.shape)", "np")
-        what = "the buffer" if best.memory == INTO else "one of yours"
-        yield f"b = {library}.empty({shape}, dtype={_dtype(library, case)})  # {what}"
-    if uses(route, "h"):
-        pinned = ", pin_memory=True" if best.host == PINNED else ""
-        yield f"h = torch.empty(t.shape, dtype=t.dtype{pinned})  # the buffer"
-    like = f"a.shape, dtype=torch.{case.dtype}" if uses(route, "a") else f"{source}.shape, dtype={source}.dtype"
-    if uses(route, "d"):
-        yield f"d = torch.empty({like}, device=device)  # the buffer"
-    if uses(route, "s"):
-        yield f"s = torch.empty({like}, pin_memory=True)  # pinned once"
-    if uses(route, "buffers"):
-        yield "from benchmarks import devices  # of this suite's checkout"
-        yield "from benchmarks.moving import Buffers"
-        yield "buffers = Buffers(devices.find().use(), torch.empty(t.shape, dtype=t.dtype))  # pinned once"
-    if uses(route, "stages"):
-        yield "from benchmarks import devices  # of this suite's checkout"
-        yield "from benchmarks.moving import Stages, copy_in_chunks"
-        yield "stages = Stages(devices.find().use(), t.dtype)  # pinned once"
+    values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "rows": rows}
+    return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -260,23 +165,69 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
     known = answer.known
 
     def plain(candidate: Candidate) -> dict[str, Any]:
-        fields = {name: value for name, value in asdict(candidate).items() if name != "contract"}
+        fields = {name: value for name, value in asdict(candidate).items() if name not in ("need", "contract")}
         contract = {name: getattr(candidate.contract, name) for name in ("hazard", "caution", "needs", "non_blocking")}
-        return {**fields, **contract, "code": "\n".join(snippet(answer.case, candidate, known))}
+        return {**fields, **contract, "code": snippet(answer.case, candidate, known)}
 
     document = {
         "case": asdict(answer.case),
         "machine": {name: getattr(known, name) for name in ("machine", "toolchain", "torch", "numpy", "day")},
         "differs": list(differs),
-        "ranked": [plain(candidate) for candidate in answer.ranked],
-        "conditional": [plain(candidate) for candidate in answer.conditional],
-        "unsafe": [plain(candidate) for candidate in answer.unsafe],
-        "unmeasured": list(answer.unmeasured),
-        "instead": answer.instead,
-        "arrays": answer.arrays,
+        **{name: [*map(plain, getattr(answer, name))] for name in ("ranked", "conditional", "unsafe")},
+        **{name: getattr(answer, name) for name in ("unmeasured", "instead", "arrays")},
         "notes": [show.to_plain(note) for note in notes(answer)],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+# --- the form of a page -----------------------------------------------------------------------------------------------
+
+ALIKE = ("dtype", "goal", "layout", "memory", "host", "grad", "enqueue", "threads")  # of a case and of a need
+
+
+def embedded(known: Known) -> str:
+    """JSON that may stand in a script element.
+
+    A row: need, bytes, route, kind, seconds, what it costs in words, and the code to paste of the one to take. Words
+    are places in a list, for most of them are said often.
+    """
+    words: dict[str, int] = {}
+
+    def word(text: str) -> int:
+        return words.setdefault(text, len(words))
+
+    rows: list[list[Any]] = []
+    about: dict[str, list[int]] = {}
+    ends = {way: pair for pair, way in WAYS.items()}
+    for row in known.rows:
+        need = known.needs[row.need]
+        contract = known.contract(row.route, need.direction).on(need.host)
+        own = replace(row, paid="", once=None) if need.host == PINNED else row  # who chooses pinned memory has it
+        candidate = candidate_of(Candidate(**vars(own)), need, contract)
+        batch = row.arrays if need.batch else 0
+        alike = {name: getattr(need, name) for name in ALIKE}
+        asked = Case(*ends[need.direction, need.array], row.nbytes // max(1, batch), batch=batch, **alike)
+        code = [word(snippet(asked, candidate, known))] if row.kind == BEST else []
+        cost = cost_of(candidate, need.crosses)
+        rows.append([row.need, row.nbytes, word(row.route), word(row.kind), row.seconds, cost, *code])
+        key = f"{row.need} {word(row.route)}"
+        if key not in about:
+            notes = [f"{said}." for said in promises(contract)]
+            notes += [f"unusual inputs: {words}" for words in unusual(contract)]
+            about[key] = [word(note) for note in notes]
+    # what most programs have comes first
+    threads = sorted({need.threads for need in known.needs} - {""}, key=lambda each: (each != ALL_THREADS, each))
+    document: dict[str, Any] = {
+        "ways": {" ".join(pair): way for pair, way in WAYS.items()},
+        "shown": SHOWN,
+        "threads": [(each, f"{known.threads}, torch's default" if each == ALL_THREADS else each) for each in threads],
+        "needs": [list(vars(need).values()) for need in known.needs],
+        "rows": rows,
+        "about": about,
+        "words": list(words),
+    }
+    # "</script>" would end the element, and "<!--" begin a comment, wherever a text has them
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 # --- a case as somebody types it --------------------------------------------------------------------------------------
@@ -284,17 +235,7 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 ENDS = ", ".join(cases.ENDS)
-# Asked one at a time: the option, the question, what Enter says
-QUESTIONS = (
-    ("from", f"What have you got? ({ENDS})", "numpy"),
-    ("to", f"Where do you want it? ({ENDS})", "torch"),
-    ("nbytes", "How large is it? (such as 4096, 3MiB)", "1MiB"),
-    ("dtype", "Of which dtype?", "float32"),
-    ("layout", "In which layout? (contiguous, strided, transposed, fortran, 5-d, 0-d)", CONTIGUOUS),
-    ("memory", "Must the result own its memory, share it, or be a buffer that exists? (any, own, share, into)", "any"),
-    ("count", "How many times?", "1"),
-)
-MEMORIES = ("any", "own", "share", "into")
+MEMORIES = {"any": (), "own": ("--own",), "share": ("--share",), "into": ("--into-buffer",)}
 
 
 def size(text: str) -> int:
@@ -303,73 +244,73 @@ def size(text: str) -> int:
     nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
     if nbytes.denominator != 1:
         raise UserError(f"--nbytes {text!r}: write bytes such as 4096, 3MiB or 3MB")
+    if nbytes < 1:
+        raise UserError(f"--nbytes {text}: one byte at least")
     return int(nbytes)
 
 
-def whole(option: str, text: str) -> int:
-    """A whole number; UserError where it is none."""
+def whole(option: str, text: str, least: int | None = None) -> int:
+    """A whole number; UserError where it is none, or less than that."""
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise UserError(f"{option} {text!r} is no whole number") from None
+    if least is not None and number < least:
+        raise UserError(f"{option} {text}: {least} at least")
+    return number
 
 
 def case_of(chosen: argparse.Namespace) -> Case:
     """The case that was typed; UserError where it contradicts itself."""
     if chosen.host not in ("", *cases.HOSTS):
         raise UserError(f"--source {chosen.host}: {' or '.join(cases.HOSTS)}")
-    case = Case(
-        chosen.source,
-        chosen.target,
-        size(chosen.nbytes),
-        chosen.dtype,
-        chosen.layout,
-        chosen.memory or "",
-        chosen.host,
-        chosen.grad,
-        whole("--batch", chosen.batch),
-        chosen.enqueue,
-        whole("--count", chosen.count),
-        chosen.goal,
-        chosen.threads,
-    )
+    typed = {name: getattr(chosen, name) for name in Case.__dataclass_fields__}
+    counted = {name: whole(f"--{name}", typed[name]) for name in ("batch", "count")}
+    case = Case(**typed | counted | {"nbytes": size(chosen.nbytes)})
     cases.check(case)
     return case
+
+
+def one_of(names: Iterable[str], text: str) -> str:
+    """One of these; UserError where it is none."""
+    if text not in names:
+        raise UserError(f"one of {', '.join(names)}")
+    return text
+
+
+# Asked one at a time: the option, the question, what Enter says, and what raises UserError at another answer
+QUESTIONS: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
+    ("from", f"What have you got? ({ENDS})", "numpy", partial(one_of, cases.ENDS)),
+    ("to", f"Where do you want it? ({ENDS})", "torch", partial(one_of, cases.ENDS)),
+    ("nbytes", "How large is it? (such as 4096, 3MiB)", "1MiB", size),
+    ("dtype", "Of which dtype?", "float32", str),
+    ("layout", "In which layout? (contiguous, strided, transposed, fortran, 5-d, 0-d)", CONTIGUOUS, str),
+    (
+        "memory",
+        "Must the result own its memory, share it, or be a buffer that exists? (any, own, share, into)",
+        "any",
+        partial(one_of, MEMORIES),
+    ),
+    ("count", "How many times?", "1", partial(whole, "--count", least=1)),
+)
 
 
 def ask() -> list[str]:
     """The arguments that answers to questions make; UserError where the input ends."""
     given: list[str] = []
-    for option, question, usual in QUESTIONS:
-        while True:
+    for option, question, usual, check in QUESTIONS:
+        said = ""
+        while not said:
             print(f"{question} [{usual}] ", end="", file=sys.stderr, flush=True)
             line = sys.stdin.readline()
             if not line:
                 raise UserError("no more answers; python scripts/advise.py --help lists the options")
             said = line.strip() or usual
-            wrong = _why_wrong(option, said)
-            if not wrong:
-                break
-            print(wrong, file=sys.stderr)
-        if option != "memory":
-            given += [f"--{option}", said]
-        elif said != "any":
-            given.append("--into-buffer" if said == "into" else f"--{said}")
+            try:
+                check(said)
+            except UserError as error:
+                print(error, file=sys.stderr)
+                said = ""
+        given += MEMORIES[said] if option == "memory" else (f"--{option}", said)
     print(f"\n{shlex.join(['python', 'scripts/advise.py', *given])}\n", file=sys.stderr)
     return given
-
-
-def _why_wrong(option: str, said: str) -> str:
-    """Why this cannot be the answer to a question; "" where it can."""
-    try:
-        if option in ("from", "to") and said not in cases.ENDS:
-            return f"one of {', '.join(cases.ENDS)}"
-        if option == "memory" and said not in MEMORIES:
-            return f"one of {', '.join(MEMORIES)}"
-        if option == "nbytes" and size(said) < 1:
-            return "one byte at least"
-        if option == "count" and whole("--count", said) < 1:
-            return "once at least"
-    except UserError as error:
-        return str(error)
-    return ""

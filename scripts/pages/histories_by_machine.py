@@ -1,27 +1,31 @@
 """The page over several machines' histories: which changes are everywhere, which on some only, how advice differs.
 
 Changes are those of ``changes.over_machines``. Which route is chosen at the newest release, and which are decided to
-be slower, is analysis/answers.py's word, as on the page of one machine.
+be slower, is analysis/choices.py's word, as on the page of one machine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from analysis.answers import Choice, answers, choices_of
-from analysis.cells import cells_of
+from analysis import case
+from analysis.case import BEST
+from analysis.cells import cells_of, credible
 from analysis.changes import DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, over_machines
+from analysis.choices import asked as asked_of
+from analysis.choices import choices
 from analysis.history import History
 from analysis.results import Results
-from analysis.transfers import credible, recommendations, transfers_of
+from analysis.transfers import recommendations, transfers_of
 from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
 from cli import put
 from store.files import node_of
 
+from benchmarks.contracts import ONE_THREAD
 from pages import show
 from pages.advice import Box, capital, title
 from pages.history_page import call_of, effect_of, others, sizes_of
@@ -178,19 +182,19 @@ def of_newest(history: History, newest: Results) -> Advice:
 
 def _preferred(results: Results) -> Iterator[Preferred]:
     timed = cells_of(results)
-    for answer in answers([*filter(credible, timed)]):
-        for dtype, segments in (answer.each or {"": answer.segments}).items():
-            need = replace(answer.need, dtypes=(dtype,)) if dtype else answer.need
-            yield from (_of(title(need), choice) for choice in choices_of(segments))
-    for by_need in recommendations(transfers_of(results, timed)):
-        for need, choice in by_need.items():
-            yield _of(f"{capital(way_of(need))}, {result_of(need)}", choice)
+    table = choices([*filter(credible, timed)])
+    for rows in asked_of(table, ONE_THREAD):
+        for _, here in rows.groupby(["need", "nbytes"], sort=False):
+            yield _of(title(here), here)
+    for by_need in recommendations(table, transfers_of(results, timed)):
+        for need, here in by_need.items():
+            yield _of(f"{capital(way_of(need))}, {result_of(need)}", here)
 
 
-def _of(question: str, choice: Choice) -> Preferred:
-    cell = choice.cell
-    slower = {other.route: _short(other.seconds) for other in choice.others}
-    return Preferred(question, cell.dtype or "", choice.nbytes, cell.route, _short(cell.seconds), slower)
+def _of(question: str, rows: pd.DataFrame) -> Preferred:
+    (cell,), others = (rows["cell"][rows["kind"] == kind] for kind in (BEST, case.SLOWER))
+    slower = {other.route: _short(other.seconds) for other in others}
+    return Preferred(question, cell.dtype or "", cell.nbytes, cell.route, _short(cell.seconds), slower)
 
 
 def _short(seconds: float) -> float:

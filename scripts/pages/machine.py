@@ -5,24 +5,24 @@ The sections say what was measured of conversions on its processor; their order 
 
 from collections.abc import Sequence
 
-from analysis import choice, comparison, verdicts
-from analysis.answers import PLAIN, Answer, answers
+import pandas as pd
+from analysis import comparison, verdicts
 from analysis.case import AS_GOOD, BY_BYTES
-from analysis.cells import Cell, Limit, cells_of, conversions, limit_of, usual_dtype, with_threads
-from analysis.choices import known_of
+from analysis.cells import MARGIN, PROMISE, Cell, Limit, cells_of, conversions, credible, limit_of, usual_dtype
+from analysis.choices import asked, choices, known_of
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
-from analysis.transfers import Transfers, credible, transfers_of
+from analysis.transfers import Transfers, transfers_of
 from store.records import UNKNOWN, Record
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from pages import comparison_words as words
 from pages import transfers
 
-from . import chooser, families, figures, questions, show, tables
-from .advice import advice, neighbours, setting
+from . import case, families, figures, questions, show, tables
+from .advice import advice, neighbours, setting, title
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
@@ -104,14 +104,14 @@ def page_of(
     """Everything the page of a machine says."""
     timed = cells_of(results)
     cells = [*filter(credible, timed)]
-    alone = answers(with_threads(cells, ONE_THREAD))
-    made = answers(with_threads(cells, ALL_THREADS)) or alone
+    table = choices(cells)
+    alone = asked(table, ONE_THREAD)
+    made = asked(table, ALL_THREADS) or alone
     threads = 1 if made is alone else results.last.settings.torch_threads or 1
-    with_one = {answer.need: answer for answer in alone} if threads > 1 else {}
-    one_thread = [cell for cell in cells if cell.threads == ONE_THREAD or cell.declared.needs_device]
+    with_one = {title(rows): rows for rows in alone} if threads > 1 else {}
     copies = slowed(cells)
     moved = transfers_of(results, timed)
-    about_transfers = transfers.advice(moved)
+    about_transfers = transfers.advice(table, moved)
     every = [*results.cells["toolchain"]]
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
@@ -121,25 +121,30 @@ def page_of(
         boxes=(
             *map(setting, advised(results, cells)),
             *([neighbours(copies)] if copies else []),
-            *(advice(answer, with_one.get(answer.need), threads) for answer in made),
+            *(advice(rows, with_one.get(title(rows)), threads) for rows in made),
             *about_transfers,
         ),
         legend=prose(
             "machine_legend",
             conversions=bool(made),
             transfers=bool(about_transfers),
-            usual=usual_dtype(conversions(one_thread)),
+            usual=usual_dtype(conversions(with_one_thread(cells))),
             threads=threads,
         ),
         warnings=warnings_of(results, others, moved),
-        sections=sections_of(results, before, cells, one_thread, made, threads, moved),
+        sections=sections_of(results, before, cells, table, threads, moved),
         links=tuple(links),
         command=results.last.command or "asv run --record-samples",
         csv=csv,
         columns=columns_of(results),
         toolchain=every[0],
-        known=chooser.embedded(known) if (known := known_of(results, machine, cells)).rows else "",
+        known=case.embedded(known) if (known := known_of(results, machine, cells, table)).rows else "",
     )
+
+
+def with_one_thread(cells: Sequence[Cell]) -> list[Cell]:
+    """What sections are of, but for answers and those of families."""
+    return [cell for cell in cells if cell.threads == ONE_THREAD or cell.declared.needs_device]
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -149,14 +154,13 @@ def sections_of(
     results: Results,
     before: Results | None,
     cells: list[Cell],
-    one_thread: list[Cell],
-    made: list[Answer],
+    table: pd.DataFrame,
     threads: int,
     moved: Transfers,
 ) -> list[Section]:
-    """The sections that the results can fill, in the order of the page. All but answers and those of families are of
-    the cells of ``one_thread``."""
-    missing = tables.Missing(results)
+    """The sections that the results can fill, in the order of the page."""
+    missing, one_thread, alone = tables.Missing(results), with_one_thread(cells), asked(table, ONE_THREAD)
+    made = asked(table, ALL_THREADS) or alone
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
@@ -166,8 +170,8 @@ def sections_of(
     measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(one_thread)
-    usual, decisions = usual_dtype(plain), [answer for answer in made if answer.need.kind == PLAIN]
-    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(moved, missing)
+    usual, decisions = usual_dtype(plain), [rows for rows in made if rows["need"].iloc[0].plain]
+    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(table, moved, missing)
 
     def said(block: str) -> tuple[str, ...]:
         return prose(
@@ -184,7 +188,7 @@ def sections_of(
     broken = tables.broken(semantics, results.contracts.values())
     decided = (tables.decision(decisions, limit if threads == 1 else Limit()),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
-    asked = questions.Questions(results, one_thread, moved).table(results.last.settings.no_device)
+    questioned = questions.table(results, one_thread, alone, moved)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
@@ -200,7 +204,7 @@ def sections_of(
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
         *against,
-        Section("questions", "What users ask", tables=(asked,)),
+        Section("questions", "What users ask", tables=(questioned,)),
         _method(results, cells, missing),
     ]
     return [section for section in sections if section]
@@ -236,8 +240,8 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
         figure=FIGURE,
-        margin=show.percent(choice.MARGIN),
-        promise=f"{choice.PROMISE:g}",
+        margin=show.percent(MARGIN),
+        promise=f"{PROMISE:g}",
         as_good=show.percent(AS_GOOD),
         processes=MIN_PROCESSES,
     )

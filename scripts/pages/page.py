@@ -93,7 +93,7 @@ class Page:
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[Heat, ...] = ()  # after the boxes
     feed: str = ""  # address of the feed that tells of what is on this page
-    known: str = ""  # what the chooser ranks by, see chooser.py; "" for a page without one
+    known: str = ""  # what the form shows, see case.py; "" for a page without one
 
     @property
     def rebuild(self) -> str:

@@ -23,7 +23,7 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 # Parameters whose values say what they are
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
-BUSY = " ~"  # after a figure that was taken while the machine was never calm; tables.Table says what it means
+BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it means
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 BEGIN, END = "\x0e", "\x0f"  # of code in a sentence: shift out and shift in, to another alphabet and back
@@ -48,9 +48,9 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
-def seconds(value: float, calm: bool = True) -> str:
-    """Seconds with an SI prefix: 3.91e-07 is "391 ns"; marked where the machine was not calm."""
-    return " ".join(_scaled(value)) + ("" if calm else BUSY)
+def seconds(value: float, quiet: bool = True) -> str:
+    """Seconds with an SI prefix: 3.91e-07 is "391 ns"; marked where that is an upper bound."""
+    return " ".join(_scaled(value)) + ("" if quiet else BUSY)
 
 
 def _scaled(value: float) -> tuple[str, str]:
@@ -63,7 +63,7 @@ def _scaled(value: float) -> tuple[str, str]:
 
 def time(cell: "Cell") -> str:
     """The seconds of a cell."""
-    return seconds(cell.seconds, cell.calm)
+    return seconds(cell.seconds, cell.quiet)
 
 
 def interval(low: float, high: float) -> str:
@@ -204,12 +204,14 @@ def _prose(name: str) -> "jinja2.Template":
     return jinja2.Environment(loader=jinja2.FunctionLoader(source), **options).get_template(name)
 
 
-def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
-    """The paragraphs of templates/prose/NAME.md.jinja, or of one block of it, each a sentence or more.
-
-    Values are put in as they are; ``show`` is this module.
-    """
+def written(name: str, block: str = "", **values: Any) -> str:
+    """templates/prose/NAME.md.jinja, or one block of it. Values are put in as they are; ``show`` is this module."""
     template = _prose(name)
     context = template.new_context({"show": sys.modules[__name__], **values})
-    written = "".join((template.blocks[block] if block else template.root_render_func)(context))
-    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", written) if part.strip())
+    return "".join((template.blocks[block] if block else template.root_render_func)(context))
+
+
+def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
+    """The paragraphs of what is ``written``, each a sentence or more."""
+    paragraphs = re.split(r"\n\s*\n", written(name, block, **values))
+    return tuple(part.strip().replace("\n", " ") for part in paragraphs if part.strip())

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from analysis.answers import Answer, Choice
-from analysis.cells import DIRECTIONS, Cell, Limit
-from analysis.choice import MARGIN, decided
+import pandas as pd
+from analysis import case
+from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided
 from analysis.findings import DTYPE, MEMORY, Broken, Semantics
 from analysis.results import Results, parameters_of
 from analysis.verdicts import Count
@@ -18,11 +18,12 @@ from benchmarks.contracts import ALIAS, COPY, Route
 from benchmarks.families import HARNESS
 
 from . import advice, show
+from .case import promises as promised
 from .show import code
 
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
-UNDECIDED = "not decided"  # of two cells, one of which was never measured in calm
+UNDECIDED = "not decided"  # of two cells, one of which has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all."
 TIE = (
     f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
@@ -69,7 +70,7 @@ def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
     """``words`` where the difference of two cells is decided, else that it is not."""
     if decided(cell, other):
         return words
-    return tie if cell.calm and other.calm else UNDECIDED
+    return tie if cell.quiet and other.quiet else UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -166,27 +167,27 @@ def named(routes: Iterable[str]) -> str:
     return "".join(f"{code(route)}, " for route in each[: SHOWN - 1]) + f"and {len(each) - SHOWN + 1} more"
 
 
-def decision(answers: Sequence[Answer], limit: Limit) -> Table:
-    """Need down, size across: route, seconds, and for copies the bandwidth and its share of memcpy's."""
-    sizes = sorted({nbytes for answer in answers for nbytes in answer.choices})
-    rows = []
-    for answer in answers:
-        choices = answer.choices
-        rows.append((advice.title(answer.need), *(_decision(choices[n], limit) if n in choices else "" for n in sizes)))
-    return Table("What to take at each size", ("need", *map(show.size, sizes)), tuple(rows), numeric=False)
+def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
+    """Need down, size across: route, seconds, and for copies the bandwidth and its share of memcpy's. asked: what
+    analysis.choices.asked gives of plain conversions."""
+    sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
+    table = []
+    for rows in asked:
+        here = {nbytes: _decision(at, limit) for nbytes, at in rows.groupby("nbytes")}
+        table.append((advice.title(rows), *(here.get(nbytes, "") for nbytes in sizes)))
+    return Table("What to take at each size", ("need", *map(show.size, sizes)), tuple(table), numeric=False)
 
 
-def _decision(choice: Choice, limit: Limit) -> list[str]:
-    cell = choice.cell
-    lines: list[str] = [code(cell.route), show.time(cell)]
-    share = limit.share(cell) if cell.memory != ALIAS and limit.decides(cell.nbytes) else None
+def _decision(rows: pd.DataFrame, limit: Limit) -> list[str]:
+    (best,), ties, slower = (list(rows["cell"][rows["kind"] == kind]) for kind in (case.BEST, case.TIE, case.SLOWER))
+    lines: list[str] = [code(best.route), show.time(best)]
+    share = limit.share(best) if best.memory != ALIAS and limit.decides(best.nbytes) else None
     if share:
-        lines.append(f"{show.bandwidth(cell.nbytes / cell.seconds)}, {show.percent(share)} of memcpy")
-    if choice.ties:
-        lines.append(f"tie: {show.codes([tie.route for tie in choice.ties])}")
-    if choice.others:
-        next_best = choice.others[0]
-        lines.append(f"next: {code(next_best.route)} {show.ratio(next_best.seconds / cell.seconds)}")
+        lines.append(f"{show.bandwidth(best.nbytes / best.seconds)}, {show.percent(share)} of memcpy")
+    if ties:
+        lines.append(f"tie: {show.codes([tie.route for tie in ties])}")
+    if slower:
+        lines.append(f"next: {code(slower[0].route)} {show.ratio(slower[0].seconds / best.seconds)}")
     return lines
 
 
@@ -277,8 +278,7 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
         for promise in promises:
             casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise.casts_to, promise.casts_to)
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.refuses.items())
-            notes = filter(None, (advice.needs_words(promise), refuses, promise.hazard, promise.caution))
-            route: list[str] = [code(promise.expression), *notes]
+            route: list[str] = [code(promise.expression), *filter(None, (refuses, *promised(promise)))]
             does: list[str] = [f"{does}: {', '.join(sources)}" for does, sources in promise.outcomes.items()]
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)

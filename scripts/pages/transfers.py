@@ -3,16 +3,18 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from analysis import transfers
-from analysis.answers import Choice, Need, Segment, choices_of, choose
-from analysis.cells import Cell, method, usual_size
-from analysis.transfers import SUSTAINED, WAYS, Hidden, Transfers
+import pandas as pd
+from analysis import case, transfers
+from analysis.case import BEST, CONDITION, SLOWER, UNSAFE, Need
+from analysis.cells import BOTH, SUSTAINED, Cell, method, usual_size
+from analysis.choices import rank
+from analysis.transfers import WAYS, Hidden, Transfers
 
 from benchmarks import families as roles
-from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, PAGEABLE
+from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE
 from pages import figures, show
-from pages.advice import Box, Take, busy, capital, needs_words
-from pages.case import why_unsafe
+from pages.advice import Box, Take, busy, capital
+from pages.case import promises, why_unsafe
 from pages.figures import Figure, slug
 from pages.page import Section
 from pages.show import code, prose
@@ -28,64 +30,79 @@ MEANING = {
 # --- what is advised --------------------------------------------------------------------------------------------------
 
 
-def advice(moved: Transfers) -> list[Box]:
+def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     """A box a way and end at the host, by completion time, and one on scalars."""
-    made = [_box(each, moved) for each in transfers.recommendations(moved)]
-    scalars = choose(moved.role(roles.SCALAR))
-    if scalars:
-        choice = scalars[0].choices[0]
-        take = Take("", choice.cell.route, show.time(choice.cell))
-        notes = (*busy(choices_of(scalars)), *_conditions(choice.cell), *_beside(choice))
+    made = [_box(each, moved) for each in transfers.recommendations(table, moved)]
+    scalars = rank(moved.role(roles.SCALAR))
+    if len(scalars):
+        cell = best(scalars)
+        notes = (*busy(scalars), *_conditions(cell), *_beside(scalars))
+        take = Take("", cell.route, show.time(cell))
         made.append(Box("From the device to a number: a scalar such as a loss", (take,), notes=notes))
     return made
 
 
-def _box(each: Mapping[Need, Choice], moved: Transfers) -> Box:
-    """What to take for needs that differ in whether the result is fresh alone."""
-    need, choice = next(iter(each.items()))
-    end = f"{end_of(need)} of {show.size(choice.nbytes)}"
+def _box(each: Mapping[Need, pd.DataFrame], moved: Transfers) -> Box:
+    """What to take for needs that differ in whether the result is fresh alone, at one size."""
+    need, rows = next(iter(each.items()))
+    end = f"{end_of(need)} of {show.size(best(rows).nbytes)}"
     title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
     takes: list[Take] = []
     notes: list[str] = []
-    for need, choice in each.items():
-        chosen, fast = choice.cell, next(iter(choice.conditional), None)
+    for need, rows in each.items():
+        chosen, fast = best(rows), _on_condition(rows)
         fresh = f"{result_of(need)}, " if len(each) > 1 else ""
         how = "on a condition" if chosen.contract.hazard else "no condition"
         takes.append(Take(fresh + how, chosen.route, cost_words(chosen, moved)))
-        notes += [*busy([choice]), *_conditions(chosen), *_beside(choice)]
+        notes += [*busy(rows), *_conditions(chosen), *_beside(rows)]
         if fast is not None:
             takes.append(Take(f"{fresh}faster, on a condition", fast.route, cost_words(fast, moved)))
             gain = show.ratio(chosen.seconds / fast.seconds)
             notes += [f"{code(fast.route)} is {gain} as fast as {code(chosen.route)}.", *_conditions(fast)]
-        notes += [f"{code(c.route)} is faster, {show.time(c)}, but: {why_unsafe(c.contract)}." for c in choice.unsafe]
+        for cell in _of(rows, UNSAFE):
+            notes.append(f"{code(cell.route)} is faster, {show.time(cell)}, but: {why_unsafe(cell.contract)}.")
     if not moved.link.limit(need.direction).bandwidth:
         notes.append("No share of the link's limit: the limit was not measured in this run.")
     return Box(title, tuple(takes), notes=tuple(dict.fromkeys(notes)))
 
 
+def _of(rows: pd.DataFrame, kind: str) -> list[Cell]:
+    return list(rows["cell"][rows["kind"] == kind])
+
+
+def best(rows: pd.DataFrame) -> Cell:
+    """The cell to take of ranked routes, at the smallest size."""
+    return _of(rows, BEST)[0]
+
+
+def _on_condition(rows: pd.DataFrame) -> Cell | None:
+    """Of the rows of a part the route that is faster on a condition at all sizes, or else at the largest; there."""
+    faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
+    everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
+    last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
+    common = last[last["route"].isin(everywhere.index[everywhere])]
+    return next(iter([*common["cell"], *last["cell"]]), None)
+
+
 def _conditions(cell: Cell) -> Iterator[str]:
-    if cell.contract.hazard:
-        yield f"{code(cell.route)}: {cell.contract.hazard}."
-    if cell.contract.needs:
-        yield f"{code(cell.route)} {needs_words(cell.contract)}."
+    yield from (f"{code(cell.route)}: {text}." for text in promises(cell.contract))
 
 
-def _beside(choice: Choice) -> Iterator[str]:
-    """What is tied with the chosen route, and the next slower."""
-    if choice.ties:
-        yield f"Tie with {show.codes([cell.route for cell in choice.ties])}."
-    if choice.others:
-        slower = choice.others[0]
-        yield f"Next: {code(slower.route)}, {show.ratio(slower.seconds / choice.cell.seconds)} the time."
+def _beside(rows: pd.DataFrame) -> Iterator[str]:
+    """What is tied with the route to take, and the next slower."""
+    if ties := _of(rows, case.TIE):
+        yield f"Tie with {show.codes([cell.route for cell in ties])}."
+    for slower in _of(rows, SLOWER)[:1]:
+        yield f"Next: {code(slower.route)}, {show.ratio(slower.seconds / best(rows).seconds)} the time."
 
 
-def in_a_line(what: str, choice: Choice) -> str:
-    """What to take, what is as good, and what is faster on a condition."""
-    chosen, fast = choice.cell, next(iter(choice.conditional), None)
+def in_a_line(what: str, rows: pd.DataFrame) -> str:
+    """What to take at one size, what is as good, and what is faster on a condition."""
+    chosen, fast = best(rows), _on_condition(rows)
     words = [f"{what}: {code(chosen.route)}, {show.time(chosen)}."]
     if why := chosen.contract.hazard or chosen.contract.caution:
         words.append(f"{code(chosen.route)}: {why}.")
-    words += _beside(choice)
+    words += _beside(rows)
     if fast is not None:
         faster = f"{code(fast.route)}, {show.time(fast)}, is {show.ratio(chosen.seconds / fast.seconds)} as fast"
         words.append(f"On a condition {faster}: {fast.contract.hazard}.")
@@ -122,7 +139,7 @@ def way_of(need: Need) -> str:
 def result_of(need: Need) -> str:
     """New or existing, as the beginning of a line."""
     there = need.direction == HOST_TO_DEVICE
-    if need.into:
+    if need.memory == INTO:
         return f"into {'a device' if there else 'a host'} tensor that exists"
     return "a new array" if need.array and not there else "a new tensor"
 
@@ -175,33 +192,34 @@ def _chosen(cells: Iterable[Cell], by: str) -> Iterator[str]:
             groups.setdefault((what, cell.host), []).append(cell)
     for (what, host), group in groups.items():
         named = f"float32 to bfloat16, {what}" if by == "nbytes" else what
-        yield in_a_line(f"{named} from {host} memory", choose(group)[0].choices[0])
+        yield in_a_line(f"{named} from {host} memory", rank(group))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def decision(moved: Transfers) -> list[Table]:
+def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     """One table a direction: memory state × size band, the figures at the band's largest size."""
     take = "fastest, without a condition unless said"
     columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next", "faster on a condition")
-    tables = []
+    made = []
     for direction in WAYS:
         rows = tuple(
-            _band(need, segment, moved)
-            for need, cells in transfers.needs(moved.of(COMPLETION, direction)).items()
-            for segment in choose(transfers.comparable(cells))
+            _band(need, part, moved)
+            for need, ranked in transfers.answered(table, moved)
+            if need.direction == direction
+            for _, part in transfers.comparable(ranked).groupby("part")
         )
         title = f"{direction}: completion, GB/s and % at the largest size of each row"
-        tables.append(Table(title, columns, rows, numeric=False))
-    return [table for table in tables if table]
+        made.append(Table(title, columns, rows, numeric=False))
+    return [table for table in made if table]
 
 
-def _band(need: Need, segment: Segment, moved: Transfers) -> tuple[Entry, ...]:
-    choice, fast = segment.choices[-1], segment.conditional
-    cell, tied = choice.cell, named([tie.route for tie in choice.ties])
-    sizes = dict.fromkeys(show.size(nbytes) for nbytes in (segment.sizes[0], segment.sizes[-1]))
-    slower = [f"{code(c.route)} {show.ratio(c.seconds / cell.seconds)}" for c in choice.others[:1]]
+def _band(need: Need, rows: pd.DataFrame, moved: Transfers) -> tuple[Entry, ...]:
+    last, fast = rows[rows["nbytes"] == rows["nbytes"].max()], _on_condition(rows)
+    cell, tied = best(last), named([tie.route for tie in _of(last, case.TIE)])
+    sizes = dict.fromkeys(show.size(nbytes) for nbytes in (rows["nbytes"].min(), cell.nbytes))
+    slower = [f"{code(c.route)} {show.ratio(c.seconds / cell.seconds)}" for c in _of(last, SLOWER)[:1]]
     faster: list[str] = []
     if fast is not None:
         gain = f"{show.ratio(cell.seconds / fast.seconds)} as fast"
@@ -351,7 +369,7 @@ def link(moved: Transfers) -> list[Table]:
         (way, *(_limit(limit.cells[n], limit.moved, capacity) if n in limit.cells else "n/a" for n in sizes))
         for way, limit in limits.items()
     )
-    both = ("Both at once: twice the size moves, and GB/s count both ways.",) if transfers.BOTH in limits else ()
+    both = ("Both at once: twice the size moves, and GB/s count both ways.",) if BOTH in limits else ()
     title = "The limit: a pinned copy into memory that exists, by the device's clock"
     floor = [("synchronize() of an idle device", _range(cell)) for cell in [moved.link.floor] if cell]
     tables = (
@@ -401,7 +419,7 @@ def fits(cells: Iterable[Cell]) -> tuple[list[Table], list[str]]:
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def transfer_sections(moved: Transfers, missing: Missing) -> list[Section]:
+def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -> list[Section]:
     """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
     fitted, bent = fits(moved.of(COMPLETION))
     have = {cell.host for cell in moved.main}
@@ -424,7 +442,7 @@ def transfer_sections(moved: Transfers, missing: Missing) -> list[Section]:
         )
 
     return [
-        Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(moved))),
+        Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(table, moved))),
         Section(
             "clocks",
             "Transfers: completion, enqueue, sustained",

@@ -1,5 +1,5 @@
 "use strict";
-/* The form of a page: shows the rows of what is chosen, as Python ranked and worded them (pages/chooser.py). The address
+/* The form of a page: shows the rows of what is chosen, as Python ranked and worded them (pages/case.py). The address
  * holds the choice, under the names that scripts/advise.py gives its options. Without JavaScript it stays hidden. */
 (() => {
   const root = document.getElementById("choose");
@@ -16,7 +16,7 @@
     memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: false, enqueue: false,
   };
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
-  const GOOD = ["best", "tie", "slower"]; // kinds of rows that may be taken
+  const GOOD = ["best", "tie", "slower", "undecided"]; // kinds of rows that may be taken
   const COLOURS = ["accent", "red", "green", "pink", "orange"];
   const UNITS = { "": 1, k: 1e3, m: 1e6, g: 1e9, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30 };
 
