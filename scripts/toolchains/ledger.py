@@ -174,18 +174,18 @@ def commits() -> dict[str, Toolchain]:
     return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
 
 
-def recorded(tag: str, torch: str, numpy: str) -> Toolchain:
-    """The toolchain that a run record names. ValueError, TypeError where it is none that git could hold: one would keep
-    asv from all the others."""
-    if tag in tagged():
+def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
+    """The toolchain that a run record names. ValueError or TypeError where git could not hold it: that would keep asv
+    from all the others."""
+    if tag is not None and tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
         if not version.isascii() or len(version) > LONGEST_VERSION:
             raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
         Version(version)
     toolchain = Toolchain(torch, numpy)
-    if toolchain.tag != tag or not toolchain.commit:  # whose day may be none
-        raise ValueError(f"{toolchain} has another tag than {tag[:LONGEST_VERSION]!a}")
+    if toolchain.commit and tag not in (None, toolchain.tag):  # a commit needs a day, which may be none
+        raise ValueError(f"{toolchain} has another tag")
     return toolchain
 
 

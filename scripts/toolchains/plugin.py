@@ -38,7 +38,7 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
             try:
                 record = json.loads(line)
                 made = record.get("toolchain", record)
-                toolchain = ledger.recorded(made["tag"], made["torch"], made["numpy"])
+                toolchain = ledger.recorded(made["torch"], made["numpy"], made.get("tag"))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 log.warning(f"{path}: left out a toolchain that asv cannot have: {str(error)[:200]!a}")
                 continue
