@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from analysis.case import BEST, SLOWER
+from analysis import case
 from analysis.cells import cells_of, credible
 from analysis.choices import asked as asked_of
 from analysis.choices import choices
@@ -288,7 +288,7 @@ def _preferred(results: Results) -> Iterator[Preferred]:
 
 
 def _of(question: str, rows: pd.DataFrame) -> Preferred:
-    (cell,), others = (rows["cell"][rows["kind"] == kind] for kind in (BEST, SLOWER))
+    (cell,), others = (rows["cell"][rows["kind"] == kind] for kind in (case.BEST, case.SLOWER))
     slower = {other.route: _short(other.seconds) for other in others}
     return Preferred(question, cell.dtype or "", cell.nbytes, cell.route, _short(cell.seconds), slower)
 
