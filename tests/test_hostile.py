@@ -291,7 +291,7 @@ def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys
 @pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd|'x'!A1", "-2+3", "-", "=", "+inf", "-nan"])
 def test_no_spreadsheet_takes_a_text_for_a_formula(text):
     table = pandas.DataFrame({"a": [text, "-1.5e-3", "+2", "f(a) = b", None], "b": [-1.5, 2, 3, 4, float("nan")]})
-    rows = list(csv.reader(io.StringIO(spreadsheet._text(table))))
+    rows = list(csv.reader(io.StringIO(spreadsheet.text_of(table))))
     assert rows[1:] == [[f"'{text}", "-1.5"], ["-1.5e-3", "2.0"], ["+2", "3.0"], ["f(a) = b", "4.0"], ["", ""]]
 
 

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import case
-from analysis.case import BEST
 from analysis.cells import cells_of, credible
 from analysis.changes import DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, over_machines
 from analysis.choices import asked as asked_of
@@ -31,6 +30,7 @@ from pages.advice import Box, capital, title
 from pages.history_page import call_of, effect_of, others, sizes_of
 from pages.page import Page, Section, rendered
 from pages.show import code, prose
+from pages.spreadsheet import text_of
 from pages.tables import Entry, Table
 from pages.transfers import result_of, way_of
 
@@ -168,7 +168,7 @@ def _on(row: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
 def _csv(changes: pd.DataFrame) -> str:
     names = [name for names in COLUMNS for name in names]
     table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
-    return str(table[names].to_csv(index=False, lineterminator="\n", float_format="%.5g"))
+    return text_of(table[names], float_format="%.5g")
 
 
 # --- what to take -----------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def _preferred(results: Results) -> Iterator[Preferred]:
 
 
 def _of(question: str, rows: pd.DataFrame) -> Preferred:
-    (cell,), others = (rows["cell"][rows["kind"] == kind] for kind in (BEST, case.SLOWER))
+    (cell,), others = (rows["cell"][rows["kind"] == kind] for kind in (case.BEST, case.SLOWER))
     slower = {other.route: _short(other.seconds) for other in others}
     return Preferred(question, cell.dtype or "", cell.nbytes, cell.route, _short(cell.seconds), slower)
 

@@ -21,7 +21,7 @@ from pages.advice import Box
 from pages.comparison_words import factor, number
 from pages.page import Page, Section
 from pages.show import code, prose
-from pages.spreadsheet import FIGURE
+from pages.spreadsheet import FIGURE, text_of
 from pages.tables import Entry, Table, named
 
 from .history_figure import figures_of, heats_of
@@ -402,4 +402,4 @@ def csv_of(histories: Sequence[History]) -> str:
     table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
     table["sizes"] = [" ".join(map(str, sizes)) for sizes in table["sizes"]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
-    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.5g"))
+    return text_of(table, float_format="%.5g")

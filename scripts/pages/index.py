@@ -11,6 +11,7 @@ from cli import put
 from . import show
 from .advice import Box, Take
 from .page import Page, Section, rendered
+from .spreadsheet import text_of
 from .tables import Entry, Table
 
 TITLE = "What it costs to move data between NumPy and PyTorch"
@@ -143,4 +144,4 @@ def _csv(machines: Sequence[Summary]) -> str:
         for take in takes
     ]
     columns = [name for names in COLUMNS for name in names]
-    return str(pd.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n"))
+    return text_of(pd.DataFrame(rows, columns=columns))

@@ -97,10 +97,10 @@ def csv_of(results: Results) -> str:
         table["beside"] = [_parts(beside) if isinstance(beside, dict) else "" for beside in table["beside"]]
     for column in ("seconds", "median"):
         table[column] = [f"{value:.{DIGITS}g}" if pd.notna(value) else "" for value in table[column]]
-    return _text(table)
+    return text_of(table)
 
 
-def _text(table: pd.DataFrame, **options: Any) -> str:
+def text_of(table: pd.DataFrame, **options: Any) -> str:
     """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it."""
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     columns = {name: table[name].map(_quoted) for name in texts}
@@ -153,7 +153,7 @@ def figures_of(results: Results) -> pd.DataFrame:
 
 def write_figures(results: Results, directory: Path) -> None:
     """Write figures.csv, and the meaning of its columns, into a directory."""
-    put(directory / FIGURES_CSV, _text(figures_of(results), float_format="%.7g"))
+    put(directory / FIGURES_CSV, text_of(figures_of(results), float_format="%.7g"))
     columns = FIGURES | _of_families(results)
     rows = [{"column": name, "meaning": words} for names, words in columns.items() for name in names]
-    put(directory / FIGURES_COLUMNS_CSV, _text(pd.DataFrame(rows)))
+    put(directory / FIGURES_COLUMNS_CSV, text_of(pd.DataFrame(rows)))
