@@ -133,9 +133,9 @@ def check_named(name: str, argv: Sequence[str]) -> int:
         from checking import noise
 
         return noise.main(argv)
-    import check_history
+    from checking import history
 
-    return check_history.main(argv)
+    return history.main(argv)
 
 
 CHECKS = ("timing", "noise", "advice", "history")

@@ -1,9 +1,8 @@
-"""check_history.py: what two histories of the same toolchains say of each other, made up and committed."""
+"""check.py history: what two histories of the same toolchains say of each other, made up and committed."""
 
 import contextlib
 import math
 
-import check_history
 import numpy as np
 import pytest
 from checking import history as checked
@@ -19,10 +18,10 @@ def check(tmp_path, monkeypatch, capsys):
     """Runs it on results of now and of a revision, whose logs it is given: exit code, and what it says."""
 
     def run(now, before, counts=1.0):
-        monkeypatch.setattr(check_history, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))
+        monkeypatch.setattr(checked, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))
         then = write(tmp_path / "then", before, extra=counting(lambda *_: 1.0))
-        monkeypatch.setattr(check_history, "of_revision", lambda machine, name: contextlib.nullcontext(then))
-        code = check_history.main(["box", "--before", "REV"])
+        monkeypatch.setattr(checked, "of_revision", lambda machine, name: contextlib.nullcontext(then))
+        code = checked.main(["box", "--before", "REV"])
         return code, capsys.readouterr().out
 
     return run
@@ -68,7 +67,7 @@ def test_sessions_that_differ_by_more_than_is_said(check):
 )
 def test_one_line_says_what_is_wrong(arguments, why):
     with pytest.raises(UserError, match=why):
-        check_history.main(arguments)
+        checked.main(arguments)
 
 
 def test_results_of_a_revision_are_read_from_git(committed):

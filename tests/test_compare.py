@@ -150,11 +150,8 @@ def test_it_needs_neither_torch_nor_the_benchmarks(pair, tmp_path):
 
 
 def test_the_workflow_gates_with_what_there_is():
-    """Actions pinned to a version, no right to write where a pull request's code runs, options that exist."""
+    """No right to write where a pull request's code runs, options that exist."""
     text = (ROOT / ".github" / "workflows" / "compare.yml").read_text()
-    assert set(re.findall(r"uses: \S+@(\S+)", text)) and all(
-        re.fullmatch(r"v\d+\.\d+\.\d+", version) for version in re.findall(r"uses: \S+@(\S+)", text)
-    )
     jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", text[text.index("\njobs:") :], re.MULTILINE))
     assert set(jobs) == {"measure", "comment", "gate"}
     assert "write" not in jobs["measure"].replace("may write", "") and "checkout" not in jobs["comment"]

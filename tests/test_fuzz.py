@@ -16,7 +16,6 @@ from pathlib import Path
 
 import advise
 import check
-import check_history
 import cli
 import compare
 import describe
@@ -29,7 +28,7 @@ import run
 import track
 from analysis import results, submission
 from analysis.results import load
-from checking import noise, timing
+from checking import history, noise, timing
 from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -352,7 +351,7 @@ def place(tmp_path_factory):
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(noise, "copy_code", begin)
         patched.setattr(check, "check_advice", begin)
-        patched.setattr(check_history, "main", begin)
+        patched.setattr(history, "main", begin)
         patched.setattr(timing, "find_cells", begin)
         yield patched
 

@@ -1,6 +1,7 @@
 """report.py: what it says on a terminal, which pages it builds, and that it says clearly what is wrong."""
 
 import builtins
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,19 @@ def test_terminal_says_the_answers_and_where_the_page_is(rich_results, tmp_path,
     said = capsys.readouterr().out
     assert "torch.from_numpy(a), 400 ns at any size from 8 B to 16 MiB" in said
     assert said.splitlines()[-1] == str(Path("out", "box", "index.html"))
+
+
+def test_all_pages_are_built_whoever_reads(rich_results, tmp_path):
+    """report.py | head -1: the reader has gone before the first page is there."""
+    shutil.copytree(rich_results / "box", rich_results / "box-2")
+    for path in (rich_results / "box-2").glob("*-*.json"):
+        path.write_text(path.read_text().replace('"machine": "box"', '"machine": "box-2"'))
+    script = [sys.executable, str(ROOT / "scripts" / "report.py"), "--results", str(rich_results), "--output", "out"]
+    builder = subprocess.Popen(script, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    builder.stdout.close()
+    assert not builder.stderr.read() and builder.wait(60) == 141
+    builder.stderr.close()
+    assert all((tmp_path / "out" / place / "index.html").is_file() for place in ("box", "box-2", ""))
 
 
 def test_terminal_without_rich(rich_results, tmp_path, capsys, monkeypatch):

@@ -1,7 +1,6 @@
 """track.py --new: a release comes to an index made of local files, is measured, judged and told."""
 
 import contextlib
-import dataclasses
 import functools
 import http.server
 import json
@@ -14,17 +13,13 @@ import threading
 import time
 
 import compare
-import pandas
 import pytest
 import report
 import track
-from analysis import pairs as analysed
-from analysis.pairs import news_of
 from cli import UserError
 from measuring import tracking
 from measuring.journal import Plan
 from pages import release_notes
-from store.records import Record, Toolchain
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import environments, index, ledger
@@ -117,19 +112,18 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     assert release_notes.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert told.startswith(f"torch 2.4.0 (first seen {today}) against 2.3.0 on {machine(project)}: ")
-    assert "2 of more instructions" in told and "cells decided" in told
-    assert "Most of all `torch.from_numpy(a)` · float32, 4 KiB, instructions.NumpyToTorch: 2× the instructions" in told
+    assert "with more instructions" in told
+    assert "`torch.from_numpy(a)`, numpy→torch: 2.00× more instructions" in told
     found = json.loads((tmp_path / "said" / "torch-2.4.0.json").read_text())
-    assert found["exit_code"] == 1 and found["changed"]["more"] == 2 and found["before"] == "torch-2.3.0"
+    assert found["exit_code"] == 1 and found["changed"]["more"] >= 1 and found["before"] == "torch-2.3.0"
     assert found["paragraph"] == told.strip().replace("`", "")
     heading, _, text = (tmp_path / "said" / "torch-2.4.0.md").read_text().partition("\n\n")
-    assert (
-        heading == "### torch 2.4.0 against 2.3.0: more instructions" and f"reports/history/{machine(project)}" in text
-    )
+    assert heading.startswith("### torch 2.4.0: ") and heading.endswith("with more instructions")
+    assert f"reports/history/{machine(project)}" in text
 
     assert report.main(["--results", str(results(project)), "--output", str(tmp_path / "reports")]) == 0
     (entry,) = check((tmp_path / "reports" / "feed.xml").read_text(encoding="utf-8"))
-    assert "torch 2.4.0: more instructions" in "".join(entry.itertext())
+    assert entry.findtext("{http://www.w3.org/2005/Atom}title") == found["title"]
 
     done = project.verb("track", "--new", *ROUNDS)
     assert done.returncode == 0 and "nothing is left to measure" in done.stdout
@@ -309,25 +303,6 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     assert planned() is None and planned("2.3.0") is None
 
 
-def test_a_release_is_judged_by_the_visit_of_its_own_day():
-    """The machine of another day differs from itself."""
-
-    @dataclasses.dataclass(frozen=True)
-    class Loaded:
-        runs: list
-        processes: pandas.DataFrame
-
-    old, near = (
-        Record(Toolchain("torch-2.3.0"), {}, started=f"2026-{day}T10:00:00+00:00") for day in ("11-01", "12-02")
-    )
-    new = Record(Toolchain("torch-2.4.0"), {}, started="2026-12-02T11:00:00+00:00")
-    table = pandas.DataFrame({"run": [old.started] * 2 + [near.started] * 2, "process": [0, 1, 2, 3]})
-    found = analysed._same_session(Loaded([old, near], table), new).processes
-    assert list(found["process"]) == [0, 1] and set(found["run"]) == {near.started}
-    alone = Loaded([old], table[:2])
-    assert analysed._same_session(alone, new) is alone, "then whatever there is"
-
-
 def test_candidates_are_compared_and_never_in_a_history(known, project, tmp_path, monkeypatch, capsys):
     """With the last release, in turns, from the index that was asked for."""
     for name in ("2.3.1rc1", "2.4.0.dev20261101", "2.4.0.dev20261120", "2.3.0rc9"):
@@ -376,5 +351,4 @@ def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
     assert release_notes.tell(rich_results, "box", [release], None) == [2]
     assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: {release.tag} has no figures on box")
     with pytest.raises(UserError, match="has no figures on box"):
-        news_of(rich_results, "box", release)
-    assert release_notes.CHANGED["slower"] == "slower"
+        release_notes.news_of(rich_results, "box", release)

@@ -127,6 +127,21 @@ def test_a_workflow_is_careful(path):
                 assert checked.returncode == 0, checked.stderr
 
 
+@pytest.mark.parametrize("name", ["compare", "watch"])
+def test_a_comment_is_as_long_as_github_takes(name, runner):
+    """What is posted comes from a job that ran code of others, so it may have any length."""
+    (runner.root / "comparison").mkdir()
+    told(runner)
+    for path in (runner.root / "comparison" / "comment.md", *(runner.root / "watched" / "verdicts").glob("*.md")):
+        path.write_text("### torch " + "x" * 100_000)
+    job = {"compare": "comment", "watch": "tell"}[name]
+    for (where, _), script in steps(name).items():
+        if where == job and "git apply" not in script:
+            runner.calls.write_text("")
+            runner.run(script, MARKER="<!-- m -->", NUMBER="1", BRANCH="watch")
+            assert 0 < len(runner.calls.read_text()) < 65_536 * (1 + (name == "watch"))
+
+
 def test_a_commit_of_an_action_has_one_tag():
     text = "".join(path.read_text(encoding="utf-8") for path in FILES)
     pinned = set(re.findall(r"uses: (\S+)@(\S+)(?:  # (v[0-9.]+))?$", text, re.MULTILINE))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from packaging.version import Version
 from scipy import special
-from toolchains import ledger
 
 from . import statistics
 from .statistics import HALF
@@ -276,14 +276,14 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     every = [history for each in histories.values() for history in each]
     every.sort(key=lambda history: -len(history.releases))
     pairs = {history.machine + history.package: _Pairs(history) for history in every}
-    taken: dict[tuple[object, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    taken: dict[tuple[object, ...], list[tuple[Version, Version]]] = {}
     rows = []
     for history in every:
         own = pairs[history.machine + history.package]
         others = [other for other in every if other.package == history.package and other is not history]
         for row in history.changes.to_dict("records"):
             of_series = row["package"], row["series"], row["what"], row["ratio"] > 1
-            span = ledger.parts(row["before"]), ledger.parts(row["release"])
+            span = Version(row["before"]), Version(row["release"])
             if any(first < span[1] and span[0] < last for first, last in taken.get(of_series, [])):
                 continue
             taken.setdefault(of_series, []).append(span)
@@ -333,8 +333,8 @@ class _Pairs:
     def around(self, row: Mapping[str, object]) -> tuple[tuple[str, str], tuple[float, float, float] | None]:
         """The releases next to both sides of a change, and ``ratio`` between them."""
         versions = self.releases.get((str(row["series"]), str(row["what"])), [])
-        before, after = ledger.parts(str(row["before"])), ledger.parts(str(row["release"]))
-        old = [version for version in versions if ledger.parts(version) <= before]
-        new = [version for version in versions if ledger.parts(version) >= after]
+        before, after = Version(str(row["before"])), Version(str(row["release"]))
+        old = [version for version in versions if Version(version) <= before]
+        new = [version for version in versions if Version(version) >= after]
         ends = (old[-1], new[0]) if old and new else ("", "")
         return ends, self.ratio(row, *ends)

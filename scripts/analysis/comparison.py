@@ -224,7 +224,7 @@ def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     benchmarks  benchmark -> its description in benchmarks.json
 
     On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, nine in ten figures differ by at most
-    21 % where 16 MiB are copied, by 2.1 % where less is, by 2.3 % where memory is shared (scripts/check_history.py).
+    21 % where 16 MiB are copied, by 2.1 % where less is, by 2.3 % where memory is shared (scripts/check.py history).
     """
     names = []
     memories = memory_of_cells(cells, benchmarks)

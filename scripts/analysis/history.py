@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from packaging.version import Version
 from scipy import special
 from store.files import node_of, read_records, result_files
 from store.records import UNKNOWN, Record, sessions_of
@@ -198,7 +199,7 @@ def sessions(results: Results) -> pd.DataFrame:
             )
     more = ["package", "release", "date", "tag", "node", "run", "middle", "interpreter", *PROBES.values()]
     table = pd.DataFrame(rows, columns=[*columns, *more])
-    order = sorted(range(len(table)), key=lambda k: (ledger.parts(table["release"][k]), table["run"][k]))
+    order = sorted(range(len(table)), key=lambda k: (Version(table["release"][k]), table["run"][k]))
     return table.iloc[order].reset_index(drop=True)
 
 
@@ -495,7 +496,7 @@ def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> 
     if len(rows) and len(alike) < len(releases):
         left_out = len(releases) - len(alike)
         notes.append(f"Instructions of {left_out} releases were counted on another processor, C library or Python")
-    versions = {release.file: release.version for release in alike}
+    versions = {file: release.version for release in alike for file in release.files}
     rows = rows[rows["file"].isin(versions)].assign(release=lambda table: table["file"].astype(object).map(versions))
     ranks = {file: place for place, file in enumerate(versions)}
     rows = rows.sort_values("file", key=lambda files: files.astype(object).map(ranks), kind="stable")
@@ -506,7 +507,10 @@ def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> 
     names = names.drop(columns=["series", "version", "parameters", "family", "through_memory"]).assign(
         series=names.index
     )
-    return rows[["cell", "release", "value", "low", "high"]].merge(names.reset_index(), on="cell")
+    # of several nodes: what they differ by is in the range, and is no release's doing
+    of_release = rows.groupby(["cell", "release"], sort=False, as_index=False)
+    counts = of_release.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"))
+    return counts.merge(names.reset_index(), on="cell")
 
 
 def _decisive(record: Record) -> tuple[str, ...]:

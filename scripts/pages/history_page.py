@@ -85,7 +85,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(histories, records),
-        warnings=tuple(_warnings(histories)),
+        warnings=(*_warnings(histories), *prose("history", "nodes", **_nodes_differ(records))),
         boxes=tuple(_box(history) for history in histories),
         heats=tuple(heat for history in histories for heat in heats_of(history)),
         legend=prose("history", "legend"),
@@ -123,6 +123,21 @@ def _warnings(histories: Sequence[History]) -> Iterator[str]:
         processes = history.rows.loc[history.rows["what"] == TIME, "processes"]
         if len(processes) and processes.median() < MIN_PROCESSES:
             yield f"{processes.median():.0f} processes per result; {MIN_PROCESSES} find smaller changes."
+
+
+def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
+    """Of a fleet's records whether one machine stood for all nodes, and what of the machine is not the same on all."""
+    of_fleet = [record for record in records if record.fleet]
+    facts: dict[str, set[str]] = {"processor": set(), "cores": set(), "caches": set(), "C library": set()}
+    for record in of_fleet:
+        machine = record.conditions
+        values = (machine.cpu, str(machine.cores), str(sorted(machine.caches.items())), machine.libc)
+        for known, value in zip(facts.values(), values):
+            known.add(value)
+    return {
+        "pretended": any(record.fleet.get("engine") == "debug" for record in of_fleet),
+        "unlike": [name for name, known in facts.items() if len(known) > 1],
+    }
 
 
 # --- in words --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import cli
 import pandas as pd
 from analysis.changes import CHANGED, LAYOUT, by_call, headlines
-from analysis.history import History, Release, history_of
+from analysis.history import History, Release, history_of, packages
 from analysis.results import load
 from analysis.verdicts import MORE, SLOWER
 from cli import UserError, put
@@ -68,13 +68,10 @@ def news_of(results: Path, machine: str, toolchain: ledger.Toolchain) -> News:
     """What a release changed on a machine. UserError if it, or the release before it, was not measured there."""
     loaded = load(results, machine)
     failed = [record.failed for record in loaded.runs if record.failed and record.toolchain.tag == toolchain.tag]
-    try:
-        history = history_of(loaded, toolchain.history)
-    except ValueError:
-        raise UserError(f"{machine} has no history of {toolchain.history}") from None
-    for news in news_in(history):
-        if news.release.version == toolchain.version:
-            return news
+    if toolchain.history in packages(loaded):
+        for news in news_in(history_of(loaded, toolchain.history)):
+            if news.release.version == toolchain.version:
+                return news
     why = f": {failed[-1]}" if failed else " or is the oldest there"
     raise UserError(f"{toolchain.tag} has no figures on {machine}{why}")
 

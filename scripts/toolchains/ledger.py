@@ -39,7 +39,7 @@ def _releases() -> dict[str, Any]:
     try:
         releases: dict[str, Any] = json.loads(RELEASES.read_text(encoding="utf-8"))
         for version, day in chain(*(releases[package].items() for package in PACKAGES)):
-            parts(version), datetime.strptime(day, "%Y-%m-%d")
+            Version(version), datetime.strptime(day, "%Y-%m-%d")
         Toolchain(**releases["held"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise OSError(errno.EILSEQ, "is broken, restore it from git", str(RELEASES)) from None
@@ -129,11 +129,6 @@ def minor_of(version: str) -> tuple[int, ...]:
     return Version(version).release[:2]
 
 
-def parts(version: str) -> tuple[int, ...]:
-    """A version's numbers, for comparison; of one that is endless the first of them."""
-    return tuple(int(part) for part in re.findall(r"\d+", version[:LONGEST_VERSION]))
-
-
 @cache
 def history(package: str) -> tuple[Toolchain, ...]:
     """The releases of one package, in order of version, the other one held."""
@@ -182,8 +177,6 @@ def commits() -> dict[str, Toolchain]:
 def recorded(tag: str, torch: str, numpy: str) -> Toolchain:
     """The toolchain that a run record names. ValueError, TypeError where it is none that git could hold: one would keep
     asv from all the others."""
-    from packaging.version import Version  # comes with asv, and with matplotlib
-
     if tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
