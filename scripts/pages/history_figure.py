@@ -1,7 +1,7 @@
 """A history in pictures: calls × releases at one glance, and a panel per call, cost against the day of release."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -142,7 +142,7 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
                     label = show.short(call["route"].iloc[0], LETTERS)
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
         span = f"{history.releases[0].name} to {history.releases[-1].version}"
-        description = f"{len(calls)} panel{'s' * (len(calls) > 1)}, {span}. {_said(calls)}"
+        description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}. The table below has every point."
         caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
         return finish(figure, name, caption, description, (), caption)
 
@@ -184,15 +184,6 @@ def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> 
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
     return None if place is None else place + rows["series"].nunique()
-
-
-def _said(calls: Sequence[pd.DataFrame]) -> str:
-    said = []
-    for call in calls:
-        changed = call[call["verdict"].ne("") & call["what"].eq(call["what"].iloc[0])]
-        count = changed["release"].nunique()
-        said.append(f"{call['route'].iloc[0]} at {count} release{'s' * (count > 1)}")
-    return f"Changed: {'; '.join(said)}."
 
 
 def _points(history: History, rows: pd.DataFrame) -> Table:

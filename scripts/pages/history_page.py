@@ -316,7 +316,8 @@ def _figures(histories: Sequence[History]) -> Iterator[Section]:
     for history in histories:
         made = tuple(figures_of(history))
         title = f"{history.package}: cost against release date"
-        yield Section(f"{history.package}-curves", title, prose("history", "curves", history=history), made, wide=True)
+        about = prose("history", "curves", history=history) if history is histories[0] else ()
+        yield Section(f"{history.package}-curves", title, about, made, wide=True)
 
 
 def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
