@@ -113,7 +113,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     told = capsys.readouterr().out
     assert told.startswith(f"torch 2.4.0 (first seen {today}) against 2.3.0 on {machine(project)}: ")
     assert "with more instructions" in told
-    assert "`torch.from_numpy(a)`, numpy→torch: 2.00× more instructions" in told
+    assert "`torch.from_numpy(a)`: 2.00× more instructions, 4 KiB" in told
     found = json.loads((tmp_path / "said" / "torch-2.4.0.json").read_text())
     assert found["exit_code"] == 1 and found["changed"]["more"] >= 1 and found["before"] == "torch-2.3.0"
     assert found["paragraph"] == told.strip().replace("`", "")

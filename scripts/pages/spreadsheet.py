@@ -103,7 +103,7 @@ def csv_of(results: Results) -> str:
 def text_of(table: pd.DataFrame, **options: Any) -> str:
     """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it."""
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    columns = {name: table[name].map(_quoted) for name in texts}
+    columns = {name: pd.Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts}
     return str(table.assign(**columns).to_csv(index=False, lineterminator="\n", **options))
 
 

@@ -196,7 +196,7 @@ class ToolchainEnvironment(environment.Environment):
         if commit_hash is None:  # asv check asks for no commit
             self._executable = sys.executable
         elif here and commit_hash == here.commit:
-            remember(here)
+            remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
             self._executable = sys.executable
         else:
             toolchain = ledger.find(commit_hash)
