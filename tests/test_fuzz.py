@@ -156,10 +156,10 @@ def whole(tmp_path_factory):
     return root
 
 
-@examples(0.2)
-@given(data=st.data(), kind=st.sampled_from(KINDS), action=ACTIONS)
-def test_one_value_is_another(whole, data, kind, action):
-    path = file_of(whole, kind)
+@contextlib.contextmanager
+def with_another_value(root, data, kind, action):
+    """A file of this kind has something else in one place, of one line where it has lines; then it is as before."""
+    path = file_of(root, kind)
     text = content(path).decode()
     lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
     number = data.draw(st.integers(0, len(lines) - 1))
@@ -168,10 +168,17 @@ def test_one_value_is_another(whole, data, kind, action):
     lines[number] = json.dumps(changed(value, place, action, data.draw(NASTY)))
     try:
         put_text(path, "\n".join(lines) + "\n")
-        drawn = data.draw(st.integers(1, PAGES)) == PAGES
-        read_or_refused(whole, whole.parent / "out" if drawn else None)
+        yield
     finally:
         put_text(path, text)
+
+
+@examples(0.2)
+@given(data=st.data(), kind=st.sampled_from(KINDS), action=ACTIONS)
+def test_one_value_is_another(whole, data, kind, action):
+    with with_another_value(whole, data, kind, action):
+        drawn = data.draw(st.integers(1, PAGES)) == PAGES
+        read_or_refused(whole, whole.parent / "out" if drawn else None)
 
 
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
@@ -217,26 +224,17 @@ def offered(tmp_path_factory):
 @given(data=st.data(), kind=st.sampled_from([".json", ".jsonl", MEASUREMENTS, "machine.json"]), action=ACTIONS)
 def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
     """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
-    path = file_of(offered, kind)
-    text = content(path).decode()
-    lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
-    number = data.draw(st.integers(0, len(lines) - 1))
-    value = json.loads(lines[number])
-    place = data.draw(st.sampled_from(list(places(value))))
-    lines[number] = json.dumps(changed(value, place, action, data.draw(NASTY)))
-    try:
-        put_text(path, "\n".join(lines) + "\n")
-        sentences = said(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
-        assert all(map(shown, map(show.to_plain, sentences))) and len(comment(sentences)) < 65_536
-        if len(sentences) == 1:
-            load(offered.parent)
-            with unittest.mock.patch.object(plugin.log, "warning") as warned:
-                plugin.recorded(offered.parent)
-            assert not warned.called
-    except UserError as error:
-        assert "holds no figures" in str(error) or "asv's format" in str(error)
-    finally:
-        put_text(path, text)
+    with with_another_value(offered, data, kind, action):
+        try:
+            sentences = said(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
+            assert all(map(shown, map(show.to_plain, sentences))) and len(comment(sentences)) < 65_536
+            if len(sentences) == 1:
+                load(offered.parent)
+                with unittest.mock.patch.object(plugin.log, "warning") as warned:
+                    plugin.recorded(offered.parent)
+                assert not warned.called
+        except UserError as error:
+            assert "holds no figures" in str(error) or "asv's format" in str(error)
 
 
 @examples(0.1)

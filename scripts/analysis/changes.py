@@ -130,20 +130,24 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
     names = ["what", *CALL, "dtype", "sizes", "release", "before", "verdict", "low", "high"]
     every = rows[names].to_dict("records")
     for row in every:
-        key = tuple(row[name] for name in (*CALL, "dtype"))
-        by_call.setdefault((row["what"], *(value if isinstance(value, str) else "" for value in key)), []).append(row)
+        by_call.setdefault((row["what"], *_call(row)), []).append(row)
     evidence = []
     for row, (earliest, latest, ratio) in zip(every, rows[["earliest", "latest", "ratio"]].itertuples(index=False)):
         said = ""
         if row["verdict"]:
-            call = (value if isinstance(value, str) else "" for value in (row[name] for name in (*CALL, "dtype")))
-            other = by_call.get((INSTRUCTIONS if row["what"] == TIME else TIME, *call), [])
+            other = by_call.get((INSTRUCTIONS if row["what"] == TIME else TIME, *_call(row)), [])
             other = [each for each in other if {*each["sizes"]} & {*row["sizes"]}]
             said = _evidence(row, other, range(order[earliest], order[latest] + 1), order, settings)
             if said == UNCHANGED and abs(math.log(ratio)) < math.log1p(settings.equivalence):
                 said = LAYOUT
         evidence.append(said)
     return rows.assign(evidence=evidence)
+
+
+def _call(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a row is called by, its dtype included; "" for what it has not."""
+    values = (row[name] for name in (*CALL, "dtype"))
+    return tuple(value if isinstance(value, str) else "" for value in values)
 
 
 def _evidence(
@@ -154,11 +158,10 @@ def _evidence(
     settings: Settings,
 ) -> str:
     """Of rows of the same call, of the other kind; where: the releases at which the change may lie."""
-    inside = {SAME_WAY.get(each["verdict"], each["verdict"]) for each in other if order[each["release"]] in where} - {
-        ""
-    }
-    if inside:
-        return AGREES if SAME_WAY.get(row["verdict"], row["verdict"]) in inside else CONTRADICTS
+    found = [each for each in other if each["verdict"] and order[each["release"]] in where]
+    ways = {SAME_WAY.get(each["verdict"], each["verdict"]) for each in found}
+    if ways:
+        return AGREES if SAME_WAY.get(row["verdict"], row["verdict"]) in ways else CONTRADICTS
     old, new = ([each for each in other if each["release"] == row[end]] for end in ("before", "release"))
     if row["what"] == INSTRUCTIONS or not old or not new:
         return ""
@@ -167,7 +170,7 @@ def _evidence(
 
 
 def with_nodes(rows: pd.DataFrame, points: pd.DataFrame, order: Mapping[str, int]) -> pd.DataFrame:
-    """The rows with which nodes show a change of time and which do not: more than half of it, or less, beyond 95 %."""
+    """The rows with which nodes have a change of time and which do not, see ``_said``."""
     rows = rows.assign(nodes_with="", nodes_without="")
     for at, row in rows[(rows["verdict"] != "") & (rows["what"] == TIME)].iterrows():
         own = rows[(rows["series"] == row["series"]) & (rows["what"] == TIME)]
@@ -179,16 +182,15 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame, order: Mapping[str, int
         mine = points[points["series"] == row["series"]].assign(place=lambda table: table["release"].map(order))
         mine = mine.assign(weight=1 / (mine["variance"] + mine["session_sd"] ** 2))
         effect = math.log(row["ratio"])
-        has: list[str] = []
-        lacks: list[str] = []
+        said: dict[str, list[str]] = {SAME: [], DIFFERS: [], NOT_KNOWN: []}
         for node, of_node in mine.groupby("node"):
             sides = [of_node[of_node["place"].between(*span)] for span in ((start, here - 1), (here, end - 1))]
             if all(map(len, sides)):
                 old, new = (np.average(side["y"], weights=side["weight"]) for side in sides)
                 error = HALF * math.sqrt(sum(1 / side["weight"].sum() for side in sides))
-                share, half = (new - old) / effect, error / abs(effect)
-                (has if share - half > 0 and share >= 0.5 else lacks if share + half < 0.5 else []).append(node)
-        rows.loc[at, ["nodes_with", "nodes_without"]] = [", ".join(has), ", ".join(lacks)]
+                seen = new - old
+                said[_said(effect, (seen, seen - error, seen + error))].append(node)
+        rows.loc[at, ["nodes_with", "nodes_without"]] = [", ".join(said[SAME]), ", ".join(said[DIFFERS])]
     return rows
 
 
@@ -245,10 +247,9 @@ def between(history: "History", base: str, new: str) -> pd.DataFrame:
 
 
 def by_call(found: pd.DataFrame) -> pd.DataFrame:
-    """Changes of one call at one release in one row: of ``History.changes``, largest first, the first of each what,
-    with ``others``, how many more series of that call changed the same way there."""
-    same = found.groupby(["package", "release", "what", "verdict", *CALL], sort=False, dropna=False)
-    return same.head(1).assign(others=same["series"].transform("size").sub(1))
+    """Changes of one call at one release in one row: of ``History.changes``, largest first, the first of each what and
+    verdict."""
+    return found.groupby(["package", "release", "what", "verdict", *CALL], sort=False, dropna=False).head(1)
 
 
 def headlines(history: "History") -> pd.DataFrame:
@@ -293,8 +294,8 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
                 if there:
                     here = own.ratio(row, *ends) or (row["ratio"], row["ratio_low"], row["ratio_high"])
                     ratios = dict(zip(("ratio", "ratio_low", "ratio_high"), there))
-                    said = {"machine": other.machine, "said": _said(here, there), "since": ends[0]}
-                    found.append(row | ratios | said)
+                    said = _said(math.log(here[0]), [math.log(ratio) for ratio in there])
+                    found.append(row | ratios | {"machine": other.machine, "said": said, "since": ends[0]})
             rows += [found] if len(found) > 1 else []
     rows.sort(key=lambda found: -abs(math.log(found[0]["ratio"])))
     made = [each | {"change": number} for number, found in enumerate(rows) for each in found]
@@ -302,10 +303,10 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     return pd.DataFrame(made, columns=columns)
 
 
-def _said(here: Sequence[float], there: Sequence[float]) -> str:
-    """Whether a machine has the change of another, each a ratio with its interval: see ``over_machines``."""
-    effect = math.log(here[0])
-    share, *ends = (math.log(ratio) / effect if effect else math.nan for ratio in there)
+def _said(effect: float, seen: Sequence[float]) -> str:
+    """Whether a machine, or a node, has a change: SAME if it shows at least half of it and its interval none of the
+    other way, DIFFERS if the interval excludes half of it. Both are logs of ratios; seen: with its interval."""
+    share, *ends = (log / effect if effect else math.nan for log in seen)
     if max(ends) < 0.5:
         return DIFFERS
     return SAME if share >= 0.5 and min(ends) > 0 else NOT_KNOWN

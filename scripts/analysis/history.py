@@ -12,6 +12,7 @@ hours apart (``check.py history``, docs/accuracy.md).
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,7 @@ class History:
     settings: Settings
     series: Mapping[str, str]
 
-    @property
+    @cached_property
     def changes(self) -> pd.DataFrame:
         """The rows of reported changes, controls left out: the largest first."""
         found = self.rows[self.rows["verdict"].isin(CHANGED) & ~self.rows["control"]]
@@ -504,9 +505,7 @@ def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> 
     rows = rows.astype({"cell": object, "version": object})
     rows = rows[rows["version"] == rows["cell"].map(names["version"])]
     names = names.assign(sizes=[() if pd.isna(nbytes) else (int(nbytes),) for nbytes in names["nbytes"]])
-    names = names.drop(columns=["series", "version", "parameters", "family", "through_memory"]).assign(
-        series=names.index
-    )
+    names = names.drop(columns=OF_CELL).assign(series=names.index)
     # of several nodes: what they differ by is in the range, and is no release's doing
     of_release = rows.groupby(["cell", "release"], sort=False, as_index=False)
     counts = of_release.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"))

@@ -33,11 +33,12 @@ from typing import Any
 
 import cli
 from cli import UserError, put
-from store.files import BENCHMARKS, BROKEN, put_all, read_records, result_files
-from store.records import Record, made_of
+from store.files import BENCHMARKS, put_all, read_records, result_files
+from store.records import Record
 from toolchains import environments, ledger
 
 from .engine import RESULTS, ROOT, copy_code
+from .journal import restored
 from .node import CODE, HOSTS, SUITE, journal_of, names
 from .processes import last_line, session
 from .tracking import coarse_to_fine
@@ -140,13 +141,7 @@ class Campaign:
     @classmethod
     def load(cls, directory: Path) -> "Campaign | None":
         """What is kept there; None where nothing is. UserError where it cannot be read."""
-        path = directory / PLAN
-        try:
-            return made_of(cls, json.loads(path.read_text(encoding="utf-8")) | {"directory": directory})
-        except FileNotFoundError:
-            return None
-        except (OSError, *BROKEN):
-            raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
+        return restored(cls, directory / PLAN, directory, directory=directory)
 
     def save(self) -> None:
         kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "directory"}
@@ -219,14 +214,11 @@ class Campaign:
 
     def had(self) -> dict[str, set[str]]:
         """Release that was asked for -> the nodes that have measured it."""
-        return {
-            tag: {
-                node
-                for node, records in self.sessions().items()
-                if any(record.toolchain.tag == tag and not record.failed for record in records)
-            }
-            for tag in self.tags
+        measured = {
+            node: {record.toolchain.tag for record in records if not record.failed}
+            for node, records in self.sessions().items()
         }
+        return {tag: {node for node, tags in measured.items() if tag in tags} for tag in self.tags}
 
     def failed(self) -> dict[str, dict[str, str]]:
         """Release -> node -> why that node could not measure it."""
@@ -252,8 +244,8 @@ class Campaign:
         by_node = {}
         for node, records in self.sessions().items():
             journal = journal_of(self.place / node / SUITE, self.machine)
-            rounds = {path.parent.name: 0 for path in journal.directory.glob("*/[0-9]")}
-            rounds = {tag: len(journal.rounds(tag)) for tag in rounds}
+            begun = dict.fromkeys(path.parent.name for path in journal.directory.glob("*/[0-9]"))
+            rounds = {tag: len(journal.rounds(tag)) for tag in begun}
             now = ", ".join(f"{tag} round {done + 1} of {self.rounds}" for tag, done in rounds.items())
             filed = f"{sum(not record.failed for record in records)} sessions filed"
             by_node[node] = filed + (f"; {now}" if now else "")

@@ -23,7 +23,7 @@ from typing import Any
 
 from cli import UserError, put
 from store.files import BROKEN
-from store.records import Line, Unfinished, made_of
+from store.records import Line, Made, Unfinished, made_of
 
 from .engine import FILES, LOG
 from .processes import read
@@ -76,13 +76,7 @@ class Journal:
 
     def plan(self) -> Plan | None:
         """What was asked for; None where nothing is kept. UserError where it cannot be read."""
-        path = self.directory / PLAN
-        try:
-            return made_of(Plan, json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-        except (OSError, *BROKEN):
-            raise UserError(f"{path} cannot be read: remove {self.directory}, and begin anew") from None
+        return restored(Plan, self.directory / PLAN, self.directory)
 
     def save(self, plan: Plan) -> None:
         """This is what is asked for now; what is measured stays."""
@@ -122,13 +116,7 @@ class Journal:
     def record(self, session: str) -> Unfinished | None:
         """The record of a session after its last whole job; None where there is none. UserError where it is broken."""
         places = self.places(session)
-        if not places:
-            return None
-        path = places[-1] / RECORD
-        try:
-            return made_of(Unfinished, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, *BROKEN):
-            raise UserError(f"{path} cannot be read: remove {self.directory}, and begin anew") from None
+        return restored(Unfinished, places[-1] / RECORD, self.directory, needed=True) if places else None
 
     def lines(self, session: str, working: bool = False) -> list[Line]:
         """What the processes of a session logged, those of the job that is being taken included where it says so."""
@@ -150,6 +138,19 @@ class Journal:
         (self.directory / session).rename(mark)
         for place in mark.iterdir():
             shutil.rmtree(place, ignore_errors=True)
+
+
+def restored(of: type[Made], path: Path, directory: Path, /, needed: bool = False, **more: object) -> Made | None:
+    """What a file below ``directory`` holds, with what its JSON has not; None where there is no such file.
+
+    UserError where it cannot be read, or is ``needed`` and not there: taken for nothing, all would be measured again.
+    """
+    try:
+        return made_of(of, json.loads(path.read_text(encoding="utf-8")) | more)
+    except (OSError, *BROKEN) as error:
+        if isinstance(error, FileNotFoundError) and not needed:
+            return None
+        raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
 
 
 def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:

@@ -27,7 +27,7 @@ from store.files import node_of
 from benchmarks.contracts import ONE_THREAD
 from pages import show
 from pages.advice import Box, capital, title
-from pages.history_page import call_of, effect_of, others, sizes_of
+from pages.history_page import call_of, effect_of, others
 from pages.page import Page, Section, rendered
 from pages.show import code, prose
 from pages.spreadsheet import text_of
@@ -135,7 +135,7 @@ def _change(changes: pd.DataFrame, number: int) -> str:
     first = rows[0]
     each = [f"{effect_of(_judged(row))} on {row['machine']}" for row in rows]
     unit = ", instructions" if first["what"] == INSTRUCTIONS else ""
-    where = ", ".join(filter(None, (sizes_of(first), others(first))))
+    where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
     call = ", ".join(filter(None, call_of(first)))
     return f"{first['package']} {first['release']}, {call}{unit}: {show.join(each)} ({where})"
 
@@ -152,7 +152,7 @@ def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: 
     for number in numbers[:AT_MOST]:
         of_change = {row["machine"]: row for row in changes[changes["change"] == number].to_dict("records")}
         first = next(iter(of_change.values()))
-        where = ", ".join(filter(None, (sizes_of(first), others(first))))
+        where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
         on = [_on(of_change[machine], first) if machine in of_change else "" for machine in machines]
         rows.append((f"{first['package']} {first['release']}", call_of(first), first["what"], where, *on))
     more = f"{len(numbers) - AT_MOST} more are in changes.csv."

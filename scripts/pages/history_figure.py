@@ -74,13 +74,14 @@ def _title(key: tuple[str, str]) -> str:
 
 def _strip(each: pd.DataFrame, history: History) -> Strip:
     first = each.iloc[0]
-    grad = "t requires grad" if str(first["group"]).startswith("RequiresGrad") else ""
-    sizes = (
-        " to ".join(map(show.size, dict.fromkeys((first["sizes"][0], first["sizes"][-1])))) if first["sizes"] else ""
-    )
     by_release = each.set_index("release").to_dict("index")
     tiles = (_tile(history, release, by_release.get(release.version)) for release in history.releases)
-    return Strip(first["route"], ", ".join(filter(None, (sizes, grad))), tuple(tiles))
+    return Strip(first["route"], ", ".join(filter(None, (show.span(first["sizes"]), grad_of(first)))), tuple(tiles))
+
+
+def grad_of(row: Any) -> str:
+    """What a row of ``History.rows`` is taken from, where that requires grad."""
+    return "t requires grad" if str(row["group"]).startswith("RequiresGrad") else ""
 
 
 def _tile(history: History, release: Any, row: Any) -> Tile | None:
@@ -171,10 +172,7 @@ def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> 
             ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
         last = each.iloc[-1]
         value = show.seconds(last["level"]) if last["what"] == TIME else f"{last['level']:,.0f}"
-        sizes = (
-            " to ".join(map(show.size, dict.fromkeys((last["sizes"][0], last["sizes"][-1])))) if last["sizes"] else ""
-        )
-        text = f"{sizes} {value}".strip()
+        text = f"{show.span(last['sizes'])} {value}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=FONT, va="bottom")
         across += 0.0235 * len(text) + 0.05
     every = [float(mdates.date2num(date.fromisoformat(release.date))) for release in history.releases]

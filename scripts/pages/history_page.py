@@ -24,7 +24,7 @@ from pages.show import code, prose
 from pages.spreadsheet import FIGURE, text_of
 from pages.tables import Entry, Table, named
 
-from .history_figure import figures_of, heats_of
+from .history_figure import figures_of, grad_of, heats_of
 
 AT_MOST = 10  # calls that a release's table shows; results.csv has all
 WORDS = {SLOWER: "slower", FASTER: "faster", MORE: "more", FEWER: "fewer"}
@@ -167,18 +167,11 @@ def effect_of(row: Any) -> str:
     return f"{number(ratio)}× {WORDS[row['verdict']]}" + ("" if exact else f" ({'–'.join(ends)})")
 
 
-def sizes_of(row: Any) -> str:
-    """4 KiB; 4 KiB to 16 MiB"""
-    ends = dict.fromkeys((row["sizes"][0], row["sizes"][-1])) if row["sizes"] else ()
-    return " to ".join(map(show.size, ends))
-
-
 def call_of(row: Any) -> list[str]:
     """The call of a row, and what it is beside."""
     expression = row["route"] if isinstance(row["route"], str) else row["statement"]
     name = code(expression) if isinstance(expression, str) else row["group"]
-    grad = "t requires grad" if str(row["group"]).startswith("RequiresGrad") else ""
-    return [name, ", ".join(filter(None, (str(row["direction"]), grad)))]
+    return [name, ", ".join(filter(None, (str(row["direction"]), grad_of(row))))]
 
 
 def others(row: Any) -> str:
@@ -190,8 +183,9 @@ def others(row: Any) -> str:
 def summary(row: Any) -> str:
     """A change in one line: `t.numpy()`, torch→numpy: 1.31× faster (1.29–1.32), 4 KiB to 16 MiB"""
     unit = " instructions" if row["what"] == INSTRUCTIONS else ""
+    sizes = show.span(row["sizes"])
     effect = effect_of(row).replace(f" {WORDS[row['verdict']]}", f" {WORDS[row['verdict']]}{unit}")
-    return f"{', '.join(filter(None, call_of(row)))}: {effect}{f', {sizes_of(row)}' if sizes_of(row) else ''}"
+    return f"{', '.join(filter(None, call_of(row)))}: {effect}{f', {sizes}' if sizes else ''}"
 
 
 def _box(history: History) -> Box:
@@ -263,7 +257,7 @@ def _times(times: pd.DataFrame) -> list[str]:
     lines = []
     for row in times.to_dict("records"):
         ends = " → ".join(show.seconds(value) for value in (row["level"] / row["ratio"], row["level"]))
-        lines.append(f"{effect_of(row)}: {ends}, {sizes_of(row)}")
+        lines.append(f"{effect_of(row)}: {ends}, {show.span(row['sizes'])}")
     return lines or ["no change"]
 
 
@@ -282,7 +276,7 @@ def _counts(counts: pd.DataFrame) -> list[str]:
 def _evidence(history: History, times: pd.DataFrame, counts: pd.DataFrame) -> list[str]:
     lines: list[str] = []
     for row in (times if len(times) else counts).head(1).to_dict("records"):
-        lines += prose("history", "evidence", row=row, time=TIME, settings=history.settings)
+        lines += prose("history", "evidence", row=row, time=TIME)
         if row["earliest"] != row["latest"]:
             lines.append(f"at {row['earliest']} to {row['latest']}")
         if len(history.nodes) and row["what"] == TIME:

@@ -107,6 +107,11 @@ def threads(count: int) -> str:
     return f"{count} torch thread{'s' * (count > 1)}"
 
 
+def span(sizes: Sequence[float]) -> str:
+    """The range of sizes in order: 4 KiB to 16 MiB; one value where it has one, "" where it has none."""
+    return " to ".join(map(size, dict.fromkeys((*sizes[:1], *sizes[-1:]))))
+
+
 def sizes(values: Iterable[float]) -> str:
     """Sizes as a list in words."""
     return join([size(value) for value in values])
