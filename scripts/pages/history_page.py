@@ -319,6 +319,7 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
     alarms = pd.concat([history.false_alarms for history in histories])
     controls = sum(history.rows.loc[history.rows["control"], "series"].nunique() for history in histories)
     shares = [record.quiet for record in records if record.quiet is not None]
+    newest = histories[0].releases[-2:]
     tables = (_replicates(twice), *(_nodes(history) for history in histories if len(history.nodes)))
     return Section(
         "method",
@@ -338,7 +339,7 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
                 for row in alarms.to_dict("records")
             ],
             controls=controls,
-            example=" ".join(release.tag for release in histories[0].releases[-2:]),
+            example=" ".join((*(each.tag for each in newest), "--machine", histories[0].machine)),
             several=any(len(history.nodes) for history in histories),
         ),
         tables=tuple(filter(None, tables)),
