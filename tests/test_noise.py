@@ -1,9 +1,7 @@
 """check.py noise: its noise is what it says and ends with it, its slowdown is exact, its exit code follows."""
 
-import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,110 +11,37 @@ from pathlib import Path
 
 import check
 import cli
+import psutil
 import pytest
 from analysis.verdicts import SLOWER
 from checking import noise as checking
 from conftest import ROOT, environment
 from measuring.engine import copy_code
 
-SCRIPTS = f"{ROOT}/scripts:{ROOT}"
-
-
 # Noise --------------------------------------------------------------------------------------------------------------
-
-
-def test_bursts_are_as_long_and_as_many_as_promised():
-    taken = list(itertools.islice(checking.bursts(random.Random(1)), 20_000))
-    kinds, lengths, pauses = zip(*taken)
-    for seconds in (lengths, pauses):
-        assert 0.001 <= min(seconds) < 0.0011 and 0.0499 < max(seconds) <= 0.050
-    assert sum(lengths) / (sum(lengths) + sum(pauses)) == pytest.approx(0.5, abs=0.01)
-    assert kinds.count("burn") / len(kinds) == pytest.approx(0.5, abs=0.02)
-
-
-def test_bursts_are_random_and_repeatable():
-    first, again, other = (list(itertools.islice(checking.bursts(random.Random(n)), 50)) for n in ("a", "a", "b"))
-    assert first == again != other
-    assert len({length for _, length, _ in first}) == 50
-
-
-def is_running(pid):
-    """Whether a process is there and no zombie, which only waits to be read."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except ProcessLookupError:
-        return False
-    except FileNotFoundError:
-        return not Path("/proc/self").exists()
-
-
-def wait_until(true, seconds=30):
-    """Whether it came true in that time."""
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.05)
-    return true()
-
-
-def cpu_seconds(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_one_noisy_process_on_every_core_while_the_block_runs():
-    cores = os.sched_getaffinity(0)
-    with checking.noise("test") as processes:
-        pids = [process.pid for process in processes]
-        wanted = sorted([core] for core in cores)
-        assert wait_until(lambda: sorted(sorted(os.sched_getaffinity(pid)) for pid in pids) == wanted)
-        before, start = [cpu_seconds(pid) for pid in pids], time.monotonic()
-        time.sleep(1)
+    with checking.noise() as pids:
+        time.sleep(0.5)
+        noisy = [psutil.Process(pid) for pid in pids]
+        assert sorted(each.cpu_affinity() for each in noisy) == sorted([core] for core in os.sched_getaffinity(0))
+        before, start = [each.cpu_times().user for each in noisy], time.monotonic()
+        time.sleep(1.5)
         elapsed = time.monotonic() - start
-        for pid, used in zip(pids, before):
+        for each, used in zip(noisy, before):
             # half of the time where the core is free, less where others want it, too
-            assert 0.02 < (cpu_seconds(pid) - used) / elapsed < 0.8
-    assert not any(map(is_running, pids))
-    assert os.sched_getaffinity(0) == cores
+            assert 0.02 < (each.cpu_times().user - used) / elapsed < 0.8
+    assert not any(map(psutil.pid_exists, pids))
 
 
-def test_noise_ends_when_the_block_fails():
-    with pytest.raises(ZeroDivisionError), checking.noise("test") as processes:
-        pids = [process.pid for process in processes]
-        raise ZeroDivisionError
-    assert not any(map(is_running, pids))
-
-
-def test_noise_that_stopped_is_no_noise():
-    with pytest.raises(cli.UserError, match="ended early"), checking.noise("test") as processes:
-        processes[0].kill()
-        processes[0].join()
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_noise_ends_when_its_parent_is_killed(tmp_path):
-    script = tmp_path / "parent.py"  # a file: what multiprocessing spawns imports it again
-    script.write_text(
-        "import time\n"
-        "from checking.noise import noise\n"
-        "if __name__ == '__main__':\n"
-        "    with noise('test') as processes:\n"
-        "        print(*(process.pid for process in processes), flush=True)\n"
-        "        time.sleep(60)\n"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, script], env=environment(tmp_path, PYTHONPATH=SCRIPTS), stdout=subprocess.PIPE, text=True
-    )
-    try:
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert pids and all(map(is_running, pids))
-    finally:
-        parent.kill()
-        parent.wait()
-        parent.stdout.close()
-    assert wait_until(lambda: not any(map(is_running, pids)))
+def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
+    with pytest.raises(cli.UserError, match="ended early"), checking.noise() as pids:
+        os.kill(pids[0], signal.SIGKILL)
+        os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
+    assert not any(map(psutil.pid_exists, pids))
 
 
 # A slowdown by construction -------------------------------------------------------------------------------------------
@@ -137,37 +62,21 @@ print(json.dumps({"name": benchmark.name, "version": benchmark.version, "found":
 """
 
 
-@pytest.fixture(scope="module")
-def sides(tmp_path_factory):
-    """Side -> how it times the slow route and another."""
+def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path):
     pytest.importorskip("torch")
-    found = {}
-    place = tmp_path_factory.mktemp("planted")
+    found, other = {}, "torch.as_tensor(a)"
     for side in ("base", "new-fresh"):
-        copy_code(ROOT, place / side)
-        checking.plant(place / side)
-        command = [sys.executable, "-c", LOOK, place / side / "benchmarks", checking.ROUTE, "torch.as_tensor(a)"]
-        done = subprocess.run(command, env=environment(place), capture_output=True, text=True)
+        copy_code(ROOT, tmp_path / side)
+        checking.plant(tmp_path / side)
+        command = [sys.executable, "-c", LOOK, tmp_path / side / "benchmarks", checking.ROUTE, other]
+        done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True)
         assert not done.returncode, done.stderr
         found[side] = json.loads(done.stdout)
-    return found
-
-
-def test_one_side_makes_eleven_calls_for_ten(sides):
-    (base, *counted), (new, *same) = (sides[side]["found"][checking.ROUTE] for side in ("base", "new-fresh"))
-    assert base.split("; ") == [checking.ROUTE] * 10
-    assert new.split("; ") == [checking.ROUTE] * 11
+    (base, *counted), (new, *same) = (side["found"][checking.ROUTE] for side in found.values())
+    assert base.split("; ") == [checking.ROUTE] * 10 and new.split("; ") == [checking.ROUTE] * 11
     assert counted == same == [10]
-
-
-def test_other_routes_are_left_alone(sides):
-    assert all(side["found"]["torch.as_tensor(a)"] == ["torch.as_tensor(a)"] for side in sides.values())
-
-
-def test_both_sides_are_one_measurement(sides):
-    one, other = sides.values()
-    assert one["version"] == other["version"]
-    assert one["name"] == other["name"] == "conversion.NumpyToTorch.timeit_convert"
+    assert all(side["found"][other] == [other] for side in found.values())
+    assert len({(side["name"], side["version"]) for side in found.values()}) == 1
 
 
 # The command ----------------------------------------------------------------------------------------------------------

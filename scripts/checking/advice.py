@@ -1,26 +1,50 @@
-"""Is what advise.py says right? Routes measured at cases that no profile has, against what was predicted."""
+"""Is what advise.py says right?
 
+    python scripts/check.py advice                          about ten minutes
+    python scripts/check.py advice --cases 20 --threads 1   fewer cases, of programs with one torch thread
+
+Advice asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of arrays, dtypes,
+both directions, with torch's own number of threads and with one. Of each case it times the ranked routes in turns, each
+in processes of its own and between speed probes, as the suite does. It prints for either number of threads
+
+    regret      by how much longer the advised route takes than the best one, in the median process. The best one is
+                chosen by the other processes. Its interval is the range over processes
+    prediction  by how much the predicted time misses the measured one
+
+Exit code: 0 as promised. 1 where the mean regret is above 3 %, the largest above 20 %, or fewer than 90 % of the
+predictions are within 15 %. 2 where the machine was too noisy to judge half of the cases.
+"""
+
+import contextlib
+import itertools
 import math
+import os
 import random
-import statistics
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from analysis.case import NUMPY, TORCH, Case, Known, answer
-from cli import UserError
+from analysis.choices import every
+from analysis.statistics import Floats, means
+from cli import Parser, UserError, check_whole
 from measuring.checkup import benchmark_of, figure, in_child
+from measuring.engine import RESULTS
+from measuring.processes import Progress
+from pages import case as words
+from pages import show
 from store import quiet
 from store.records import Line
 
-from benchmarks.contracts import CONTIGUOUS, COPY, INTO, ONE_THREAD
+from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
+from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.timing import samples_per_process
 
-from .bias import logs_of
-from .timing import progress
+from .timing import logs_of
 
 SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
 STEP = 2**10  # sizes are an odd number of these, so no profile has them
@@ -31,85 +55,18 @@ MORE = 20  # cases drawn for each that is wanted: not all can be answered, as wh
 HOPELESS = 20.0  # times the best route's predicted time: a route that is to take as long is not measured
 # What the answers are to hold: regret in the mean and at most, error of nine predictions in ten
 MEAN, WORST, ERROR, SHARE = 0.03, 0.20, 0.15, 0.9
+NAMED = 5  # of the worst
+PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together
 
 
 @dataclass
-class Cell:
-    """A route for a case: seconds that were predicted, and the log of each process."""
+class Question:
+    """A case that was answered: its routes, the advised one first, with seconds predicted; the lines of each."""
 
     case: Case
-    route: str
-    predicted: float
-    lines: list[Line] = field(default_factory=list)
-    readings: list[float] = field(default_factory=list)  # log seconds, NaN where a process was not quiet
-
-    def mean(self, processes: Iterable[int]) -> float:
-        """Of these processes' log seconds, as far as they were quiet; NaN where none was."""
-        known = [self.readings[process] for process in processes if math.isfinite(self.readings[process])]
-        return statistics.fmean(known) if known else math.nan
-
-    @property
-    def log(self) -> float:
-        """Mean of all processes' log seconds."""
-        return self.mean(range(len(self.readings)))
-
-    @property
-    def error(self) -> float:
-        """Log of measured over predicted seconds."""
-        return self.log - math.log(self.predicted)
-
-    def benchmark(self) -> tuple[str, tuple[Any, ...]]:
-        """The benchmark that times it, and its parameters."""
-        case, parallel = self.case, self.case.threads != ONE_THREAD
-        direction = "NumpyToTorch" if case.source == NUMPY else "TorchToNumpy"
-        if case.batch:
-            family, name = "batches", "ArraysToTensor" if case.source == NUMPY else "TensorsToArray"
-            others: tuple[Any, ...] = (case.total,)
-        elif case.layout != CONTIGUOUS:
-            family, others = "layout", (case.layout, case.nbytes)
-            name = direction if not parallel else "LayoutToTorch" if case.source == NUMPY else "LayoutToNumpy"
-        else:
-            family, name, others = "conversion", direction, (case.dtype, case.nbytes)
-        threads = (case.threads,) if parallel else ()
-        return f"{'parallel' if parallel else family}.{name}.timeit_convert", (self.route, *threads, *others)
-
-
-@dataclass(frozen=True)
-class Question:
-    """The cells of a case's routes, in the order of the answer."""
-
-    cells: tuple[Cell, ...]
-
-    @property
-    def case(self) -> Case:
-        return self.cells[0].case
-
-    @property
-    def best(self) -> Cell | None:
-        """The fastest of those that were measured; None where the advised one was not."""
-        known = [cell for cell in self.cells if math.isfinite(cell.log)]
-        return min(known, key=lambda cell: cell.log) if known and math.isfinite(self.cells[0].log) else None
-
-    @property
-    def regrets(self) -> list[float]:
-        """By which share the advised route takes longer than the best, process by process; below 0 where it is faster.
-
-        The best is that of the other processes: chosen by the same one, it would be the luckiest of all routes.
-        """
-        processes = range(len(self.cells[0].readings))
-        found = []
-        for process in processes:
-            rest = [other for other in processes if other != process]
-            advised, *others = ((cell.mean(rest), cell.readings[process]) for cell in self.cells)
-            if math.isfinite(sum(advised)):
-                _, best = min([advised, *(each for each in others if math.isfinite(sum(each)))], key=itemgetter(0))
-                found.append(math.exp(advised[1] - best) - 1)
-        return sorted(found)
-
-    @property
-    def regret(self) -> float:
-        """That of the median process; NaN where nothing was quiet."""
-        return statistics.median(self.regrets) if self.regrets else math.nan
+    routes: list[str]
+    predicted: list[float]
+    lines: list[list[Line]] = field(default_factory=list)
 
 
 def drawn(threads: str, rng: random.Random) -> Case:
@@ -129,38 +86,52 @@ def questions(known: Known, threads: str, count: int, seed: int) -> list[Questio
 
     A case of one route is none: it has no regret.
     """
-    rng, asked = random.Random(f"{seed} {threads}"), []
-    for _ in range(MORE * count):
-        case = drawn(threads, rng)
-        try:
-            answered = answer(case, known)
-        except UserError:  # nothing was measured near it
-            continue
-        hopeless = HOPELESS * answered.ranked[0].total
-        ranked = [each for each in answered.ranked if each.total <= hopeless]
-        if len(ranked) > 1:
-            asked.append(Question(tuple(Cell(case, each.route, each.seconds) for each in ranked)))
-        if len(asked) == count:
-            break
+
+    def answered() -> Iterator[Question]:
+        rng = random.Random(f"{seed} {threads}")
+        for _ in range(MORE * count):
+            case = drawn(threads, rng)
+            with contextlib.suppress(UserError):  # nothing was measured near it
+                ranked = answer(case, known).ranked
+                ranked = tuple(each for each in ranked if each.total <= HOPELESS * ranked[0].total)
+                if len(ranked) > 1:
+                    yield Question(case, [each.route for each in ranked], [each.seconds for each in ranked])
+
+    asked = list(itertools.islice(answered(), count))
     if not asked:
         raise UserError("no route was measured near any of these cases: scripts/run.py --profile standard")
     return asked
 
 
+def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
+    """The benchmark that times a case, and its parameters behind the route."""
+    parallel, forwards = case.threads != ONE_THREAD, case.source == NUMPY
+    threads = (case.threads,) if parallel else ()
+    if case.batch:
+        family, name = "batches", "ArraysToTensor" if forwards else "TensorsToArray"
+        others: tuple[Any, ...] = (case.total,)
+    else:
+        family, others = "conversion", (case.dtype, case.nbytes)
+        name = "NumpyToTorch" if forwards else "TorchToNumpy"
+        if case.layout != CONTIGUOUS:
+            family, others = "layout", (case.layout, case.nbytes)
+            name = name if not parallel else "LayoutToTorch" if forwards else "LayoutToNumpy"
+    return f"{'parallel' if parallel else family}.{name}.timeit_convert", (*threads, *others)
+
+
 def measure(asked: Sequence[Question], processes: int) -> None:
     """The routes of a case in turns, a process each, case by case, then all again; says on stderr how far it is."""
-    cells = [cell for question in asked for cell in question.cells]
-    benchmarks = {name: benchmark_of(name) for name in {cell.benchmark()[0] for cell in cells}}
-    began, shown = time.perf_counter(), 0.0
-    for turn in range(processes):
-        for place, cell in enumerate(cells):
-            name, params = cell.benchmark()
-            line = in_child(partial(_figure, benchmarks[name], params))
+    made = {name: benchmark_of(name) for name in {benchmark_for(question.case)[0] for question in asked}}
+    turns = [(question, at) for _ in range(processes) for question in asked for at in range(len(question.routes))]
+    with contextlib.redirect_stdout(sys.stderr), Progress("check", len(turns)) as progress:
+        for done, (question, at) in enumerate(turns):
+            name, params = benchmark_for(question.case)
+            line = in_child(partial(_figure, made[name], (question.routes[at], *params)))
             if line is None:
-                raise UserError(f"{cell.route} is skipped for {cell.case}, and the results have it")
-            cell.lines.append(line)
-            share = (turn * len(cells) + place + 1) / (processes * len(cells))
-            shown = progress(share, time.perf_counter() - began, shown)
+                raise UserError(f"{question.routes[at]} is skipped for {question.case}, and the results have it")
+            question.lines = question.lines or [[] for _ in question.routes]
+            question.lines[at].append(line)
+            progress.at(done + 1)
 
 
 def _figure(benchmark: Any, params: tuple[Any, ...]) -> Line | None:
@@ -170,51 +141,90 @@ def _figure(benchmark: Any, params: tuple[Any, ...]) -> Line | None:
     return figure(benchmark, params)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """regret: of each question that was judged, of all ``asked``; errors: |log| of each predicted cell; the largest
-    first."""
+def regrets(readings: Floats) -> list[float]:
+    """By which share the advised route, the first, takes longer than the best, process by process, in order.
 
-    asked: int
-    regret: list[tuple[float, Question]]
-    errors: list[tuple[float, Cell]]
+    The best is that of the other processes: chosen by the same one, it would be the luckiest of all routes.
 
-    @property
-    def within(self) -> float:
-        """The share of predictions that were right."""
-        good = sum(error <= math.log1p(ERROR) for error, _ in self.errors)
-        return good / len(self.errors) if self.errors else math.nan
-
-    @property
-    def code(self) -> int:
-        """0 as good as promised, 1 not, 2 too noisy to tell: fewer than half of the questions have quiet figures."""
-        if 2 * len(self.regret) < self.asked:
-            return 2
-        mean, worst = statistics.fmean(value for value, _ in self.regret), max(value for value, _ in self.regret)
-        return 0 if mean <= MEAN and worst <= WORST and self.within >= SHARE else 1
-
-
-def judged(asked: Mapping[str, Sequence[Question]]) -> tuple[dict[str, Verdict], float]:
-    """What was measured, judged with the speed probes of all of it in sight.
-
-    Number of threads -> what was found, and the share of the time that was quiet.
+    readings  (routes, processes) of log seconds, NaN where a process was noisy
     """
-    cells = [cell for questions in asked.values() for question in questions for cell in question.cells]
-    run = quiet.Run([line for cell in cells for line in cell.lines])
-    for cell in cells:
-        cell.readings = logs_of(cell.lines, run.baselines).tolist()
-    return {threads: verdict(questions) for threads, questions in asked.items()}, run.quiet_share()
+    found = []
+    for process, own in enumerate(readings.T):
+        rest = means(np.delete(readings, process, axis=1))
+        known = np.isfinite(rest) & np.isfinite(own)
+        if known[0]:
+            found.append(math.exp(own[0] - own[np.argmin(np.where(known, rest, math.inf))]) - 1)
+    return sorted(found)
 
 
-def verdict(asked: Sequence[Question]) -> Verdict:
-    """On questions whose cells have their readings."""
-    cells = [cell for question in asked for cell in question.cells]
+def judged(asked: Sequence[Question], run: quiet.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What was measured: a row per question that can be judged, by regret; one per predicted route, by its error."""
+    columns = ["case", "regret", "low", "high", "route", "took", "best", "best_took"]
+    cases, routes = [], []
+    for question in asked:
+        readings = np.array([logs_of(lines, run.baselines) for lines in question.lines])
+        title, found = words.title(question.case), regrets(readings)
+        took = np.exp(means(readings))
+        routes.append(pd.DataFrame({"route": question.routes, "predicted": question.predicted, "took": took}))
+        routes[-1]["case"] = title
+        if found:
+            best, ends = int(np.nanargmin(took)), (float(np.median(found)), found[0], found[-1])
+            cases.append((title, *ends, question.routes[0], took[0], question.routes[best], took[best]))
+    by_route = pd.concat(routes).assign(error=lambda table: np.log(table["took"] / table["predicted"]).abs())
+    by_case = pd.DataFrame(cases, columns=columns).sort_values("regret", ascending=False)
+    return by_case, by_route.dropna(subset="error").sort_values("error", ascending=False)
 
-    def ranked(values: Iterator[tuple[float, Any]]) -> list[tuple[float, Any]]:
-        return sorted(values, key=lambda pair: -pair[0])
 
-    return Verdict(
-        len(asked),
-        ranked((question.regret, question) for question in asked if question.regrets),
-        ranked((abs(cell.error), cell) for cell in cells if math.isfinite(cell.error)),
-    )
+def code_of(asked: int, regret: "pd.Series[float]", error: "pd.Series[float]") -> int:
+    """0 as good as promised, 1 not, 2 too noisy: fewer than half of the questions have quiet figures."""
+    if 2 * len(regret) < asked:
+        return 2
+    good = regret.mean() <= MEAN and regret.max() <= WORST and (error <= math.log1p(ERROR)).mean() >= SHARE
+    return 0 if good else 1
+
+
+def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame) -> Iterator[str]:
+    """The figures for a number of threads, and the largest misses."""
+    yield f"{show.threads(threads)}: {len(cases)} of {asked} cases judged"
+    if len(cases):
+        mean, worst = (show.percent(value, 1) for value in (cases["regret"].mean(), cases["regret"].max()))
+        yield f"  regret of the median process: mean {mean}, maximum {worst}"
+    if len(routes):
+        within = show.percent((routes["error"] <= math.log1p(ERROR)).mean())
+        middle = show.percent(routes["error"].median(), 1)
+        yield f"  predictions: {within} of {len(routes)} within {show.percent(ERROR)}, half of them within {middle}"
+    for row in cases[cases["regret"] > 0].head(NAMED).itertuples():
+        shares = [show.percent(share, 1) for share in (row.regret, row.low, row.high)]
+        took, best = show.seconds(row.took), show.seconds(row.best_took)
+        lost = f"{shares[0]} ({shares[1]} to {shares[2]}): {row.case}"
+        yield f"    {lost}: {row.route} took {took}, {row.best} {best}"
+    for row in routes.head(NAMED).itertuples():
+        predicted, took = show.seconds(row.predicted), show.seconds(row.took)
+        yield f"    {row.route}, {row.case}: predicted {predicted}, took {took}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--machine", help="whose results are asked (default: the only one there is)")
+    parser.add_argument("--cases", type=int, default=40, help="for each number of threads (default 40)")
+    parser.add_argument("--seed", type=int, default=0, help="another one gives other cases (default 0)")
+    parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)")
+    parser.add_argument("--processes", type=int, default=3, help="per route and case (default 3)")
+    chosen = parser.parse_args(argv)
+    check_whole(chosen, "processes", "cases")
+    known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
+    if len(known) != 1:
+        raise UserError(f"--machine: whose results? there are {show.join([each.machine for each in known]) or 'none'}")
+    (results,) = known
+    threads = [chosen.threads] if chosen.threads else [ALL_THREADS, ONE_THREAD] if results.spreads else [ONE_THREAD]
+    asked = {each: questions(results, each, chosen.cases, chosen.seed) for each in threads}
+    every_one = [question for own in asked.values() for question in own]
+    os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
+    measure(every_one, chosen.processes)
+    run, codes = quiet.Run([line for question in every_one for lines in question.lines for line in lines]), []
+    print(f"quiet {show.percent(run.quiet_share())} of the time, seed {chosen.seed}")
+    for each, own in asked.items():
+        cases, routes = judged(own, run)
+        print(*summary(results.threads if each == ALL_THREADS else 1, len(own), cases, routes), sep="\n")
+        codes.append(code_of(len(own), cases["regret"], routes["error"]))
+    return 1 if 1 in codes else max(codes)

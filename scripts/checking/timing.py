@@ -15,30 +15,38 @@ first ratio sees whatever the suite does; the second, free of drift, says whethe
 
 All of it stands between probes, and only what was quiet by all probes of the check counts. Like is compared with like:
 each reading is the 10 % quantile, which is the suite's figure (blocked_autorange shows the median of its blocks). A
-deviation is the mean over processes of the log ratio within a process. What noise may make of it is learnt from the
-spread over processes and from torch against itself, in this cell and in all of its size.
+deviation is the mean over processes of the log ratio within a process. Noise is learnt from the spread over processes
+and from torch against itself, in this cell and in all of its size.
 
 Exit code 1 is bias: a cell deviates by more than 5 % beyond its noise, or the median cell, of all or of one size, by
 more than 2 % beyond its error. Exit code 2 is too noisy to decide: noise could hide 5 % in more than half of the cells
 (they are marked ?), or 2 % in the median cell. Otherwise 0.
 """
 
+import contextlib
 import importlib
 import itertools
+import math
 import os
 import statistics
 import sys
 import time
 import timeit
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from analysis.statistics import MAD_TO_SD, Floats, estimate, means, student_quantile
 from cli import ONLY, Parser, UserError, matcher
 from measuring.checkup import benchmark_of, figure, in_child
-from measuring.processes import duration
+from measuring.processes import Progress
 from measuring.profiles import KIB, MIB
+from numpy.typing import NDArray
+from pages import show
+from store import quiet
 from store.records import Line, name_of
 
 from benchmarks.probes import PATIENCE_VARIABLE, Watch
@@ -51,6 +59,12 @@ SIZES = (8, 4 * KIB, MIB, 16 * MIB, 64 * MIB)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 DTYPE = "float32"
 SUITE, TORCH, AGAIN = "suite", "torch", "torch again"  # whose block it is
+EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
+ERROR = 0.05  # chance that noise alone has any cell called biased
+CONFIDENCE = 0.99  # of the interval that the median cell lies in
+TELLING = 0.5  # share of the cells whose noise must be below EACH
+FEW = 10  # cells: of fewer the median is not judged
+BIAS, NOISY = "<-- bias", "?"
 
 
 @dataclass
@@ -62,44 +76,22 @@ class Cell:
     processes: list[list[Line]] = field(default_factory=list)
     skipped: bool = False
 
-    @property
-    def slow(self) -> bool:
-        """Whether one call takes so long that SLOW_PROCESSES must do."""
-        return any(statistics.median(whole["seconds"]) > SLOW for whole, _ in self.processes)
 
-    @property
-    def name(self) -> str:
-        """As asv has it."""
-        return name_of({"benchmark": self.benchmark.name, "params": [*map(repr, self.params)]})
-
-    @property
-    def route(self) -> str:
-        return self.params[0]
-
-    @property
-    def nbytes(self) -> int:
-        return self.params[2]
-
-
-def sizes_of(text: str) -> list[int]:
-    """Bytes that a user typed, each once; UserError where they are none."""
-    try:
-        return list(dict.fromkeys(int(size) for size in text.split(",")))
-    except ValueError:
-        raise UserError(f"--sizes {text!r}: takes bytes, separated by commas") from None
+# --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:
     """The cells to measure, in order; UserError where there are none."""
-    cells, matches = [], matcher(only)
-    for name in BENCHMARKS:
-        benchmark = benchmark_of(name)
-        routes, _, known = benchmark._params
-        unknown = [str(size) for size in sizes if size not in known]
-        if unknown:
-            raise UserError(f"--sizes {','.join(unknown)}: the suite has {', '.join(map(str, known))}")
-        every = [Cell(benchmark, (route, DTYPE, size)) for route in routes for size in sizes]
-        cells += [cell for cell in every if matches(cell.name)]
+    made, matches = [benchmark_of(name) for name in BENCHMARKS], matcher(only)
+    unknown = [str(size) for size in sizes if size not in made[0]._params[2]]
+    if unknown:
+        raise UserError(f"--sizes {','.join(unknown)}: the suite has {', '.join(map(str, made[0]._params[2]))}")
+    every = [Cell(one, (route, DTYPE, size)) for one in made for route in one._params[0] for size in sizes]
+    cells = [
+        cell
+        for cell in every
+        if matches(name_of({"benchmark": cell.benchmark.name, "params": [*map(repr, cell.params)]}))
+    ]
     if not cells:
         raise UserError(f"--only {only!r} matches no cell")
     return cells
@@ -111,55 +103,48 @@ def torch_timer(expression: str, namespace: dict[str, Any]) -> Any:
     return Timer(expression, globals=namespace, num_threads=1)
 
 
-def torch_block(timer: Any, number: int, had: float) -> tuple[float, bool]:
-    """Seconds of ``number`` calls by torch's Timer; whether the process had a processor for ``had`` of the time."""
+def torch_block(timer: Any, number: int) -> tuple[float, bool]:
+    """Seconds of ``number`` calls by torch's Timer; whether the process had a processor meanwhile."""
     cpu, wall = time.process_time(), time.perf_counter()
     # either makes calls before it times any: timeit two and more, which is much where one takes a second
     measured = timer.timeit(number) if number > 1 else timer.blocked_autorange(min_run_time=0)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    return measured.raw_times[0], cpu >= had * wall
+    return measured.raw_times[0], cpu >= UNDISTURBED * wall
 
 
-def suite_block(suite_timing: Any, number: int) -> tuple[float, bool]:
-    """A sample as the suite takes it, after as many calls as torch's Timer makes before it begins to time."""
-    suite_timing.timer.timeit(warm_calls(number))
-    return suite_timing.sample(number)
-
-
-def warm_calls(number: int) -> int:
-    return max(number // 100, 2) if number > 1 else 1
-
-
-def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
+def blocks(benchmark: Any, params: tuple, whole: Line, turn: int) -> Line:
     """The suite's blocks and torch's, in turns; a line like the suite's own, with whose block each is in ``by``.
 
     One of each in every order, one order after the other, so that neither drift nor what the block before left in the
-    caches favours any. Calls a block: as many as the suite made for a sample of ``whole``.
+    caches favours any. Calls a block: as many as the suite made for a sample of ``whole``, after as many as torch's
+    Timer makes before it begins to time.
     """
     began, number = time.perf_counter(), whole["number"]
-    expression, namespace = benchmark.func(*cell)
-    timer = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
-    suite_timing = Timing(timer, whole["wanted"], single_threaded=benchmark.single_threaded)
-    take: dict[str, Callable[[], tuple[float, bool]]] = {SUITE: partial(suite_block, suite_timing, number)}
-    for name in (TORCH, AGAIN):
-        take[name] = partial(torch_block, torch_timer(expression, namespace), number, UNDISTURBED)
-    calls = len(take) * (number + warm_calls(number))  # in a block of each
-    affordable = BLOCK_SECONDS / (calls * statistics.median(whole["seconds"]))
-    wanted = max(1, min(whole["wanted"], int(affordable)))
-    watch = Watch(tuple(whole["probes"]))
+    before = max(number // 100, 2) if number > 1 else 1
+    expression, namespace = benchmark.func(*params)
+    own = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
+    timing = Timing(own, whole["wanted"], single_threaded=benchmark.single_threaded)
+    theirs = {name: torch_timer(expression, namespace) for name in (TORCH, AGAIN)}
+
+    def suite_block() -> tuple[float, bool]:
+        own.timeit(before)
+        return timing.sample(number)
+
+    take = {SUITE: suite_block, **{name: partial(torch_block, timer, number) for name, timer in theirs.items()}}
+    round_seconds = len(take) * (number + before) * statistics.median(whole["seconds"])  # of a block of each
+    wanted = max(1, min(whole["wanted"], int(BLOCK_SECONDS / round_seconds)))
+    watch, good = Watch(tuple(whole["probes"])), dict.fromkeys(take, 0)
     by: list[str] = []
     seconds: list[float] = []
     disturbed: list[int] = []
-    good = dict.fromkeys(take, 0)
-    orders = list(itertools.permutations(take))
-    for order in itertools.islice(itertools.cycle(orders), turn, None):
+    for order in itertools.islice(itertools.cycle(itertools.permutations(take)), turn, None):
         for name in order:
             if not watch.quiet and watch.left > 0:
                 watch.wait()
-            took, undisturbed, quiet = watch.judge(take[name])
+            took, undisturbed, is_quiet = watch.judge(take[name])
             by.append(name)
             seconds.append(took / number)
-            good[name] += quiet
+            good[name] += is_quiet
             if not undisturbed:
                 disturbed.append(len(by) - 1)
         if min(good.values()) >= wanted or (len(by) >= wanted * len(take) and watch.left <= 0):
@@ -173,39 +158,172 @@ def blocks(benchmark: Any, cell: tuple, whole: Line, turn: int) -> Line:
     }
 
 
-def measure(benchmark: Any, cell: tuple, turn: int) -> list[Line] | None:
+def measure(cell: Cell, turn: int) -> list[Line] | None:
     """What one process has of a cell: the line of the suite's figure, and that of the blocks. None where it is skipped.
 
     The figure comes first, as in asv's processes: a warm-up that is too short shows.
     """
-    whole = figure(benchmark, cell)
-    return None if whole is None else [whole, blocks(benchmark, cell, whole, turn)]
+    whole = figure(cell.benchmark, cell.params)
+    return None if whole is None else [whole, blocks(cell.benchmark, cell.params, whole, turn)]
 
 
 def measure_all(cells: Sequence[Cell], processes: int) -> None:
     """One process of every cell, then the next of every cell: a slow minute meets no cell in all of its processes."""
-    started, shown, done = time.perf_counter(), 0.0, 0
-    for turn in range(processes):
-        for cell in cells:
-            if turn < (min(processes, SLOW_PROCESSES) if cell.slow else processes) and not cell.skipped:
-                lines = in_child(partial(measure, cell.benchmark, cell.params, turn))
+    turns = list(itertools.product(range(processes), cells))
+    with contextlib.redirect_stdout(sys.stderr), Progress("check", len(turns)) as progress:
+        for done, (turn, cell) in enumerate(turns):
+            slow = any(statistics.median(whole["seconds"]) > SLOW for whole, _ in cell.processes)
+            if not cell.skipped and not (slow and turn >= SLOW_PROCESSES):
+                lines = in_child(partial(measure, cell, turn))
                 cell.skipped = lines is None
                 cell.processes += [lines] if lines else []
-            done += 1
-            shown = progress(done / len(cells) / processes, time.perf_counter() - started, shown)
+            progress.at(done + 1)
 
 
-def progress(share: float, spent: float, shown: float) -> float:
-    """Say on stderr how much is done and how long the rest takes, after ``spent`` seconds; when it was last said.
+# --- judging: arrays are over cells; readings are (cells, processes) of log seconds, NaN where a process was noisy ----
 
-    A terminal has one line that changes, a file a line every 15 seconds.
+
+def part(line: Line, name: str) -> Line:
+    """The blocks of one timer as a line of their own: a probe before and one behind each, as if after a wait."""
+    chosen = [index for index, by in enumerate(line["by"]) if by == name]
+    places = quiet.Run([line], {}).place.tolist()
+    return {
+        **line,
+        "seconds": [line["seconds"][index] for index in chosen],
+        "disturbed": [place for place, index in enumerate(chosen) if index in line["disturbed"]],
+        "probes": {
+            kind: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
+            for kind, taken in line["probes"].items()
+        },
+        "waits": list(range(1, len(chosen))),
+    }
+
+
+def logs_of(lines: Sequence[Line], baselines: Mapping[str, float]) -> Floats:
+    """Log seconds per call of each process: the suite's figure; NaN of a noisy one."""
+    run = quiet.Run(lines, baselines)
+    return np.where(run.quiet, np.log(run.figures()), np.nan)
+
+
+def deviations(suite: Floats, torch: Floats, again: Floats, sizes: NDArray[np.str_], tests: int) -> pd.DataFrame:
+    """How far the readings ``suite`` are from torch's two: log ``effect``; ``noise``, what noise alone could make of
+    it, infinite if unknown; whether that is ``biased``, or ``noisy``: a bias of EACH could hide there.
+
+    Noise is that of a t test, by Bonferroni's rule for so many ``tests``. Its error is moderated by that of the cells
+    of the same size, and never less than what torch differs from itself by: in cells of that size, or in that cell.
     """
-    terminal = sys.stderr.isatty()
-    if spent - shown < (0.5 if terminal else 15) and (share < 1 or not terminal):
-        return shown
-    text = f"check: {share:.0%}, {duration(spent * (1 - share) / share)} left" if share < 1 else ""
-    print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
-    return spent
+    both = (torch + again) / 2
+    estimated = estimate(both, suite, sizes, np.full(len(sizes), True))
+    itself = np.zeros(len(sizes))
+    for size in np.unique(sizes):
+        differences = abs(torch - again)[sizes == size]
+        if np.isfinite(differences).any():
+            # torch - again has two readings' variance, suite - both that of one and a half
+            itself[sizes == size] = MAD_TO_SD * np.nanmedian(differences) * math.sqrt(1.5 / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.maximum(estimated.error, itself / np.sqrt(np.isfinite(suite - both).sum(axis=1)))
+        noise = student_quantile(1 - ERROR / tests / 2, estimated.df) * error
+        noise = np.maximum(noise, abs(means(torch - again)))
+    noise, allowed = np.where(np.isfinite(noise), noise, math.inf), math.log1p(EACH)
+    biased = np.abs(estimated.effect) - noise > allowed
+    return pd.DataFrame({"effect": estimated.effect, "noise": noise, "biased": biased, "noisy": noise > allowed})
+
+
+def middle(effects: Floats) -> tuple[float, float]:
+    """The interval that the median of all such cells lies in, log units; unbounded for few."""
+    from scipy.stats import quantile_test  # scipy.stats takes half a second to import
+
+    known = effects[np.isfinite(effects)]
+    if len(known) < FEW:
+        return -math.inf, math.inf
+    low, high = quantile_test(known, p=0.5).confidence_interval(CONFIDENCE)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the check found.
+
+    rows         a cell each: seconds a call, ratios, and BIAS, NOISY or nothing
+    share        of the time that the machine was quiet
+    bias, noise  what speaks for bias, and for too much noise, in words; nothing where nothing does
+    """
+
+    rows: pd.DataFrame
+    share: float
+    bias: list[str]
+    noise: list[str]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.bias else 2 if self.noise else 0
+
+
+def judge(cells: Sequence[Cell]) -> Verdict:
+    """What was measured, judged with the speed probes of all of it in sight."""
+    run = quiet.Run([line for cell in cells for process in cell.processes for line in process])
+    readings = np.full((4, len(cells), max(len(cell.processes) for cell in cells)), np.nan)
+    for place, cell in enumerate(cells):
+        for turn, (first, rest) in enumerate(cell.processes):
+            by_timer = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
+            readings[:, place, turn] = logs_of(by_timer, run.baselines)
+    whole, block, torch, again = readings
+    sizes = np.array([str(cell.params[2]) for cell in cells])
+    compared = {"suite/torch": whole, "block/torch": block}
+    ratios = {name: deviations(own, torch, again, sizes, 2 * len(cells)) for name, own in compared.items()}
+    itself = means(again - torch)
+    biased, noisy = (np.any([each[what] for each in ratios.values()], axis=0) for what in ("biased", "noisy"))
+    rows = pd.DataFrame(
+        {
+            "route": [cell.params[0] for cell in cells],
+            "bytes": [cell.params[2] for cell in cells],
+            "suite": np.exp(means(whole)),
+            "torch": np.exp(means((torch + again) / 2)),
+            **{name: np.exp(each["effect"]) for name, each in ratios.items()},
+            "torch/torch": np.exp(itself),
+            "verdict": np.where(biased, BIAS, np.where(noisy, NOISY, "")),
+        }
+    )
+    bias = [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"] if biased.any() else []
+    noise = []
+    if (noisy & ~biased).mean() > TELLING:
+        noise.append(f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells")
+    for name, each in ratios.items():
+        effects = each["effect"].to_numpy()
+        low, high = middle(effects)
+        if high - low > 2 * MIDDLE and math.isfinite(high - low):
+            noise.append(f"the median {name} is known to ±{(high - low) / 2:.1%} only")
+        parts = {"": effects, **{f" at {size} bytes": effects[sizes == size] for size in dict.fromkeys(sizes)}}
+        for where, own in parts.items():
+            low, high = middle(own)
+            if max(low, -high) > math.log1p(MIDDLE):
+                bias.append(f"the median {name}{where} is {math.exp(np.nanmedian(own)):.3f}")
+                if not where:  # that of all cells says enough
+                    break
+    apart = abs(itself[np.isfinite(itself)])
+    if len(apart) and np.median(apart) > math.log1p(MIDDLE):
+        noise.append(f"torch deviates from itself by {np.median(apart):.1%} in the median cell")
+    return Verdict(rows, run.quiet_share(), bias, noise)
+
+
+def summary(verdict: Verdict) -> list[str]:
+    """The lines below the table, the verdict last. Deviations are of the cells that noise does not hide."""
+    rows, share = verdict.rows, f"the machine was quiet {verdict.share:.0%} of the time"
+    clear = rows[rows["verdict"] != NOISY] if (rows["verdict"] != NOISY).any() else rows
+    off = (clear[["suite/torch", "block/torch", "torch/torch"]] - 1).abs()
+    middle, most = ([show.percent(value, 1) for value in each] for each in (off.median(), off.max()))
+    count = rows["verdict"].value_counts()
+    lines = [
+        f"suite against torch.utils.benchmark, {len(rows)} cells: median deviation {middle[0]} ({middle[1]} in "
+        f"blocks), maximum {most[0]}, {count.get(BIAS, 0)} biased, {count.get(NOISY, 0)} too noisy to decide",
+        f"torch.utils.benchmark against itself: median deviation {middle[2]}, maximum {most[2]}; {share}",
+    ]
+    if verdict.bias:
+        lines.append(f"bias: {'; '.join(verdict.bias)}")
+    elif verdict.noise:
+        again = "try again when it has nothing else to do, or with more --processes"
+        lines.append(f"too noisy to decide: {'; '.join(verdict.noise)}; {share}: {again}")
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -214,12 +332,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
     parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
     chosen = parser.parse_args(argv)
-    sizes = sizes_of(chosen.sizes)
+    try:
+        sizes = list(dict.fromkeys(map(int, chosen.sizes.split(","))))
+    except ValueError:
+        raise UserError(f"--sizes {chosen.sizes!r}: takes bytes, separated by commas") from None
     if chosen.processes < 2:
         raise UserError("--processes takes a whole number from 2: noise is what processes differ by")
-    if not hasattr(os, "fork"):
-        raise UserError("this check forks processes, which this system cannot")
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is there
     cells = find_cells(chosen.only, sizes)
     importlib.import_module("torch.utils.benchmark")  # once, and not in each process: a quarter of a second
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
@@ -227,12 +346,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     measured = [cell for cell in cells if not cell.skipped]
     if not measured:
         raise UserError("this toolchain skips every one of these cells")
-    from . import bias  # numpy: not before its threads are set, and no part of what is measured
-
-    verdict = bias.judge(measured)
-    print("\n".join(bias.table(verdict.rows)))
+    verdict = judge(measured)
+    shown = {**dict.fromkeys(("suite", "torch"), show.seconds), "route": "{:44}".format}
+    print(verdict.rows.to_string(index=False, formatters=shown, float_format="{:.3f}".format, na_rep="–"))
     for cell in cells:
         if cell.skipped:
-            print(f"{cell.route:44} {cell.nbytes:8} n/a on this toolchain")
-    print("\n" + "\n".join(bias.summary(verdict)))
+            print(f"{cell.params[0]}, {cell.params[2]} bytes: n/a on this toolchain")
+    print("", *summary(verdict), sep="\n")
     return verdict.code
