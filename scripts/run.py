@@ -9,12 +9,13 @@
     python scripts/run.py --resume --rounds 2  file what an interrupted run has, once that is two rounds
 
 Everything is timed by asv, one process after the other, in rounds: each round gives every cell one more process and
-is kept when it is done, so an interruption costs a round at most. Answers are printed after each, and results filed
-when all rounds are done. It says first how long it takes here, by a look at how quiet the machine is.
+is kept when it is done, so an interruption costs a round at most. Significant answers are printed after each, and
+results filed when all rounds are done. It says first how long it takes here, by a look at how quiet the machine is.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
+import psutil
 import report
 from cli import ONLY, Parser, UserError, check_whole, line
 from measuring import tracking
@@ -117,10 +119,10 @@ def time_of(runner: Runner) -> str:
 
 
 class Answers:
-    """Prints what the rounds so far say, and after later ones what they say otherwise."""
+    """Prints the significant answers of the rounds so far, and after later ones those that are new."""
 
     def __init__(self) -> None:
-        self.known: set[str] = set()
+        self.known: set[tuple[str, str, str]] = set()
 
     def __call__(self, runner: Runner, job: Job) -> None:
         try:
@@ -128,10 +130,6 @@ class Answers:
             from pages.build import build
         except ImportError:  # what was measured may have other needs than a page
             return
-
-        def plain(words: str) -> str:
-            return "".join(text for text, _ in show.spans(words))
-
         place = runner.journal.directory / "so-far"
         runner.file(job, place / "results")
         try:
@@ -139,11 +137,15 @@ class Answers:
         except (UserError, OSError) as error:  # the run is worth more
             print(line(f"no answers so far: {error}"))
             return
-        lines = [f"{box.heading}: {plain(words)}" for box in page.boxes for words in box.said]
-        fresh = [words for words in lines if words not in self.known]
-        self.known = {*lines}
-        if fresh:
-            print(f"after round {job.round + 1} of {runner.plan.rounds}:", *fresh, sep="\n  ", flush=True)
+        takes = [(box.heading, take) for box in page.boxes for take in box.takes if not take.tied]
+        fresh = [(title, take) for title, take in takes if (title, take.when, take.route) not in self.known]
+        self.known |= {(title, take.when, take.route) for title, take in fresh}
+        seconds = time.time() - psutil.Process().create_time()
+        print(f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:", flush=True)
+        for title, take in fresh:
+            print(f"  {title}: {show.bare(take.sentence)}", flush=True)
+        if not takes:
+            print("  no significant difference so far")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -56,7 +56,7 @@ def test_close_medians_tie_and_the_fastest_is_named(tmp_path, other, same):
     times = {("torch.from_numpy(a)", 8): around(other * 1e-6), ("torch.as_tensor(a)", 8): around(1e-6)}
     found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY, AS_TENSOR])))
     assert kinds(found, BEST) == ["torch.as_tensor(a)"]
-    assert kinds(found, TIE) == (["torch.from_numpy(a)"] if same else [])
+    assert kinds(found, TIE) == (["torch.from_numpy(a)"] if same else []) and advice(found).takes[0].tied == same
     assert ("No significant difference at 8 B: `torch.from_numpy(a)`." in text(found)) == same
 
 

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import cli
 import pytest
@@ -105,6 +106,26 @@ def test_missing_numpy(monkeypatch, capsys):
     code, lines = called(monkeypatch, capsys)
     assert (code, len(lines)) == (2, 1)
     assert "numpy is not installed" in lines[0]
+
+
+def test_the_significant_answers_so_far_are_printed_once(tmp_path, capsys):
+    routes = [resultfiles.FROM_NUMPY, resultfiles.AS_TENSOR, resultfiles.CLONE, resultfiles.TENSOR]
+    took = [4e-7, 9e-7, 1e-6, 1.01e-6]
+
+    def file(job, results):
+        times = {(route["expression"], 8): resultfiles.around(seconds) for route, seconds in zip(routes, took)}
+        resultfiles.write(results, [resultfiles.conversion(times, routes)])
+
+    plan = SimpleNamespace(rounds=4, machine="box")
+    runner = SimpleNamespace(journal=SimpleNamespace(directory=tmp_path), plan=plan, file=file)
+    answers, said = verb.Answers(), []
+    for number in range(2):
+        answers(runner, Job("", number))
+        said.append(capsys.readouterr().out.splitlines())
+        took[-1] = 2e-6  # was a tie
+    assert re.fullmatch(r"after round 1 of 4, \d+ s since the start:", said[0][0])
+    assert len(said[0]) == 2 and "sharing its memory: torch.from_numpy(a), 400 ns" in said[0][1]
+    assert len(said[1]) == 2 and "as a copy of its own, 1 torch thread: torch.from_numpy(a).clone(), 1.00 µs" in said[1][1]
 
 
 def one_line(done):

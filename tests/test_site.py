@@ -107,7 +107,13 @@ def test_pages_say_where_they_are_published(rich_results, tmp_path):
     reports = tmp_path / "reports"
     report.main(["--results", str(rich_results), "--output", str(reports)])
     rich_results.rename(reports / "results")
+    (reports / "feed.xml").write_text('<link href="history/box/index.html#a"/>&lt;a href="index.html"&gt;')
     found = published(reports, tmp_path / "site", "--url", "https://example.org/suite/")
+    feed = (found / "feed.xml").read_text()
+    assert re.findall('href="(.*?)"', feed) == [
+        "https://example.org/suite/history/box/index.html#a",
+        "https://example.org/suite/index.html",
+    ]
     page = (found / "box" / "index.html").read_text(encoding="utf-8")
     assert '<link rel="canonical" href="https://example.org/suite/box/">' in page
     assert '<meta property="og:url" content="https://example.org/suite/box/">' in page

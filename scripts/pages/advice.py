@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
-from analysis.case import BEST, CONDITION, GOOD, SLOWER, TIE, UNSAFE
+from analysis.case import BEST, CONDITION, GOOD, SLOWER, TIE, UNDECIDED, UNSAFE
 from analysis.cells import Cell
 from analysis.findings import Advised, Slowed
 
@@ -35,11 +35,12 @@ MEMORY = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into
 
 @dataclass(frozen=True)
 class Take:
-    """A route to take."""
+    """A route to take. tied: at one of its sizes no significant difference is between it and another one."""
 
     when: str  # "" where that is always
     route: str
     cost: str
+    tied: bool = False
 
     @property
     def sentence(self) -> str:
@@ -161,7 +162,8 @@ def capital(words: str) -> str:
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
     """What to take of the rows of a need: one a part."""
     parts = [list(cells) for _, cells in rows[rows["kind"] == BEST].groupby("part")["cell"]]
-    for index, cells in enumerate(parts):
+    tied = rows["kind"].isin([TIE, UNDECIDED]).groupby(rows["part"]).any()
+    for index, (cells, is_tied) in enumerate(zip(parts, tied)):
         low, high = show.size(cells[0].nbytes), show.size(cells[-1].nbytes)
         if len(parts) == 1:
             where = ""
@@ -171,7 +173,8 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
             where = f"from {low} on"
         else:
             where = f"at {low}" if len(cells) == 1 else f"from {low} to {high}"
-        yield Take(where, cells[0].route, _time(cells, everywhere=len(parts) == 1 and len(cells) > 2))
+        time = _time(cells, everywhere=len(parts) == 1 and len(cells) > 2)
+        yield Take(where, cells[0].route, time, bool(is_tied))
 
 
 def _time(cells: Sequence[Cell], everywhere: bool) -> str:

@@ -48,7 +48,10 @@ def _listing(directory: Path, site: Path) -> str:
 
 
 def address(site: Path, url: str) -> None:
-    """Say in every page where it is published, for those who preview it."""
+    """Say in every page where it is published, for those who preview it; a feed's readers know no relative links."""
+    feed = site / "feed.xml"
+    if feed.is_file():
+        put(feed, feed.read_text(encoding="utf-8").replace('href="', f'href="{html.escape(url.rstrip("/"))}/'))
     for path in _pages(site):
         place = path.relative_to(site).as_posix().removesuffix("index.html")
         canonical = html.escape(f"{url.rstrip('/')}/{quote(place)}")
