@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import ONLY, Parser, UserError, check_writable, matcher, put, share
+from cli import ONLY, Parser, UserError, check_writable, put, share
 from measuring.engine import RESULTS
 from measuring.profiles import check_chosen
 from toolchains import selection
@@ -55,14 +55,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--figure", metavar="FILE.svg", type=Path, help="write a forest plot")
     parser.add_argument("--run", action="store_true", help="measure both sides now, in turns")
     parser.add_argument("--profile", default="standard", help="with --run: which cells (default: standard)")
+    parser.set_defaults(rounds=None)
     chosen = parser.parse_args(argv)
     for name in ("min_effect", "equivalence", "fdr"):
         setattr(chosen, name, share(getattr(chosen, name)))
     chosen.min_decided = share(chosen.min_decided, ends=True)
     if chosen.equivalence <= chosen.min_effect:
         raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
-    matcher(chosen.only)
-    check_chosen(None, chosen.machine, None)
+    check_chosen(chosen)
     if chosen.figure and chosen.figure.suffix.lower() != ".svg":
         raise UserError(f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg")
     return chosen
@@ -76,8 +76,6 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     from measuring.engine import register
     from measuring.journal import Plan
     from toolchains import environments
-
-    check_chosen(chosen.profile, chosen.machine, chosen.only)
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
         comparison = pairs.compare_named(str(base), str(new), RESULTS, None, settings)

@@ -13,6 +13,8 @@ go on, and --resume gathers. The plan is printed first; with --dry-run, only tha
 """
 
 import argparse
+import json
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,16 +25,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import ONLY, Parser, UserError, check_whole
+from cli import Parser, UserError, check_whole
 from measuring import fleet
-from measuring.engine import RESULTS, ROOT, check_asv, new_id
+from measuring.engine import RESULTS, ROOT, check_asv, keep, new_id
 from measuring.fleet import DEBUG, SLURM, Campaign
-from measuring.journal import held
-from measuring.profiles import PROFILES, check_chosen, minutes_of
+from measuring.journal import Plan, held
+from measuring.profiles import add_options, asked_for, check_chosen, minutes_of
 from store.files import BENCHMARKS
 from toolchains import environments, selection
 
-MOST_NODES, MOST_COPIES = 500, 8
+DEFAULT = "tracking"  # profile
 OPTIONS = {  # Slurm's
     "partition": "partition",
     "constraint": "feature that nodes must have",
@@ -42,15 +44,15 @@ OPTIONS = {  # Slurm's
     "gres": "generic resources, such as gpu:1",
     "reservation": "reservation",
 }
+# That decide a figure: the run records' command has these, and none that names a place
+DECIDING = ("history", "releases", "since", "reference", "profile", "only", "rounds", "nodes", "copies", "engine")
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
+    add_options(parser, DEFAULT)
     parser.add_argument("--reference", metavar="2.13.0", help="measured on every node (default: the newest of them)")
-    parser.add_argument("--profile", default="tracking", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
-    parser.add_argument("--only", metavar="REGEX", help=ONLY)
-    parser.add_argument("--rounds", type=int, help="processes a cell and session (default: the profile's)")
     parser.add_argument("--nodes", type=int, help="nodes of a type (default: 4; 1 with --engine debug)")
     parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2, or 1 of 1)")
     parser.add_argument("--engine", choices=(DEBUG, SLURM), help="slurm where a partition is named, else debug: here")
@@ -62,114 +64,101 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="of a node, for environments (default: /tmp)")
     parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="bring wheels here, and install from here")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
-    parser.add_argument("--machine", help="name to file results under (default: the partition, or made of hardware)")
-    parser.add_argument("--resume", action="store_true", help="go on with what is not complete")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, and do nothing")
-    parser.add_argument("--show-hosts", action="store_true", help="say which node is which host, here and nowhere else")
-    parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
-    check_chosen(chosen.profile, chosen.machine, chosen.only)
-    check_whole(chosen, "rounds", "keep", "nodes", "copies", "time")
-    if (chosen.nodes or 0) > MOST_NODES or (chosen.copies or 0) > MOST_COPIES:
-        raise UserError(f"--nodes takes {MOST_NODES} at most, --copies {MOST_COPIES}")
+    check_chosen(chosen)
+    check_whole(chosen, "keep", "nodes", "copies", "time")
     if chosen.types and (chosen.partition or chosen.constraint or chosen.machine):
         raise UserError("--types names partitions or features, and what results are filed under: leave those out")
     slurm = chosen.types or any(getattr(chosen, name) for name in OPTIONS)
     if chosen.engine == DEBUG and slurm:
-        raise UserError(
-            f"--engine debug measures here: --types, {', '.join(f'--{name}' for name in OPTIONS)} are Slurm's"
-        )
+        theirs = ", ".join(f"--{name}" for name in ("types", *OPTIONS))
+        raise UserError(f"--engine debug measures here: {theirs} are Slurm's")
     chosen.engine = chosen.engine or (SLURM if slurm else DEBUG)
     chosen.nodes = chosen.nodes or (1 if chosen.engine == DEBUG else 4)
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
         raise UserError(f"--copies {chosen.copies} takes as many nodes, and --nodes says {chosen.nodes}")
-    packages, chosen.toolchains = selection.chosen_releases(chosen)
-    if chosen.reference:
-        reference = selection.release(chosen.reference, packages)
-        if reference is None:
-            raise UserError(f"--reference {chosen.reference}: no release of {' or '.join(packages)}")
-        chosen.reference = reference.tag
-    else:
-        first = [toolchain for toolchain in chosen.toolchains if toolchain.history == chosen.toolchains[0].history]
-        chosen.reference = first[-1].tag
+    chosen.toolchains = selection.chosen_releases(chosen)
+    first = [toolchain for toolchain in chosen.toolchains if toolchain.history == chosen.toolchains[0].history]
+    reference = selection.release(chosen.reference, selection.packages(chosen)) if chosen.reference else first[-1]
+    if reference is None:
+        raise UserError(f"--reference {chosen.reference}: no release of {' or '.join(selection.packages(chosen))}")
+    chosen.reference = reference.tag
     return chosen
 
 
 def types_of(chosen: argparse.Namespace) -> dict[str, dict[str, str]]:
     """What results are filed under -> Slurm's options that choose such nodes."""
-    if chosen.engine == DEBUG:
-        return {chosen.machine or f"{environments.machine_name()}-fleet": {}}
     common = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
-    if not chosen.types:
-        named = [common[name] for name in ("partition", "constraint") if name in common]
-        machine = chosen.machine or "-".join(named) or "slurm"
-        selection.check_machine(machine)
-        return {machine: common}
-    known = fleet.ask(["sinfo", "--noheader", "--format=%R"]).split()
-    names = chosen.types.replace(",", " ").split()
-    for name in names:
+    if chosen.types:
+        known = fleet.ask(["sinfo", "--noheader", "--format=%R"]).split()
+        names = chosen.types.replace(",", " ").split()
+        types = {name: {**common, "partition" if name in known else "constraint": name} for name in names}
+    else:
+        named = "-".join(common[name] for name in ("partition", "constraint") if name in common)
+        here = f"{environments.machine_name()}-fleet" if chosen.engine == DEBUG else "slurm"
+        types = {chosen.machine or named or here: common}
+    for name in types:
         selection.check_machine(name)
-    return {name: {**common, "partition" if name in known else "constraint": name} for name in names}
+    return types
 
 
 def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -> Campaign:
     """What the command line asks a type of machine for."""
-    from toolchains import plugin  # imports asv, which check_asv has found
-
-    debug = chosen.engine == DEBUG
-    scratch = ROOT / ".asv" if debug and not chosen.scratch else (chosen.scratch or Path("/tmp"))
-    rounds = chosen.rounds or PROFILES[chosen.profile].rounds
-    campaign = Campaign(
-        fleet.FLEET / machine,
-        machine,
-        new_id(),
-        tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference),
-        **{name: getattr(chosen, name) for name in ("reference", "nodes", "copies", "profile", "engine")},
-        only=chosen.only or "",
-        rounds=rounds,
-        keep=chosen.keep or environments.keep(plugin.configured("keep_environments")),
-        command=command_of(chosen),
+    debug, given = chosen.engine == DEBUG, {name: getattr(chosen, name) for name in DECIDING}
+    scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
+    shown = [f"--{name} '{value}'" if name == "only" else f"--{name} {value}" for name, value in given.items() if value]
+    asked = asked_for(chosen, DEFAULT)
+    if chosen.copies == 1 < chosen.nodes:  # instructions that one node alone has counted say nothing of a release
+        asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
+    minutes = minutes_of(asked["profile"], asked["rounds"], asked["only"], RESULTS / BENCHMARKS)
+    tags = tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference)
+    longest = max(map(len, fleet.deal(tags, chosen.nodes, chosen.copies)))
+    return Campaign(
+        Plan(
+            machine,
+            **asked,
+            tags=tags,
+            command=" ".join(["python scripts/fleet.py", *shown]),
+            reference=chosen.reference,
+            fleet={"id": new_id(), "engine": chosen.engine},
+        ),
+        chosen.nodes,
+        chosen.copies,
+        keep=keep(chosen.keep),
         scratch=str(scratch.absolute()),
         wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",
-        minutes=minutes_of(chosen.profile, rounds, chosen.only or "", RESULTS / BENCHMARKS),
+        minutes=minutes,
+        allowed=chosen.time or round(fleet.SPARE * fleet.minutes_for(longest, minutes)) + 10,
         options={**options, **({} if chosen.shared or debug else {"exclusive": True})},
     )
-    blocks = fleet.deal(campaign.tags, campaign.nodes, campaign.copies)
-    campaign.allowed = chosen.time or round(fleet.SPARE * campaign.busiest(blocks)) + 10
-    return campaign
-
-
-def command_of(chosen: argparse.Namespace) -> str:
-    """The command for the run records: of its options those that decide a figure, and none that names a place."""
-    kept = [chosen.history and f"--history {chosen.history}", chosen.releases and f"--releases {chosen.releases}"]
-    kept += [chosen.since and f"--since {chosen.since}", f"--reference {chosen.reference}"]
-    kept += [chosen.profile != "tracking" and f"--profile {chosen.profile}", chosen.only and f"--only '{chosen.only}'"]
-    kept += [chosen.rounds and f"--rounds {chosen.rounds}", f"--nodes {chosen.nodes} --copies {chosen.copies}"]
-    return " ".join(["python scripts/fleet.py", *filter(None, kept), f"--engine {chosen.engine}"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments(argv)
     check_asv()
-    asked_for = types_of(chosen)
+    program, *job = (sys.argv[1:] if argv is None else argv) or [""]
+    if program == fleet.ON_NODE:
+        return fleet.on_node(json.loads(*job))
+    chosen = arguments(argv)
+    types = types_of(chosen)
     if chosen.resume and not (chosen.machine or chosen.types or chosen.partition or chosen.constraint):
-        asked_for = {path.parent.name: {} for path in sorted(fleet.FLEET.glob(f"*/{fleet.PLAN}"))}
-        if not asked_for:
+        types = {path.parent.name: {} for path in sorted(fleet.FLEET.glob(f"*/{fleet.PLAN}"))}
+        if not types:
             raise UserError("nothing to resume: no campaign is incomplete")
     campaigns = []
     with ExitStack() as stack:
-        for machine, options in asked_for.items():
+        for machine, options in types.items():
             if not chosen.dry_run:
                 stack.enter_context(held(fleet.FLEET / machine))
-            campaign = Campaign.load(fleet.FLEET / machine) if chosen.resume else None
+            campaign = Campaign.load(machine) if chosen.resume else None
             if chosen.resume and not campaign:
                 print(f"{machine}: nothing to resume: a new campaign")
             if campaign:
                 campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
             else:
                 campaign = campaign_of(chosen, machine, options)
-                if campaign.engine == SLURM:
+                if campaign.slurm:
                     fleet.check_cluster(campaign)
                 if not chosen.dry_run:
                     fleet.give_up(machine)
@@ -178,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen.dry_run:
             return 0
         build = (lambda machine: 0) if chosen.no_report else report.after_run
-        return fleet.measure(campaigns, chosen.show_hosts, build)
+        return fleet.measure(campaigns, build)
 
 
 if __name__ == "__main__":

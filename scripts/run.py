@@ -17,7 +17,6 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
@@ -26,14 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import psutil
 import report
-from cli import ONLY, Parser, UserError, check_whole, line
+from cli import Parser, UserError, line
 from measuring import tracking
 from measuring.checkup import QUIET_SHARE, quiet_now
-from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
+from measuring.engine import RESULTS, ROOT, check_asv, this_command
 from measuring.journal import Job, Journal, Plan, held
-from measuring.machine import check_machine
 from measuring.processes import duration
-from measuring.profiles import PROFILES, Cells, check_chosen, minutes_of
+from measuring.profiles import Cells, add_options, asked_for, check_chosen, minutes_of
 from measuring.runner import Runner, budget
 from store.files import BENCHMARKS
 from toolchains import environments, selection
@@ -44,19 +42,13 @@ DEFAULT = "quick"  # profile
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: {DEFAULT})")
-    parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
-    parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
-    parser.add_argument("--only", metavar="REGEX", help=ONLY)
-    parser.add_argument("--resume", action="store_true", help="keep the rounds of an interrupted run and add the rest")
+    add_options(parser, DEFAULT)
     parser.add_argument("--report-with", metavar="PYTHON", help="Python that builds the page (default: this one)")
     parser.add_argument(
         "--check", action="store_true", help="look at the machine and file nothing (exit code 1: change it)"
     )
-    parser.add_argument("--no-report", action="store_true", help="measure only; scripts/report.py builds the page")
     chosen = parser.parse_args(argv)
-    check_chosen(chosen.profile, chosen.machine, chosen.only)
-    check_whole(chosen, "rounds")
+    check_chosen(chosen)
     if chosen.report_with is not None:
         interpreter = selection.python(chosen.report_with)
         if interpreter is None:
@@ -65,35 +57,20 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal, toolchain: Toolchain) -> Plan:
-    """What the command line asks for, or with --resume what the interrupted run was asked for."""
-    same = ("profile", "only")
-    plan = tracking.interrupted(
-        journal, chosen.resume, lambda plan: {name: (getattr(chosen, name), getattr(plan, name)) for name in same}
-    )
-    if plan:
-        record = journal.record(Job("", 0).session)
-        if record and record.toolchain.tag != toolchain.tag:
-            raise UserError(f"the interrupted run was on {record.toolchain.tag}: --resume there, or run anew")
-        return replace(plan, rounds=chosen.rounds or plan.rounds)
-    name = chosen.profile or DEFAULT
-    rounds = chosen.rounds or PROFILES[name].rounds
-    return Plan(machine, name, chosen.only or "", rounds, command=this_command())
-
-
 def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> None:
     """Take the profile's rounds, or with --resume those that the interrupted run's journal lacks, and file them."""
-    check_machine(RESULTS / machine)
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    plan = plan_of(chosen, machine, journal, toolchain)
-    register(machine)
-    runner = Runner(journal, plan, between=Answers() if not chosen.no_report else lambda runner, job: None)
+    fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
+    plan = tracking.plan_of(journal, chosen, fresh)
+    before = journal.record(Job("", 0).session)
+    if before and before.toolchain.tag != toolchain.tag:
+        raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
+    runner = tracking.begun(journal, plan, between=(lambda runner, job: None) if chosen.no_report else Answers())
     if not runner.left():
         print("the run was whole, and its results are filed")
         return
     (runner.planned,) = runner.sessions_of(plan.tags)
     session = runner.open(runner.planned[0])
-    journal.save(plan)
     cells, at = session.cells, session.record.conditions
     if at.load_average is not None and at.cores_allowed is not None and at.load_average > 0.5 * at.cores_allowed:
         busy = f"this machine is busy (load average {at.load_average:.1f})"

@@ -17,7 +17,6 @@ work over releases; `git -C .asv/ledger tag` lists their names. The page of the 
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,37 +28,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import ONLY, Parser, UserError, check_whole, line
+from cli import Parser, UserError, check_whole, line
 from measuring import tracking
-from measuring.engine import RESULTS, ROOT, check_asv, register, this_command
+from measuring.engine import RESULTS, ROOT, check_asv, keep, this_command
 from measuring.journal import Journal, Plan, held
-from measuring.machine import check_machine
-from measuring.profiles import PROFILES, check_chosen
-from measuring.runner import Runner
+from measuring.profiles import add_options, asked_for, check_chosen
 from measuring.tracking import coarse_to_fine, due_plan
 from toolchains import environments, index, ledger, selection
 
+DEFAULT = "tracking"  # profile
 RELEASES = ("history", "releases", "since")  # the options that choose them
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
-    parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: tracking)")
-    parser.add_argument("--only", metavar="REGEX", help=ONLY)
-    parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
-    parser.add_argument("--resume", action="store_true", help="go on with the releases an interrupted run had left")
+    add_options(parser, DEFAULT)
     parser.add_argument("--new", action="store_true", help="measure and judge what came since the last release")
     parser.add_argument("--update", action="store_true", help="only note in releases.json what came since")
     parser.add_argument("--pre", action="store_true", help="with --new: the newest candidates instead of releases")
     parser.add_argument("--index-url", metavar="URL", help="with --pre: the index to ask, such as one of nightlies")
     parser.add_argument("--verdicts", metavar="DIR", type=Path, help="with --new: write each as Markdown and JSON, too")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
-    parser.add_argument("--machine", help="name to file the results under (default: made of the hardware)")
-    parser.add_argument("--no-report", action="store_true", help="do not build the page")
     chosen = parser.parse_args(argv)
-    check_chosen(chosen.profile, chosen.machine, chosen.only)
-    check_whole(chosen, "rounds", "keep")
+    check_chosen(chosen)
+    check_whole(chosen, "keep")
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
     if barred:
@@ -67,29 +60,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for option, needed in (("verdicts", "new"), ("pre", "new"), ("index_url", "pre")):
         if getattr(chosen, option) and not getattr(chosen, needed):
             raise UserError(f"--{option.replace('_', '-')} goes with --{needed}")
-    chosen.toolchains = selection.chosen_releases(chosen)[1]
+    chosen.toolchains = selection.chosen_releases(chosen)
     return chosen
-
-
-def plan_of(chosen: argparse.Namespace, machine: str, journal: Journal) -> Plan:
-    """What the command line asks for, or with --resume what is left of the interrupted run."""
-    histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-    tags = tuple(toolchain.tag for _, releases in histories for toolchain in coarse_to_fine(list(releases)))
-
-    def options(plan: Plan) -> dict[str, tuple[object, object]]:
-        asked = {name: (getattr(chosen, name) and tags, plan.tags) for name in RELEASES}
-        return asked | {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
-
-    plan = tracking.interrupted(journal, chosen.resume, options)
-    if plan:
-        return replace(plan, rounds=chosen.rounds or plan.rounds)
-    return Plan(machine, *how(chosen), tags, this_command())
-
-
-def how(chosen: argparse.Namespace) -> tuple[str, str, int]:
-    """Profile, cells and rounds that the command line asks for."""
-    name = chosen.profile or "tracking"
-    return name, chosen.only or "", chosen.rounds or PROFILES[name].rounds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,9 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs, every = ROOT / ".asv" / "runs" / machine, ledger.tagged()
     with held(runs):
         journal = Journal(runs / ("new" if chosen.new else "track"))
+        fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
         if not chosen.new:
-            return track(chosen, journal, plan_of(chosen, machine, journal))
-        plan = journal.plan() or due_plan(Plan(machine, *how(chosen), command=this_command()), added)
+            histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
+            tags = tuple(each.tag for _, releases in histories for each in coarse_to_fine(list(releases)))
+            return track(chosen, journal, tracking.plan_of(journal, chosen, replace(fresh, tags=tags), RELEASES))
+        plan = journal.plan() or due_plan(fresh, added)
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
@@ -127,17 +102,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def track(chosen: argparse.Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, say what came of it, and build the page; the exit code."""
-    from toolchains import plugin  # imports asv, which check_asv has found
-
-    keep = chosen.keep or environments.keep(plugin.configured("keep_environments"))
-    os.environ[environments.KEEP_VARIABLE] = str(keep)  # for asv
-    check_machine(RESULTS / plan.machine)
-    register(plan.machine)
-    journal.save(plan)
-    runner = Runner(journal, plan, keep)
+    number = keep(chosen.keep)
+    runner = tracking.begun(journal, plan, keep=number)
     print(
         f"{len(runner.left())} of {len(plan.tags)} toolchains on {plan.machine}, "
-        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {keep} environments on disk"
+        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {number} environments on disk"
     )
     again = "--new" if chosen.new else "--resume"
     try:

@@ -11,18 +11,19 @@ import time
 from itertools import combinations
 from pathlib import Path
 
+import cli
 import fleet
 import pytest
 from cli import UserError
 from measuring import fleet as campaign
-from measuring import node as on_node
 from packaging.version import Version
 from resultfiles import record
 from store import files
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
-from toolchains import environments, ledger
+from toolchains import ledger
 
 TAGS = [f"torch-{number}" for number in range(25)]
+INSTRUCTIONS = "instructions.NumpyToTorch.track_count('torch.from_numpy(a)', 'float32', 4096)"
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -45,17 +46,12 @@ def test_the_design_is_balanced(nodes, copies):
         assert min(met) > 0, "every two nodes share a release: they can be compared"
 
 
-def test_more_copies_than_nodes():
-    with pytest.raises(ValueError, match="2 copies take as many nodes"):
-        campaign.deal(TAGS, 1, 2)
-
-
 def test_what_is_missing_is_asked_of_others():
     had = {"b": {"n1"}, "c": {"n1"}, "d": set()}
-    assert campaign.top_up(had, 2, {"n1", "n2"}) == [(["b", "c"], ("n1",)), (["d"], ()), (["d"], ())]
-    more = campaign.top_up(dict.fromkeys(TAGS, ()), 2, ["n1", "n2", "n3", "n4"])
-    assert more == [(block, ()) for block in campaign.deal(TAGS, 4, 2)]
-    assert campaign.top_up(had, 2, {"n1"}) == [(["d"], ())], "where no other node is left, none is waited for"
+    assert campaign.top_up(had, 2, 9, {"n1", "n2"}) == [(["b", "c"], {"n1"}), (["d"], set()), (["d"], set())]
+    more = campaign.top_up(dict.fromkeys(TAGS, ()), 2, 4, [f"n{number}" for number in range(9)])
+    assert more == [(block, set()) for block in campaign.deal(TAGS, 4, 2)]
+    assert campaign.top_up(had, 2, 9, {"n1"}) == [(["d"], set())], "where no other node is left, none is waited for"
 
 
 SINFO = "n1|cpu|1:00:00|quick\nn2|cpu|1:00:00|(null)\nn1|long|2-00:00:00|quick\n"
@@ -68,48 +64,59 @@ def cluster(monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "ask", lambda command: SINFO if "-N" in command else "cpu\nlong\n")
 
 
+LONG = "a job may take 60 minutes there, and 90 are asked for: --time 60 lets it go on in a second job"
+SLURM = (
+    "--engine debug measures here: --types, --partition, --constraint, --account, --qos, --mem, --gres, --reservation"
+)
+
+
 @pytest.mark.parametrize(
     "options, line",
     [
         (("--partition", "gpu"), "there is no partition gpu; there are: cpu, long"),
         (("--partition", "cpu", "--nodes", "3"), "--nodes 3: of such nodes the cluster has 2"),
         (("--constraint", "quick", "--nodes", "2"), "--nodes 2: of such nodes the cluster has 1"),
-        (("--partition", "cpu", "--time", "90"), "a job may take 60 minutes there, and 90 are asked for: --time 60 "
-         "lets it go on in a second job"),
+        (("--partition", "cpu", "--time", "90"), LONG),
+        (("--nodes", "0"), "--nodes takes a whole number from 1"),
+        (("--nodes", "2", "--copies", "3"), "--copies 3 takes as many nodes, and --nodes says 2"),
+        (("--engine", "debug", "--mem", "2G"), f"{SLURM} are Slurm's"),
+        (
+            ("--types", "a b", "--machine", "c"),
+            "--types names partitions or features, and what results are filed under",
+        ),
+        (("--reference", "9.9"), "--reference 9.9: no release of torch"),
     ],
-)  # fmt: skip
-def test_what_the_cluster_does_not_have_is_said_before_anything_waits(called, cluster, options, line):
+)
+def test_mistakes_are_one_line_before_anything_waits(called, cluster, options, line):
     code, _, complaint = called(fleet, "--history", "torch", "--since", "2.13", "--nodes", "2", *options, "--dry-run")
-    assert (code, complaint.strip()) == (2, f"fleet.py: {line}")
-
-
-def test_the_estimate_follows_only():
-    whole, part = (
-        fleet.campaign_of(fleet.arguments(["--history", "torch", *only]), "box", {}).minutes
-        for only in ((), ("--only", "from_numpy"))
-    )
-    assert 0 < part < whole / 4
+    assert code == 2 and complaint.startswith(f"fleet.py: {line}") and complaint.count("\n") == 1
 
 
 def test_limits_of_time():
     assert list(map(campaign.minutes_of, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
 
 
+def planned(*options):
+    return fleet.campaign_of(fleet.arguments(["--history", "torch", *options]), "box", {})
+
+
+def test_the_estimate_follows_only():
+    assert 0 < planned("--only", "from_numpy").minutes < planned().minutes / 4
+
+
+@pytest.mark.parametrize("only", [(), ("--only", "from_numpy(a)"), ("--only", "^conversion.*from_numpy|^instr")])
+def test_one_copy_counts_no_instructions_and_says_so(only):
+    """A node counts otherwise than another one: with a release on one node alone that is no release's doing."""
+    for copies, counted in (("1", False), ("2", True)):
+        plan = planned(*only, "--nodes", "2", "--copies", copies)
+        matches = cli.matcher(plan.plan.only)
+        assert matches(INSTRUCTIONS) == counted and matches("conversion.timeit_convert('torch.from_numpy(a)', 8)")
+        assert any("no instructions are counted" in line for line in campaign.plan_lines(plan)) != counted
+
+
 def test_dry_run_prints_the_plan_and_does_nothing(called, cluster, tmp_path):
-    options = (
-        "--history",
-        "torch",
-        "--since",
-        "2.10",
-        "--nodes",
-        "2",
-        "--partition",
-        "cpu",
-        "--time",
-        "30",
-        "--dry-run",
-    )
-    code, said, _ = called(fleet, *options, "--dry-run")
+    options = "--history torch --since 2.10 --nodes 2 --partition cpu --time 30 --dry-run"
+    code, said, _ = called(fleet, *options.split())
     assert code == 0 and not (tmp_path / "fleet").exists()
     first, second, third, *blocks = said.splitlines()
     releases = len([one for one in ledger.series("torch") if Version(one.version) >= Version("2.10")])
@@ -118,31 +125,10 @@ def test_dry_run_prints_the_plan_and_does_nothing(called, cluster, tmp_path):
     assert len(blocks) == 2 and all(" sessions: torch-" in line for line in blocks)
 
 
-@pytest.mark.parametrize(
-    "arguments, line",
-    [
-        (("--nodes", "0"), "--nodes takes a whole number from 1"),
-        (("--nodes", "99", "--copies", "9"), "--nodes takes 500 at most, --copies 8"),
-        (("--nodes", "2", "--copies", "3"), "--copies 3 takes as many nodes, and --nodes says 2"),
-        (("--engine", "debug", "--mem", "2G"), "--engine debug measures here: --types, --partition, --constraint, "
-         "--account, --qos, --mem, --gres, --reservation are Slurm's"),
-        (("--types", "a b", "--machine", "c"), "--types names partitions or features, and what results are filed "
-         "under: leave those out"),
-        (("--history", "torch", "--reference", "9.9"), "--reference 9.9: no release of torch"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_one_line(arguments, line):
-    with pytest.raises(UserError) as told:
-        fleet.arguments(arguments)
-    assert str(told.value) == line
-
-
 def test_what_the_records_say_was_asked_names_no_place(tmp_path):
-    chosen = fleet.arguments(["--history", "torch", "--scratch", str(tmp_path), "--machine", "box", "--rounds", "2"])
-    assert fleet.command_of(chosen) == (
-        "python scripts/fleet.py --history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1"
-        " --engine debug"
-    )
+    made = planned("--scratch", str(tmp_path), "--machine", "box", "--rounds", "2")
+    options = "--history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1 --engine debug"
+    assert made.plan.command == f"python scripts/fleet.py {options}"
 
 
 def test_types_are_partitions_or_features(cluster):
@@ -154,7 +140,7 @@ def test_types_are_partitions_or_features(cluster):
 def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="needs submitit: pip install submitit"):
-        campaign.submit(made, [({}, ())])
+        campaign.submit(made, [], ())
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -162,21 +148,16 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_host_has_one_name(tmp_path):
-    code = (
-        f"import sys; sys.path[:0] = {[str(folder) for folder in Path(on_node.__file__).parents[1:3]]!r}\n"
-        f"from pathlib import Path; from measuring import node\n"
-        f"print(node.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
-    )
+    code = f"import sys; sys.path[:0] = {[str(folder) for folder in Path(campaign.__file__).parents[1:3]]!r}\n"
+    code += "from pathlib import Path; from measuring import fleet\n"
+    code += f"print(fleet.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
     hosts = ["one", "other", "one", "third", "other"]
     pipe = subprocess.PIPE
     at_once = [subprocess.Popen([sys.executable, "-c", code, host], stdout=pipe, text=True) for host in hosts]
     named = [process.communicate()[0].strip() for process in at_once]
     assert named[0] == named[2] and named[1] == named[4] and set(named) == {"node-a", "node-b", "node-c"}
-    assert len(list((tmp_path / on_node.HOSTS).iterdir())) == 3
-
-
-def test_names_go_on_after_z():
-    names = on_node.names()
+    assert len(list((tmp_path / campaign.HOSTS).iterdir())) == 3
+    names = campaign.names()
     assert [next(names) for _ in range(28)][-3:] == ["node-z", "node-aa", "node-ab"]
 
 
@@ -185,8 +166,8 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
     monkeypatch.delenv("PIP_CONFIG_FILE", raising=False)
     (tmp_path / ".config" / "pip").mkdir(parents=True)
     (tmp_path / ".config" / "pip" / "pip.conf").touch()
-    variables = on_node.variables_of({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
-    assert variables["HOME"] == str(tmp_path / "node-a" / on_node.HOME)
+    variables = campaign.variables_of({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
+    assert variables["HOME"] == str(tmp_path / "node-a" / campaign.HOME)
     assert variables["PIP_CONFIG_FILE"] == str(tmp_path / ".config" / "pip" / "pip.conf")
     assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")
 
@@ -273,15 +254,13 @@ def made(cluster):
     """A campaign on two nodes, of which nothing is measured."""
     options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
     made = fleet.campaign_of(fleet.arguments(options), "cpu", {"partition": "cpu"})
-    (made.directory / on_node.HOSTS).mkdir(parents=True)
-    for name, host in (("node-a", "n1"), ("node-b", "n2")):
-        (made.directory / on_node.HOSTS / name).write_text(host)
+    assert [campaign.name_of(made.directory, host) for host in ("n1", "n2")] == ["node-a", "node-b"]
     return made
 
 
 def filed(made, node, tag, **more):
     """A session that a node has filed."""
-    place = made.place / node / on_node.SUITE / "reports" / "results" / "cpu"
+    place = made.place / node / campaign.SUITE / "reports" / "results" / "cpu"
     place.mkdir(parents=True, exist_ok=True)
     line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
     with (place / f"{ledger.tagged()[tag].commit[:8]}-toolchain-py3.11.jsonl").open("a") as file:
@@ -292,7 +271,7 @@ def filed(made, node, tag, **more):
 def asked(made, monkeypatch):
     """What is asked of the engine, in which no job is left; without waiting."""
     wanted = []
-    monkeypatch.setattr(campaign, "submit", lambda made, jobs: wanted.extend(jobs))
+    monkeypatch.setattr(campaign, "submit", lambda made, tags, without: wanted.append((tags, without)))
     monkeypatch.setattr(campaign, "coming", lambda made: [])
     monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
     monkeypatch.setattr(type(made), "gather", lambda made: None)
@@ -306,14 +285,13 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked):
     filed(made, "node-b", "torch-2.3.1", failed="no wheel")
     assert made.had() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
     assert made.lacking() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
-    assert made.failed() == {"torch-2.3.1": {"node-b": "no wheel"}}
+    assert made.failed() == {("torch-2.3.1", "node-b"): "no wheel"}
     filed(made, "node-a", "torch-2.3.1", failed="no wheel")
     assert list(made.lacking()) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
     assert campaign.step(made) == []
-    ((job, without),) = asked
-    assert job["tags"] == ["torch-2.1.2"] and without == {"n1"} and job["node"] is None
-    made.submitted = campaign.ASKED["slurm"]
+    assert asked == [(["torch-2.1.2"], {"n1"})]
+    made.submitted = campaign.ASKED[True]
     assert campaign.step(made) is None, "somebody should look"
 
 
@@ -325,7 +303,7 @@ def failed_at_once(made, host, job, text):
 
 def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capsys, monkeypatch):
     """No Python, a full disk: it would take all attempts while the other node is idle."""
-    failed_at_once(made, "n2", "7_1", "submitit INFO starting\nnode.py: No space left on device: /scratch\n")
+    failed_at_once(made, "n2", "7_1", "submitit INFO starting\nfleet.py: No space left on device: /scratch\n")
     made.submitted = 1
     assert campaign.step(made) == [] and asked and all(without == {"n2"} for _, without in asked)
     said = capsys.readouterr().out
@@ -345,11 +323,12 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capsys, mo
 def test_the_code_is_frozen(made, asked, tmp_path):
     """An edit of the checkout during a campaign changes nothing; one of the copy is said."""
     made.freeze()
-    code, kept = made.code, made.place / on_node.CODE
-    (job, *_) = campaign.program(made, made.job(["torch-2.1.2"]))[1:]
-    assert job.startswith(str(kept)) and (kept / "benchmarks").is_dir() and code
+    code, kept = made.code, made.place / campaign.CODE
+    verb, option, job = campaign.program(made, ["torch-2.1.2"])[1:]
+    assert verb.startswith(str(kept)) and (kept / "benchmarks").is_dir() and code
+    assert option == campaign.ON_NODE and json.loads(job)["plan"]["tags"] == ["torch-2.1.2"]
     made.freeze()
-    assert made.code == code == campaign.Campaign.load(made.directory).code
+    assert made.code == code == campaign.Campaign.load("cpu").code
     (kept / "requirements.txt").write_text("changed")
     with pytest.raises(UserError, match="was changed since the campaign began"):
         made.freeze()
@@ -357,14 +336,14 @@ def test_the_code_is_frozen(made, asked, tmp_path):
 
 def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, monkeypatch):
     made.save()
-    assert campaign.Campaign.load(made.directory) == made
+    assert campaign.Campaign.load("cpu") == made
     coming = ["RUNNING None"]
     monkeypatch.setattr(campaign, "coming", lambda made: coming)
     with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
         campaign.give_up("cpu")
     coming.clear()
     campaign.give_up("cpu")
-    assert campaign.Campaign.load(made.directory) is None
+    assert campaign.Campaign.load("cpu") is None
     (made.directory / campaign.PLAN).write_text("{")
     with pytest.raises(UserError, match="cannot be read: remove .*, and begin anew"):
         campaign.give_up("cpu")
@@ -374,15 +353,9 @@ def test_the_page_is_built_of_what_was_gathered(made, monkeypatch):
     made.save()
     built = []
     assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
-    monkeypatch.setattr(type(made), "had", lambda made: {tag: {"node-a", "node-b"} for tag in made.tags})
+    monkeypatch.setattr(type(made), "had", lambda made: {tag: {"node-a", "node-b"} for tag in made.plan.tags})
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
-    assert campaign.Campaign.load(made.directory) is None, "a campaign that is complete is forgotten"
-
-
-def test_environments_on_a_disk_that_is_shared_are_keyed(tmp_path, monkeypatch):
-    mine = on_node.environments_on(tmp_path)
-    monkeypatch.setattr(sys, "base_prefix", "/another")
-    assert on_node.environments_on(tmp_path) != mine and environments.directory(mine, ledger.series("torch")[0])
+    assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
 
 
 @pytest.mark.parametrize("more, built", [((), ["box"]), (("--no-report",), [])])
@@ -391,6 +364,6 @@ def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
     monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
-    monkeypatch.setattr(campaign, "measure", lambda campaigns, show_hosts, build: build(campaigns[0].machine) or 0)
+    monkeypatch.setattr(campaign, "measure", lambda campaigns, build: build(campaigns[0].machine) or 0)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
     assert pages == built

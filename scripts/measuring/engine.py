@@ -195,6 +195,15 @@ def check_versions(found: dict[str, str]) -> None:
             )
 
 
+def keep(asked: int | None) -> int:
+    """How many environments stay on disk, for asv, too: as asked, or as the environment or asv.conf.json have it."""
+    from toolchains import plugin  # imports asv, which check_asv has found
+
+    number = asked or environments.keep(plugin.configured("keep_environments"))
+    os.environ[environments.KEEP_VARIABLE] = str(number)
+    return number
+
+
 def register(machine: str) -> None:
     """Make the machine known to asv; UserError where asv's file of machines is broken."""
     from asv.util import UserError as Refused

@@ -5,7 +5,14 @@ as many blocks as there are to be copies, so that an effect of a node is none of
 
 What is complete is read from result files, in which a session appears when it is whole. So whoever submitted may be
 gone: another process, on another machine of the same disk, goes on from what lies there. The code is frozen when a
-campaign begins, so that no edit meanwhile makes nodes measure different versions.
+campaign begins, so that no edit meanwhile makes nodes measure different versions. Each node has a suite of its own, a
+copy of that, with results and a journal as in any checkout: a job that is started anew there goes on, and one that
+comes to another node begins anew.
+
+    .asv/fleet/MACHINE/hosts/node-a      the host whose name that is; nothing outside of .asv says it
+    .asv/fleet/MACHINE/ID/code           the code, as it was at submission
+    .asv/fleet/MACHINE/ID/node-a/suite   a copy of it, with .asv/runs and reports/results
+    .asv/fleet/MACHINE/ID/node-a/home    where asv keeps its machines
 
 An engine is this process, one job after the other, or the users' own Slurm by way of submitit. All of submitit is here.
 Its word on whether a job is done is not taken: without accounting it knows no states, and it takes a node's failure for
@@ -13,50 +20,57 @@ an end though Slurm starts the job anew. A job that failed at once leaves its no
 """
 
 import contextlib
+import getpass
 import json
 import math
 import os
 import pickle
+import platform
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from itertools import combinations
+from itertools import combinations, count, product
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import cli
 from cli import UserError, put
-from store.files import BENCHMARKS, put_all, read_records, result_files
-from store.records import Record
+from store.files import BENCHMARKS, NODE, put_all, read_records, result_files
+from store.records import Record, made_of
 from toolchains import environments, ledger
 
-from .engine import RESULTS, ROOT, copy_code
-from .journal import restored
-from .node import CODE, HOSTS, SUITE, journal_of, names
+from . import tracking
+from .engine import ENVIRONMENTS, RESULTS, ROOT, copy_code
+from .journal import Journal, Plan, held, restored
 from .processes import last_line, session
 from .tracking import coarse_to_fine
 
 FLEET = ROOT / ".asv" / "fleet"
-PLAN, LOGS = "campaign.json", "logs"  # in the directory of a machine type
-ASKED = {"debug": 2, "slurm": 5}  # times, before somebody should look why it is still missing
-DEBUG, SLURM = ASKED  # engines: this machine for every node, and the users' own Slurm
+PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
+CODE, SUITE, HOME = "code", "suite", "home"  # of a campaign, of its nodes
+VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program on a node, with a job as JSON
+RUN = Path(".asv/runs")
+SCRATCH = f"numpy-torch-{getpass.getuser()}-{platform.machine()}"  # on a disk that several users and machines may share
+DEBUG, SLURM = "debug", "slurm"  # engines: this machine for every node, and the users' own Slurm
+ASKED = (2, 5)  # times of either, before somebody should look why it is still missing
 GRACE = 60  # seconds before the end of a job's time in which it may end by itself
 REQUEUES = 5  # times that a job may run out of time, and go on
 POLL = 10.0  # seconds between two looks at what there is
 BACK_OFF = 30.0  # seconds before a job is asked for again whose node failed, twice that the next time, and so on
 INSTALL_MINUTES = 1.5  # of a release, where torch comes with CUDA
 ENVIRONMENT_GB = 5  # of the same
-CHOICE = 8  # nodes beyond the copies that a release may go to: of a large fleet all pairs are too many to look at
 SPARE = 1.5  # times the estimate: what a job may take, for a busy node waits for quiet
 
-Jobs = Sequence[tuple[Mapping[str, Any], Collection[str]]]  # what a node is to do, and the hosts that are not to do it
+Blocks = list[tuple[list[str], set[str]]]  # releases, and the hosts that are not to measure them
 
 
 # --- who measures what ------------------------------------------------------------------------------------------------
@@ -66,40 +80,37 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
     """The blocks, one a node: each of ``tags`` in ``copies`` of them, as even as can be, in the order of ``tags``.
 
     Every release goes to the nodes that have the least so far and have met the least: over four nodes and twice that is
-    01, 23, 02, 13, 03, 12. ValueError where there are fewer nodes than copies.
+    01, 23, 02, 13, 03, 12.
     """
-    if not 1 <= copies <= nodes:
-        raise ValueError(f"{copies} copies take as many nodes, and there are {nodes}")
     blocks: list[list[str]] = [[] for _ in range(nodes)]
-    met: Counter[tuple[int, int]] = Counter()
+    met: Counter[frozenset[int]] = Counter()
     for tag in tags:
-        least = sorted(range(nodes), key=lambda node: len(blocks[node]))[: copies + CHOICE]
-        chosen = min(
-            combinations(sorted(least), copies),
-            key=lambda group: (
-                sum(len(blocks[node]) for node in group),
-                sum(met[pair] for pair in combinations(group, 2)),
-            ),
-        )
-        met.update(combinations(chosen, 2))
+        chosen: list[int] = []
+        for _ in range(copies):
+            rest = (node for node in range(nodes) if node not in chosen)
+            least = {node: (len(blocks[node]), sum(met[frozenset((node, one))] for one in chosen)) for node in rest}
+            chosen.append(min(least, key=least.__getitem__))
+        met.update(map(frozenset, combinations(chosen, 2)))
         for node in chosen:
             blocks[node].append(tag)
     return blocks
 
 
-def top_up(
-    had: Mapping[str, Collection[str]], copies: int, hosts: Collection[str]
-) -> list[tuple[list[str], tuple[str, ...]]]:
+def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, hosts: Collection[str]) -> Blocks:
     """Blocks for releases that too few hosts have, each with those that it is not for. had: release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, having in had.items():
         groups.setdefault(tuple(sorted(having)), []).append(tag)
     more = []
     for without, tags in groups.items():
-        others = len({*hosts} - {*without})
-        number = min(copies - len(without), others)
-        more += [(block, without) for block in deal(tags, others, number) if block] if number > 0 else []
+        others = min(nodes, len({*hosts} - {*without}))
+        more += [(block, {*without}) for block in deal(tags, others, min(copies - len(without), others)) if block]
     return more
+
+
+def minutes_for(releases: int, session: float) -> float:
+    """That a node takes for so many, by estimate, where a session takes so many."""
+    return (releases + 2) * session + (releases + 1) * INSTALL_MINUTES
 
 
 # --- campaigns --------------------------------------------------------------------------------------------------------
@@ -107,50 +118,57 @@ def top_up(
 
 @dataclass
 class Campaign:
-    """What nodes of a machine type are to measure; all but ``directory`` is kept on disk until it is complete.
+    """What nodes of a machine type are to measure; kept on disk until it is complete.
 
-    machine    name under which results are filed
-    tags       releases, without the reference, each to be measured on as many nodes as there are ``copies``
+    plan       of any node: its releases, each to be measured on as many nodes as there are ``copies``, come before and
+               after the reference
     minutes    a session takes by its profile's estimate; allowed: a job may take
     keep       environments on a node's disk at most
     options    of the engine
     code       hash of the code that all nodes measure
+    submitted  times
     """
 
-    directory: Path
-    machine: str
-    id: str
-    tags: tuple[str, ...]
-    reference: str
+    plan: Plan
     nodes: int
     copies: int
-    profile: str
-    only: str
-    rounds: int
     keep: int
-    engine: str
-    command: str
     scratch: str
     wheelhouse: str
     minutes: float
-    allowed: int = 0
+    allowed: int
     options: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
-    submitted: int = 0  # times
+    submitted: int = 0
 
     @classmethod
-    def load(cls, directory: Path) -> "Campaign | None":
-        """What is kept there; None where nothing is. UserError where it cannot be read."""
-        return restored(cls, directory / PLAN, directory, directory=directory)
+    def load(cls, machine: str) -> "Campaign | None":
+        """That of a machine type; None where none is kept. UserError where it cannot be read."""
+        return restored(cls, FLEET / machine / PLAN, FLEET / machine)
 
     def save(self) -> None:
-        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "directory"}
-        put(self.directory / PLAN, json.dumps(kept))
+        put(self.directory / PLAN, json.dumps(asdict(self)))
 
     def finish(self) -> None:
         """Forget the campaign: its results are filed."""
         (self.directory / PLAN).unlink(missing_ok=True)
         shutil.rmtree(self.place, ignore_errors=True)
+
+    @property
+    def machine(self) -> str:
+        return self.plan.machine
+
+    @property
+    def id(self) -> str:
+        return (self.plan.fleet or {})["id"]
+
+    @property
+    def slurm(self) -> bool:
+        return (self.plan.fleet or {})["engine"] == SLURM
+
+    @property
+    def directory(self) -> Path:
+        return FLEET / self.machine
 
     @property
     def place(self) -> Path:
@@ -159,7 +177,7 @@ class Campaign:
 
     @property
     def logs(self) -> Path:
-        return self.directory / LOGS / self.id
+        return self.directory / "logs" / self.id
 
     @property
     def name(self) -> str:
@@ -171,85 +189,57 @@ class Campaign:
         if not self.code:
             copy_code(ROOT, self.place / CODE)
             self.code = hash_of(self.place / CODE)
-            self.save()
         elif hash_of(self.place / CODE) != self.code:
             raise UserError(f"{self.place / CODE} was changed since the campaign began: remove {self.directory}")
-
-    def busiest(self, blocks: Sequence[Sequence[str]]) -> float:
-        """Minutes that the node with the longest of these blocks takes, by estimate."""
-        longest = max(map(len, blocks))
-        return (longest + 2) * self.minutes + (longest + 1) * INSTALL_MINUTES
-
-    def job(self, tags: Sequence[str], node: str | None = None) -> Mapping[str, Any]:
-        """What a node is to do; ``node``: which it is to be, None where it finds that out."""
-        known = ledger.tagged()
-        in_order = [toolchain.tag for toolchain in coarse_to_fine([known[tag] for tag in tags])]
-        names = ("machine", "id", "reference", "profile", "only", "rounds", "keep", "engine", "command")
-        own = {name: getattr(self, name) for name in (*names, "scratch", "wheelhouse")}
-        return {**own, "tags": in_order, "node": node, "results": str(RESULTS)}
+        self.save()
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
-    def results_of(self, node: str) -> Path:
-        """Where the suite of a node files what it measures."""
-        return self.place / node / SUITE / RESULTS.relative_to(ROOT)
+    def suites(self) -> dict[str, Path]:
+        """Node -> its suite."""
+        return {path.parent.name: path for path in sorted(self.place.glob(f"node-*/{SUITE}"))}
 
-    def sessions(self) -> dict[str, list[Record]]:
-        """Node -> what it has measured, those that failed included, in order of time."""
-        found = {}
-        for suite in sorted(self.place.glob(f"node-*/{SUITE}")):
-            node = suite.parent.name
-            paths = result_files(self.results_of(node), self.machine, ".jsonl")
-            records = [record for path in paths for record in read_records(path) if record.fleet.get("id") == self.id]
-            found[node] = sorted(records, key=lambda record: record.started)
-        return found
+    def sessions(self) -> list[Record]:
+        """What the nodes have measured, what failed included, in order of time."""
+        places = [suite / RESULTS.relative_to(ROOT) for suite in self.suites().values()]
+        paths = (path for place in places for path in result_files(place, self.machine, ".jsonl"))
+        records = (record for path in paths for record in read_records(path))
+        return sorted((r for r in records if r.fleet.get("id") == self.id), key=lambda record: record.started)
 
     def gather(self) -> None:
         """File what the nodes have filed, each in a directory of its own, with what describes it."""
-        for node in self.sessions():
-            results = self.results_of(node)
+        for node, suite in self.suites().items():
+            results = suite / RESULTS.relative_to(ROOT)
             put_all(results / self.machine, RESULTS / self.machine / node)
             if (results / BENCHMARKS).is_file():
                 put(RESULTS / BENCHMARKS, (results / BENCHMARKS).read_bytes())
 
     def had(self) -> dict[str, set[str]]:
         """Release that was asked for -> the nodes that have measured it."""
-        measured = {
-            node: {record.toolchain.tag for record in records if not record.failed}
-            for node, records in self.sessions().items()
-        }
-        return {tag: {node for node, tags in measured.items() if tag in tags} for tag in self.tags}
+        whole = [(record.toolchain.tag, record.fleet["node"]) for record in self.sessions() if not record.failed]
+        return {tag: {node for own, node in whole if own == tag} for tag in self.plan.tags}
 
-    def failed(self) -> dict[str, dict[str, str]]:
-        """Release -> node -> why that node could not measure it."""
-        had, reasons = self.had(), dict[str, dict[str, str]]()
-        for node, records in self.sessions().items():
-            for record in records:
-                tag = record.toolchain.tag
-                if record.failed and node not in had.get(tag, ()):
-                    reasons.setdefault(tag, {})[node] = record.failed
-        return reasons
+    def failed(self) -> dict[tuple[str, str], str]:
+        """Release and node -> why that node could not measure it."""
+        records, had = self.sessions(), self.had()
+        failed = {(r.toolchain.tag, r.fleet["node"]): r.failed for r in records if r.failed}
+        return {(tag, node): why for (tag, node), why in failed.items() if node not in had.get(tag, ())}
 
     def lacking(self) -> dict[str, set[str]]:
         """Release that too few nodes have -> those; none that no node could measure."""
-        failed = self.failed()
+        tried = Counter(tag for tag, _ in self.failed())
         short = {tag: nodes for tag, nodes in self.had().items() if len(nodes) < self.copies}
-        return {tag: nodes for tag, nodes in short.items() if nodes or len(failed.get(tag, ())) < self.copies}
+        return {tag: nodes for tag, nodes in short.items() if nodes or tried[tag] < self.copies}
 
     def host(self, node: str) -> str:
         return (self.directory / HOSTS / node).read_text(encoding="utf-8")
 
-    def doing(self) -> dict[str, str]:
-        """Node -> what it measures now, or has measured last; by its journal."""
-        by_node = {}
-        for node, records in self.sessions().items():
-            journal = journal_of(self.place / node / SUITE, self.machine)
-            begun = dict.fromkeys(path.parent.name for path in journal.directory.glob("*/[0-9]"))
-            rounds = {tag: len(journal.rounds(tag)) for tag in begun}
-            now = ", ".join(f"{tag} round {done + 1} of {self.rounds}" for tag, done in rounds.items())
-            filed = f"{sum(not record.failed for record in records)} sessions filed"
-            by_node[node] = filed + (f"; {now}" if now else "")
-        return by_node
+    def progress(self, jobs: Collection[str]) -> str:
+        """How far it is, in a line; jobs: see ``coming``."""
+        filed = Counter(record.fleet["node"] for record in self.sessions() if not record.failed)
+        begun = [f"{node} {filed[node]}" for node in self.suites()]
+        waiting = [f"{number} {word}" for word, number in sorted(Counter(jobs).items())]
+        return "; ".join(filter(None, (f"sessions filed: {', '.join(begun) or 'none'}", ", ".join(waiting))))
 
 
 def hash_of(code: Path) -> str:
@@ -258,13 +248,90 @@ def hash_of(code: Path) -> str:
     return sha256(b"".join(str(path.relative_to(code)).encode() + path.read_bytes() for path in files)).hexdigest()
 
 
+# --- on a node --------------------------------------------------------------------------------------------------------
+
+
+def names() -> Iterator[str]:
+    """node-a, node-b, ..., node-aa, ..."""
+    return (NODE + "".join(letters) for length in count(1) for letters in product(ascii_lowercase, repeat=length))
+
+
+def name_of(directory: Path, host: str) -> str:
+    """The anonymous name of a host in the directory of a machine type, given once."""
+    hosts = directory / HOSTS
+    hosts.mkdir(parents=True, exist_ok=True)
+    with held(hosts, seconds=60.0):
+        known = {path.read_text(encoding="utf-8"): path.name for path in hosts.iterdir()}
+        if host not in known:
+            known[host] = next(name for name in names() if name not in known.values())
+            put(hosts / known[host], host)
+    return known[host]
+
+
+def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
+    """The environment to measure in: a home of the node's own, but pip's settings and cache as ever."""
+    variables = {**os.environ, "HOME": str(place / HOME), environments.KEEP_VARIABLE: str(job["keep"])}
+    for settings in (Path.home() / ".config" / "pip" / "pip.conf", Path.home() / ".pip" / "pip.conf"):
+        if settings.is_file():
+            variables.setdefault("PIP_CONFIG_FILE", str(settings))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"
+    variables.setdefault("PIP_CACHE_DIR", str(cache))
+    if job["wheelhouse"]:
+        variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": job["wheelhouse"]}
+    return variables
+
+
+def enter(job: Mapping[str, Any]) -> None:
+    """Make this node's suite if it has none, and go on in it: this program is that of the frozen code."""
+    campaign = ROOT.parent
+    node, machine = job["node"], job["plan"]["machine"]
+    node = node or name_of(campaign.parent, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+    place = campaign / node
+    suite = place / SUITE
+    with held(place):
+        if not suite.is_dir():
+            fresh = place / f"{SUITE}.new"
+            copy_code(ROOT, fresh)
+            # what the node's earlier campaigns have measured stays beside what is measured now
+            earlier = Path(job["results"]) / machine / node
+            if earlier.is_dir():
+                shutil.copytree(earlier, fresh / RESULTS.relative_to(ROOT) / machine)
+            (fresh / ENVIRONMENTS).parent.mkdir()
+            fresh.rename(suite)
+        (place / HOME).mkdir(exist_ok=True)
+        scratch, link = Path(job["scratch"]) / SCRATCH, suite / ENVIRONMENTS
+        scratch.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(scratch, target_is_directory=True)
+    job = {**job, "plan": {**job["plan"], "fleet": {**job["plan"]["fleet"], "node": node}}, "entered": True}
+    os.chdir(suite)
+    command = [sys.executable, str(suite / VERB), ON_NODE, json.dumps(job)]
+    os.execve(sys.executable, command, variables_of(job, place))
+
+
+def on_node(job: Mapping[str, Any]) -> int:
+    """What a job does on its node; the exit code, 2 where a release could not be measured."""
+    if not job["entered"]:
+        enter(job)  # and come back in the node's suite
+    asked = made_of(Plan, job["plan"])
+    with held(ROOT.parent):
+        journal = Journal(ROOT / RUN / asked.machine / "track")
+        before = journal.plan()
+        tags = dict.fromkeys([asked.reference, *(before.tags if before else ()), *asked.tags])
+        runner = tracking.begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"])
+        return 2 if tracking.measure(runner) else 0
+
+
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
-def program(campaign: Campaign, job: Mapping[str, Any]) -> list[str]:
-    """The command that does a job on a node, in the frozen code."""
-    path = Path(__file__).with_name("node.py").resolve().relative_to(ROOT)
-    return [sys.executable, str(campaign.place / CODE / path), json.dumps(job)]
+def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
+    """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
+    in_order = tuple(toolchain.tag for toolchain in coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
+    common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
+    plan = asdict(replace(campaign.plan, tags=in_order))
+    job = {**common, "plan": plan, "node": node, "results": str(RESULTS), "entered": False}
+    return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, json.dumps(job)]
 
 
 @dataclass
@@ -291,44 +358,37 @@ class Command:
         return DelayedSubmission(Command(self.command))
 
 
-def submit(campaign: Campaign, jobs: Jobs) -> None:
-    """Have Slurm do these jobs, as arrays."""
+def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) -> None:
+    """Have Slurm measure a block, on another host than these."""
     try:
         import cloudpickle
         import submitit
     except ModuleNotFoundError:
-        raise UserError(
-            "--engine slurm needs submitit: pip install submitit (in this Python, which the nodes use, too)"
-        ) from None
+        why = "--engine slurm needs submitit: pip install submitit (in this Python, which the nodes use, too)"
+        raise UserError(why) from None
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes need not find this file
-    number = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
-    for without in dict.fromkeys(tuple(sorted(hosts)) for _, hosts in jobs):
-        executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
-        options = {**campaign.options, "requeue": True, **({"exclude": ",".join(without)} if without else {})}
-        executor.update_parameters(
-            name=campaign.name,
-            timeout_min=campaign.allowed,
-            nodes=1,
-            tasks_per_node=1,
-            slurm_signal_delay_s=GRACE,
-            slurm_setup=[f'echo "$SLURMD_NODENAME" > "{campaign.logs}/{number}.host"'],
-            slurm_additional_parameters=options,
-        )
-        try:
-            with executor.batch():
-                for job, hosts in jobs:
-                    if tuple(sorted(hosts)) == without:
-                        executor.submit(Command(program(campaign, job)))
-        except submitit.core.utils.FailedJobError as why:
-            raise UserError(f"Slurm takes no such job: {last_line(str(why))}") from None
+    executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
+    excluded = {"exclude": ",".join(sorted(without))} if without else {}
+    executor.update_parameters(
+        name=campaign.name,
+        timeout_min=campaign.allowed,
+        nodes=1,
+        tasks_per_node=1,
+        slurm_signal_delay_s=GRACE,
+        slurm_setup=[f'echo "$SLURMD_NODENAME" > "{campaign.logs}/$SLURM_JOB_ID.host"'],
+        slurm_additional_parameters={**campaign.options, "requeue": True, **excluded},
+    )
+    try:
+        executor.submit(Command(program(campaign, tags)))
+    except submitit.core.utils.FailedJobError as why:
+        raise UserError(f"Slurm takes no such job: {last_line(str(why))}") from None
 
 
 def coming(campaign: Campaign) -> list[str]:
     """A word on each of the campaign's jobs that Slurm has."""
-    if campaign.engine == DEBUG:
+    if not campaign.slurm:
         return []
-    asked = ["squeue", "--noheader", "--array", f"--name={campaign.name}", "--format=%T %r"]
-    return ask(asked).splitlines()
+    return ask(["squeue", "--noheader", "--array", f"--name={campaign.name}", "--format=%T %r"]).splitlines()
 
 
 def broken_hosts(campaign: Campaign) -> dict[str, str]:
@@ -341,10 +401,10 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
         if result.is_file() and pickle.loads(result.read_bytes())[0] == "success":
             broken.pop(host, None)
         elif " CANCELLED AT " not in text:
-            said = [line for line in text.splitlines() if line.strip() and not line.startswith(("submitit ", "srun: "))]
-            own = [line for line in said if line.startswith("node.py: ")]
-            reason = (own or said or text.splitlines() or ["it said nothing"])[-1]
-            broken[host] = f"{reason.removeprefix('node.py: ')} (log: {os.path.relpath(log)})"
+            said = re.findall(r"^(?!submitit |srun: )(?=.*\S).*", text, re.MULTILINE)
+            own = [line for line in said if line.startswith("fleet.py: ")]
+            reason = last_line("\n".join(own or said) or text, "it said nothing").removeprefix("fleet.py: ")
+            broken[host] = f"{reason} (log: {os.path.relpath(log)})"
     return broken
 
 
@@ -387,10 +447,8 @@ def check_cluster(campaign: Campaign) -> None:
         raise UserError(f"--nodes {campaign.nodes}: of such nodes the cluster has {len(hosts)}")
     longest = max(hosts.values())
     if campaign.allowed > longest:
-        raise UserError(
-            f"a job may take {longest:.0f} minutes there, and {campaign.allowed} are asked for: "
-            f"--time {longest:.0f} lets it go on in a second job"
-        )
+        asked = f"a job may take {longest:.0f} minutes there, and {campaign.allowed} are asked for"
+        raise UserError(f"{asked}: --time {longest:.0f} lets it go on in a second job")
 
 
 # --- campaigns seen through -------------------------------------------------------------------------------------------
@@ -403,22 +461,15 @@ def step(campaign: Campaign) -> list[str] | None:
     if jobs:
         return jobs
     short = campaign.lacking()
-    if not short or campaign.submitted >= ASKED[campaign.engine]:
+    if not short or campaign.submitted >= ASKED[campaign.slurm]:
         return None
-    blocks = deal(campaign.tags, campaign.nodes, campaign.copies)
-    if campaign.engine == DEBUG:  # the nodes are this machine: none is lost, and each goes on with its block
-        wanted: Jobs = [(campaign.job(block, node), ()) for block, node in zip(blocks, names())]
-    else:
+    wanted: Blocks = [(block, set()) for block in deal(campaign.plan.tags, campaign.nodes, campaign.copies)]
+    if campaign.slurm:
         broken = broken_hosts(campaign)
         for why in broken.values():
             print(cli.line(f"{campaign.machine}: a node is left out: {why}"), flush=True)
-        usable = set(hosts_of(campaign)) - set(broken)
-        if campaign.sessions():
-            had = {tag: {campaign.host(node) for node in nodes} for tag, nodes in short.items()}
-            more = top_up(had, campaign.copies, usable)
-        else:
-            more = [(block, ()) for block in blocks] if usable else []
-        wanted = [(campaign.job(block), {*without, *broken}) for block, without in more]
+        had = {tag: {campaign.host(node) for node in nodes} for tag, nodes in short.items()}
+        wanted = top_up(had, campaign.copies, campaign.nodes, {*hosts_of(campaign)} - {*broken})
         if not wanted:
             return None
         if broken:
@@ -427,36 +478,33 @@ def step(campaign: Campaign) -> list[str] | None:
         print(f"{campaign.machine}: {len(short)} releases are missing on some node; asked for again", flush=True)
     campaign.submitted += 1
     campaign.save()
-    if campaign.engine == SLURM:
-        submit(campaign, wanted)
-    for job, _ in wanted if campaign.engine == DEBUG else ():  # no two may time at the same time
-        with session(program(campaign, job), ROOT) as process:
-            process.wait()
+    for (tags, without), node in zip(wanted, names()):
+        if campaign.slurm:
+            submit(campaign, tags, {*without, *broken})
+        else:  # the nodes are this machine: no two may time at the same time, and each goes on with its block
+            with session(program(campaign, tags, node), ROOT) as process:
+                process.wait()
     return []
 
 
 def give_up(machine: str) -> None:
     """Make room for a new campaign: what an incomplete one has measured is filed; UserError where it has jobs."""
-    before = Campaign.load(FLEET / machine)
-    if before is None:
-        return
-    if coming(before):
-        raise UserError(
-            f"jobs named {before.name} measure {machine}: --resume gathers what they do, "
-            f"scancel --name={before.name} ends them"
-        )
-    before.gather()
-    before.finish()
+    before = Campaign.load(machine)
+    if before and coming(before):
+        goes_on = f"--resume gathers what they do, scancel --name={before.name} ends them"
+        raise UserError(f"jobs named {before.name} measure {machine}: {goes_on}")
+    if before:
+        before.gather()
+        before.finish()
 
 
-def measure(campaigns: Sequence[Campaign], show_hosts: bool, build: Callable[[str], object]) -> int:
+def measure(campaigns: Sequence[Campaign], build: Callable[[str], object]) -> int:
     """See these campaigns through; the exit code: 2 where something could not be measured."""
     for campaign in campaigns:
-        campaign.save()
         campaign.freeze()
-        if campaign.wheelhouse:
-            wheels(Path(campaign.wheelhouse), [campaign.reference, *campaign.tags])
-    shown: dict[tuple[str, str], str] = {}
+        if campaign.wheelhouse and not campaign.submitted:
+            wheels(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
+    shown: dict[str, str] = {}
     working = list(campaigns)
     try:
         while working:
@@ -464,16 +512,11 @@ def measure(campaigns: Sequence[Campaign], show_hosts: bool, build: Callable[[st
                 jobs = step(campaign)
                 if jobs is None:
                     working.remove(campaign)
-                hosts = show_hosts and campaign.engine == SLURM
-                doing = campaign.doing()
-                lines = {f"{node} ({campaign.host(node)})" if hosts else node: what for node, what in doing.items()}
-                if jobs:
-                    lines["jobs"] = ", ".join(f"{number} {word}" for word, number in sorted(Counter(jobs).items()))
-                for who, what in lines.items():
-                    if shown.get((campaign.machine, who)) != what:
-                        shown[campaign.machine, who] = what
-                        print(cli.line(f"{campaign.machine} {who}: {what}"), flush=True)
-            if any(campaign.engine == SLURM for campaign in working):
+                said = campaign.progress(jobs or ())
+                if shown.get(campaign.machine) != said:
+                    shown[campaign.machine] = said
+                    print(cli.line(f"{campaign.machine}: {said}"), flush=True)
+            if any(campaign.slurm for campaign in working):
                 time.sleep(POLL)
     except KeyboardInterrupt:
         print("jobs that were submitted go on; python scripts/fleet.py --resume, with the same name, gathers them")
@@ -483,71 +526,55 @@ def measure(campaigns: Sequence[Campaign], show_hosts: bool, build: Callable[[st
 
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
     """Say what a campaign has come to, and build its page; the exit code."""
-    had, short, failed, sessions = campaign.had(), campaign.lacking(), campaign.failed(), campaign.sessions()
+    had, short, failed = campaign.had(), campaign.lacking(), campaign.failed()
     there = sum(map(bool, had.values()))
-    print(f"{campaign.machine}: {there} of {len(had)} releases on {len(sessions)} nodes are filed")
-    for tag, reasons in failed.items():
-        for node, reason in reasons.items():
-            print(cli.line(f"{tag} has no results of {node}: {reason}"))
-    for why in broken_hosts(campaign).values():
-        print(cli.line(f"a node failed: {why}"))
-    for node, records in sessions.items():
-        tags = [record.toolchain.tag for record in records if not record.failed]
-        if tags and not (tags.count(campaign.reference) > 1 and tags[0] == tags[-1] == campaign.reference):
-            print(f"{node} has not measured the reference at the end: its drift is not known")
+    print(f"{campaign.machine}: {there} of {len(had)} releases on {len(campaign.suites())} nodes are filed")
+    said = [f"{tag} has no results of {node}: {reason}" for (tag, node), reason in failed.items()]
+    said += [f"a node failed: {why}" for why in broken_hosts(campaign).values()]
+    for node in campaign.suites():
+        tags = [r.toolchain.tag for r in campaign.sessions() if r.fleet["node"] == node and not r.failed]
+        if tags and (len(tags) == 1 or {tags[0], tags[-1]} != {campaign.plan.reference}):
+            said.append(f"{node} has not measured the reference at the end: its drift is not known")
+    print(*map(cli.line, said), sep="\n", end="\n" if said else "")
     if there:
         build(campaign.machine)
     if short:
         print(f"{len(short)} releases are not on {campaign.copies} nodes: python scripts/fleet.py --resume asks again")
-        return 2
-    if failed:
-        return 2
-    campaign.finish()
-    return 0
+    elif not failed:
+        campaign.finish()
+    return 2 if short or failed else 0
 
 
 def wheels(directory: Path, tags: Collection[str]) -> None:
-    """Have a wheelhouse hold what these releases are installed from.
-
-    What an earlier call has brought is not asked for again.
-    """
+    """Have a wheelhouse hold what these releases are installed from; what is there already is taken from there."""
     directory.mkdir(parents=True, exist_ok=True)
-    stamp = directory / f"complete-py{sys.version_info[0]}.{sys.version_info[1]}.json"
-    there: list[str] = json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else []
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory), "--find-links", str(directory)]
     for tag in tags:
-        asked = environments.requirements(ledger.tagged()[tag])
-        if " ".join(asked) in there:
-            continue
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-        command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory)]
         try:
-            environments.run([*command, *asked])
+            environments.run([*command, *environments.requirements(ledger.tagged()[tag])])
         except environments.InstallError as error:
             print(cli.line(f"{tag} has no wheels: {error}"), flush=True)
-            continue
-        there.append(" ".join(asked))
-        put(stamp, json.dumps(there))
-        print(f"{tag}: its wheels are in the wheelhouse", flush=True)
+        else:
+            print(f"{tag}: its wheels are in the wheelhouse", flush=True)
 
 
 def plan_lines(campaign: Campaign) -> list[str]:
     """The plan in lines: who measures what, what it takes."""
-    blocks = deal(campaign.tags, campaign.nodes, campaign.copies)
+    blocks = deal(campaign.plan.tags, campaign.nodes, campaign.copies)
+    minutes = [minutes_for(len(block), campaign.minutes) for block in blocks]
     count, gigabytes = sum(len(block) + 2 for block in blocks), campaign.keep * ENVIRONMENT_GB
-    lines = [
-        f"{campaign.machine}: {len(campaign.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes, "
-        f"the reference {campaign.reference} first and last on all of them"
-    ]
-    if campaign.engine == DEBUG:
-        total = sum(campaign.busiest([block]) for block in blocks)
-        lines.append(f"  the nodes are this machine, one after the other: {count} sessions, {total:.0f} minutes")
+    if not campaign.slurm:
+        takes = f"the nodes are this machine, one after the other: {count} sessions, {sum(minutes):.0f} minutes"
     else:
-        lines.append(
-            f"  {count} sessions; {campaign.busiest(blocks):.0f} minutes on the busiest node, "
-            f"{campaign.allowed} allowed; jobs named {campaign.name}"
-        )
-    if campaign.copies < min(2, campaign.nodes):
-        lines.append("  --copies 1: instructions that differ between nodes look like changes of releases")
-    lines.append(f"  disk: {gigabytes} GB a node for {campaign.keep} environments, where torch comes with CUDA")
-    lines += [f"  {node}: {len(block) + 2} sessions: {', '.join(block)}" for node, block in zip(names(), blocks)]
-    return lines
+        takes = f"{count} sessions; {max(minutes):.0f} minutes on the busiest node, {campaign.allowed} allowed; "
+        takes += f"jobs named {campaign.name}"
+    uncounted = "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
+    releases = f"{len(campaign.plan.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes"
+    return [
+        f"{campaign.machine}: {releases}, the reference {campaign.plan.reference} first and last on all of them",
+        f"  {takes}",
+        *([uncounted] if campaign.copies == 1 < campaign.nodes else []),
+        f"  disk: {gigabytes} GB a node for {campaign.keep} environments, where torch comes with CUDA",
+        *(f"  {node}: {len(block) + 2} sessions: {', '.join(block)}" for node, block in zip(names(), blocks)),
+    ]

@@ -34,12 +34,12 @@ def prepare(directory: Path, chosen: Sequence[Chosen], suffix: str = "") -> dict
     """Two sides with a copy of the code each; the environments that releases are installed in are the checkout's."""
     sides = {}
     (ROOT / ENVIRONMENTS).mkdir(parents=True, exist_ok=True)
-    for name, target in zip(SIDES, chosen):
-        suite = Suite(directory / (name + suffix), target.python)
+    for name, (python, commit) in zip(SIDES, chosen):
+        suite = Suite(directory / (name + suffix), python)
         copy_code(ROOT, suite.root)
         suite.environments.parent.mkdir()
         suite.environments.symlink_to(ROOT / ENVIRONMENTS, target_is_directory=True)
-        sides[name] = Target(suite, target.commit)
+        sides[name] = Target(suite, commit)
     return sides
 
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from cli import UserError, put
 from store.files import BROKEN
@@ -153,23 +152,13 @@ def restored(of: type[Made], path: Path, directory: Path, /, needed: bool = Fals
         raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
 
 
-def check_same(options: Mapping[str, tuple[Any, Any]]) -> None:
-    """UserError where --resume comes with options that the interrupted run had not.
-
-    options  name of an option -> what is asked now, None where it is not said, and what was asked then
-    """
-    changed = [f"--{name}" for name, (now, then) in options.items() if now is not None and now != then]
-    if changed:
-        raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
-
-
 @contextlib.contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Nobody else measures into ``directory`` meanwhile; UserError says who does."""
+def held(directory: Path, seconds: float = NAMED) -> Iterator[None]:
+    """Nobody else measures into ``directory`` meanwhile; UserError says who does, after so many seconds."""
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
 
     directory.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(directory.with_name(directory.name + ".lock"), timeout=NAMED)
+    lock = FileLock(directory.with_name(directory.name + ".lock"), timeout=seconds)
     holder = directory.with_name(directory.name + ".holder")
     try:
         lock.acquire()

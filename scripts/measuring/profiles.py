@@ -5,6 +5,7 @@ it wants; a parameter it does not name is free. A parameter's values are a list,
 spelling of the value.
 """
 
+import argparse
 import itertools
 import math
 import re
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli import UserError, matcher
+from cli import ONLY, UserError, check_whole, matcher
 from store.files import read_json
 from toolchains import selection
 
@@ -473,9 +474,29 @@ PROFILES = {
 }
 
 
-def check_chosen(profile: str | None, machine: str | None, only: str | None) -> None:
-    """UserError unless --profile, --machine and --only, where given, can be used: the same in every verb."""
-    if profile is not None and profile not in PROFILES:
-        raise UserError(f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}")
-    selection.check_machine(machine)
-    matcher(only)
+# --- options: the same in every verb that measures --------------------------------------------------------------------
+
+
+def add_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Those that say what is measured, and under which name; ``default``: profile."""
+    parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: {default})")
+    parser.add_argument("--only", metavar="REGEX", help=ONLY)
+    parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
+    parser.add_argument("--machine", help="name to file results under (default: made of hardware; the partition)")
+    parser.add_argument("--resume", action="store_true", help="go on with what was interrupted")
+    parser.add_argument("--no-report", action="store_true", help="do not build the page")
+
+
+def check_chosen(chosen: argparse.Namespace) -> None:
+    """UserError unless --profile, --machine, --only and --rounds, where given, can be used."""
+    if chosen.profile is not None and chosen.profile not in PROFILES:
+        raise UserError(f"there is no profile {chosen.profile!r}; there are: {', '.join(PROFILES)}")
+    selection.check_machine(chosen.machine)
+    matcher(chosen.only)
+    check_whole(chosen, "rounds")
+
+
+def asked_for(chosen: argparse.Namespace, default: str) -> dict[str, Any]:
+    """Profile, cells and rounds that were chosen."""
+    profile = chosen.profile or default
+    return {"profile": profile, "only": chosen.only or "", "rounds": chosen.rounds or PROFILES[profile].rounds}

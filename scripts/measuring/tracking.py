@@ -3,7 +3,8 @@
 A history is measured from coarse to fine, and its reference again at the end.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,9 @@ from store import files
 from toolchains import ledger
 from toolchains.ledger import Toolchain
 
-from .engine import RESULTS
-from .journal import Journal, Plan, check_same
+from .engine import RESULTS, register
+from .journal import Journal, Plan
+from .machine import check_machine
 from .runner import AGAIN, Runner
 
 
@@ -25,6 +27,14 @@ def coarse_to_fine(line: Sequence[Toolchain]) -> list[Toolchain]:
     width = len(line).bit_length()
     order = sorted(range(len(line)), key=lambda place: f"{place:0{width}b}"[::-1])
     return [line[place] for place in order]
+
+
+def begun(journal: Journal, plan: Plan, **options: Any) -> Runner:
+    """The runner of a plan, which is kept from now on; UserError where results of that name are another machine's."""
+    check_machine(RESULTS / plan.machine)
+    register(plan.machine)
+    journal.save(plan)
+    return Runner(journal, plan, **options)
 
 
 def measure(runner: Runner) -> dict[str, str]:
@@ -48,23 +58,28 @@ def measure(runner: Runner) -> dict[str, str]:
     return failed
 
 
-def interrupted(
-    journal: Journal, resume: bool, options: Callable[[Plan], Mapping[str, tuple[Any, Any]]]
-) -> Plan | None:
-    """The plan to go on with, where that is asked for; None where a new one begins, which forgets the one before.
+def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence[str] = ()) -> Plan:
+    """The plan to go on with, where that is asked for; else ``fresh`` begins, and the one before is forgotten.
 
-    options  see ``check_same``, of the plan
+    UserError where --resume comes with options that the interrupted run had not; with more or fewer rounds it may.
+
+    choosing  the options that choose toolchains
     """
+    check_machine(RESULTS / fresh.machine)
     plan = journal.plan()
-    if plan and resume:
-        check_same(options(plan))
-        return plan
+    if plan and chosen.resume:
+        asked = {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
+        asked |= {name: (fresh.tags, plan.tags) for name in choosing if getattr(chosen, name)}
+        changed = [f"--{name}" for name, (now, then) in asked.items() if now is not None and now != then]
+        if changed:
+            raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
+        return replace(plan, rounds=chosen.rounds or plan.rounds)
     if plan:
         Runner(journal, plan).file_whole()
-    elif resume:
+    elif chosen.resume:
         print("nothing to resume: a new run")
     journal.forget()
-    return None
+    return fresh
 
 
 def is_closed(sessions: Sequence[str], reference: str) -> bool:

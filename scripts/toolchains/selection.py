@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cli import UserError
@@ -74,21 +73,20 @@ def add_releases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="2.0", help="from this release on")
 
 
-def chosen_releases(chosen: argparse.Namespace) -> tuple[list[str], list[Toolchain]]:
-    """The packages and the releases that such options choose; UserError as of ``releases``."""
-    packages = [chosen.history] if chosen.history else list(ledger.PACKAGES)
-    return packages, releases(chosen.releases, packages, chosen.since)
+def packages(chosen: argparse.Namespace) -> Sequence[str]:
+    """Whose histories such options choose from."""
+    return [chosen.history] if chosen.history else ledger.PACKAGES
+
+
+def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
+    """The releases that such options choose; UserError as of ``releases``."""
+    return releases(chosen.releases, packages(chosen), chosen.since)
 
 
 # --- what to measure with --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Target:
-    """python: runs asv. commit: of the release in the histories that asv installs and measures; "": python's own."""
-
-    python: Path
-    commit: str = ""
+Target = tuple[Path, str]  # the Python that runs asv; the commit of the release that it installs, "" for its own
 
 
 def python(name: str) -> Path | None:
@@ -110,13 +108,13 @@ def target(name: str) -> Target:
     ``release``. UserError where it is none of them.
     """
     if name == INSTALLED:
-        return Target(Path(sys.executable))
+        return Path(sys.executable), ""
     interpreter = python(name)
     if interpreter:
-        return Target(interpreter)
+        return interpreter, ""
     toolchain = release(name)
     if toolchain:
-        return Target(Path(sys.executable), toolchain.commit)
+        return Path(sys.executable), toolchain.commit
     raise UserError(
         f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual environment that has torch, "
         f"numpy and asv; {name} is none of them"
