@@ -65,9 +65,7 @@ def cluster(monkeypatch, tmp_path):
 
 
 LONG = "a job may take 60 minutes there, and 90 are asked for: --time 60 lets it go on in a second job"
-SLURM = (
-    "--engine debug measures here: --types, --partition, --constraint, --account, --qos, --mem, --gres, --reservation"
-)
+SLURM = "--types, --partition, --constraint, --account, --qos, --mem, --gres, --reservation are Slurm's"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,7 @@ SLURM = (
         (("--partition", "cpu", "--time", "90"), LONG),
         (("--nodes", "0"), "--nodes takes a whole number from 1"),
         (("--nodes", "2", "--copies", "3"), "--copies 3 takes as many nodes, and --nodes says 2"),
-        (("--engine", "debug", "--mem", "2G"), f"{SLURM} are Slurm's"),
+        (("--engine", "debug", "--mem", "2G"), f"--engine debug measures here: {SLURM}"),
         (
             ("--types", "a b", "--machine", "c"),
             "--types names partitions or features, and what results are filed under",

@@ -249,8 +249,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     options = ("--partition", "both", "--no-report", "--scratch", str(decided.root.parent / "scratch"))
     finish(decided, start(decided, *plan, *options))
     told = (decided.root / "fleet.log").read_text()
-    assert re.search(r"^both node-[ab]: \d sessions filed; torch-\S+ round \d of 4$", told, re.MULTILINE)
-    assert "both jobs: 2 RUNNING" in told and "(n1)" not in told and "(n2)" not in told
+    assert re.search(r"^both: sessions filed: node-a \d, node-b \d; 2 RUNNING", told, re.MULTILINE)
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
     assert set(names.values()) == {"node-a", "node-b"}
 
@@ -284,13 +283,11 @@ def test_a_history_of_each_kind_of_node(tmp_path, cluster):
     ]
     project = prepared(Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes)), cluster)
     plan = ("--history", "torch", "--types", "plain quick", "--nodes", "1", "--copies", "1", "--rounds", "4")
-    options = ("--time", "30", "--no-report", "--show-hosts", "--scratch", str(tmp_path / "scratch"))
+    options = ("--time", "30", "--no-report", "--scratch", str(tmp_path / "scratch"))
     ours = start(project, *plan, *options)
     until(lambda: visits(project, "reports/results/plain") or ours.poll() is not None)
     assert ours.poll() is None, "results are gathered as they come: " + said(project)
     finish(project, ours)
-    told = (project.root / "fleet.log").read_text()
-    assert "plain node-a (n1): " in told and "quick node-a (n2): " in told, "asked for"
     hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in TYPES}
     assert hosts == {"plain": "n1", "quick": "n2"}
     for kind in TYPES:

@@ -63,9 +63,9 @@ def test_a_python_is_a_file_a_program_or_an_environment(tmp_path, monkeypatch):
 
 
 def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path):
-    here = selection.Target(Path(sys.executable))
+    here = Path(sys.executable), ""
     assert selection.target("installed") == selection.target(sys.executable) == here
-    assert selection.target("torch-2.6.0") == selection.Target(here.python, selection.release("torch-2.6.0").commit)
+    assert selection.target("torch-2.6.0") == (here[0], selection.release("torch-2.6.0").commit)
     with pytest.raises(UserError, match=f"installed.*{os.fspath(tmp_path)} is none of them"):
         selection.target(str(tmp_path))
 
