@@ -27,9 +27,9 @@ import psutil
 import report
 from cli import Parser, UserError, line
 from measuring import tracking
-from measuring.checkup import QUIET_SHARE, quiet_now
 from measuring.engine import RESULTS, ROOT, check_asv, this_command
 from measuring.journal import Job, Journal, Plan, held
+from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
 from measuring.profiles import Cells, add_options, asked_for, check_chosen, minutes_of
 from measuring.runner import Runner, budget
@@ -133,9 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"{missing}: `make bench` installs everything") from None
     check_asv()
     if chosen.check:
-        from measuring import checkup
-
-        return checkup.check()
+        return check()
     machine = chosen.machine or environments.machine_name()
     with held(ROOT / ".asv" / "runs" / machine):
         measure(chosen, toolchain, machine)

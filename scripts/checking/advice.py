@@ -32,7 +32,6 @@ from analysis.case import NUMPY, TORCH, Case, Known, answer
 from analysis.choices import every
 from analysis.statistics import Floats, means
 from cli import Parser, UserError, check_whole
-from measuring.checkup import benchmark_of, figure, in_child
 from measuring.engine import RESULTS
 from measuring.processes import Progress
 from pages import case as words
@@ -44,7 +43,7 @@ from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.timing import samples_per_process
 
-from .timing import logs_of
+from .timing import benchmark_of, figure, in_child, logs_of
 
 SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
 STEP = 2**10  # sizes are an odd number of these, so no profile has them

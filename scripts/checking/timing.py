@@ -25,14 +25,17 @@ more than 2 % beyond its error. Exit code 2 is too noisy to decide: noise could 
 
 import contextlib
 import importlib
+import io
 import itertools
+import json
 import math
 import os
 import statistics
 import sys
+import tempfile
 import time
 import timeit
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -41,7 +44,7 @@ import numpy as np
 import pandas as pd
 from analysis.statistics import MAD_TO_SD, Floats, estimate, means, student_quantile
 from cli import ONLY, Parser, UserError, matcher
-from measuring.checkup import benchmark_of, figure, in_child
+from measuring.engine import ROOT
 from measuring.processes import Progress
 from measuring.profiles import KIB, MIB
 from numpy.typing import NDArray
@@ -50,6 +53,7 @@ from store import quiet
 from store.records import Line, name_of
 
 from benchmarks.probes import PATIENCE_VARIABLE, Watch
+from benchmarks.sampling_log import LOG_VARIABLE
 from benchmarks.timing import UNDISTURBED, Timing
 
 PATIENCE = 120.0  # seconds that all processes wait for quiet together: a busy machine adds as much
@@ -77,7 +81,58 @@ class Cell:
     skipped: bool = False
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- cells measured without asv, each in a forked process that starts as asv's do ------------------------------------
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns in a forked process: every measurement starts from the same state, as asv's do."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.close(reader)
+            with contextlib.redirect_stdout(io.StringIO()):  # asv says there what it skips
+                answer = json.dumps(work()).encode()
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(answer)
+            code = 0
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise UserError("a measuring process died: see its message above")
+    return json.loads(text)
+
+
+def benchmark_of(name: str) -> Any:
+    """A benchmark of the suite, as asv finds it by its name."""
+    from asv_runner.discovery import get_benchmark_from_name
+
+    from benchmarks import statement  # noqa: F401  it registers the suite's types
+
+    return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
+
+
+def figure(benchmark: Any, cell: tuple) -> Line | None:
+    """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it."""
+    benchmark._current_params = cell
+    if benchmark.do_setup():
+        return None
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+        os.environ[LOG_VARIABLE] = file.name
+        try:
+            benchmark.run(*cell)
+        except NotImplementedError:
+            return None
+        finally:
+            del os.environ[LOG_VARIABLE]
+        return json.loads(file.readlines()[-1])
 
 
 def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:

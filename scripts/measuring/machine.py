@@ -1,4 +1,4 @@
-"""What of a machine bears on timing: its hardware, its load, torch with its threads, the device that works.
+"""What of a machine bears on timing: its hardware, its load, torch with its threads, the device that works; is it fit?
 
 A process holds a context on the device beside a run: without one, each process timed finds clocks and link asleep.
 """
@@ -9,9 +9,12 @@ import os
 import platform
 import re
 import select
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ from cli import UserError
 from store import files
 from store.records import Conditions, Settings, made_of, record_of
 from toolchains import environments
+
+from benchmarks.probes import probe
 
 from .engine import ROOT
 from .processes import apart, last_line, read, session
@@ -155,3 +160,82 @@ def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iter
         if why:
             stack.close()
         yield why
+
+
+# --- is it fit to measure on? -----------------------------------------------------------------------------------------
+
+GIB = 2**30
+RUN_MEMORY = 2 * GIB  # the largest cells hold four arrays of 256 MiB, and torch takes half a GiB
+ENVIRONMENT_DISK = 6 * GIB  # of a release with CUDA
+QUIET_SHARE = 0.9  # of the time: below it a run takes longer, and some cells may stay noisy
+SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
+
+
+def quiet_now(seconds: float = 1.0) -> float:
+    """The share of so many seconds in which a speed probe takes no more than a tenth longer than its fastest level."""
+    readings, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        readings.append(probe())
+    level = statistics.quantiles(readings, n=20)[0]
+    return statistics.fmean(reading <= 1.1 * level for reading in readings)
+
+
+def facts() -> dict[str, Any]:
+    """What bears on timing and can be asked for at once; None for what the system does not say."""
+    known = conditions()
+    quota = (read("/sys/fs/cgroup/cpu.max") or "max").split()
+    available = psutil.virtual_memory().available
+    limit, used = (read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit.isdigit() and used.isdigit():
+        available = min(available, int(limit) - int(used))
+    return {
+        **{name: getattr(known, name) for name in ("cores", "cores_allowed", "governor", "load_average")},
+        "quota": int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else None,
+        "memory_available": available,
+        "disk_free": shutil.disk_usage(ROOT).free,
+        "quiet": quiet_now(5.0),
+    }
+
+
+def findings(known: Mapping[str, Any]) -> dict[str, str]:
+    """Of ``facts()``: what was looked at, and how it is -> what to change, "" where nothing is to be."""
+    load, cores, quota, governor = (known[name] for name in ("load_average", "cores_allowed", "quota", "governor"))
+    memory, disk, quiet = known["memory_available"], known["disk_free"], known["quiet"]
+    looked = [
+        (
+            f"quiet {quiet:.0%} of the time",
+            quiet < QUIET_SHARE,
+            "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
+            "machine or hour (a neighbour of a virtual machine cannot be seen from inside)",
+        ),
+        (f"{cores} of {known['cores']} cores", cores < 2, "asv needs one beside the one that is measured: allow two"),
+        (
+            f"{memory / GIB:.1f} GiB of memory free",
+            memory < RUN_MEMORY,
+            f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped",
+        ),
+        (
+            f"{disk / GIB:.0f} GiB of disk free",
+            disk < ENVIRONMENT_DISK,
+            f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps",
+        ),
+    ]
+    if load is not None:
+        looked.append((f"load average {load:.1f}", load > 0.5 * cores, "end what else runs here"))
+    if quota is not None:
+        lift = "the container is stopped when it is used up: lift it (docker run without --cpus)"
+        looked.append((f"a quota of {quota:.1f} processors", quota < cores, lift))
+    if governor:
+        lift = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
+        looked.append((f"frequency governor {governor}", governor in SLOW_GOVERNORS, lift))
+    return {what: advice if wrong else "" for what, wrong, advice in looked}
+
+
+def check() -> int:
+    """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
+    print("looking for about ten seconds", flush=True)
+    at, found = settings(), findings(facts())
+    print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")
+    for what, advice in found.items():
+        print(f"! {what}: {advice}" if advice else f"  {what}")
+    return int(any(found.values()))

@@ -19,7 +19,7 @@ from cli import ONLY, UserError, check_whole, matcher
 from store.files import read_json
 from toolchains import selection
 
-from benchmarks.contracts import ALIAS, PAGEABLE, PINNED
+from benchmarks.contracts import ALIAS, PAGEABLE, PINNED, REGISTERED
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
@@ -239,8 +239,13 @@ ONE_EACH = (
     Rule(r"semantics\..*", dtype=["float32"]),
 )
 
-MOVES = r"transfer\.(HostToDevice|DeviceToHost)\.timeit_"
-COMPLETION, ENQUEUE, SUSTAINED = MOVES + "completion", MOVES + "enqueue", MOVES + "sustained"
+
+def moves(clock: str, nbytes: Sequence[int], once: bool = False, **values: Values) -> Rule:
+    """Transfers by a clock, of float32, in memory that no driver has registered unless ``values`` say otherwise."""
+    wanted: Any = {"dtype": ["float32"], "nbytes": nbytes, "memory": [PAGEABLE, PINNED], **values}
+    return Rule(rf"transfer\.(HostToDevice|DeviceToHost)\.timeit_{clock}", once=once, **wanted)
+
+
 DEVICE_COPY, HOST_COPY = "d.copy_(t, non_blocking=True)", "h.copy_(t, non_blocking=True)"
 EARLY = r".*(non_blocking=True|copy_in_chunks).*"
 CHOSEN = [
@@ -248,12 +253,12 @@ CHOSEN = [
     *("t.cpu()", "t.to('cpu', non_blocking=True)", "h.copy_(t)", HOST_COPY),
 ]
 SEVERAL = [route for route in CHOSEN if "non_blocking" in route]  # may be in flight at once
-SEVERAL_INTO, SEVERAL_FRESH = (
-    [DEVICE_COPY, HOST_COPY],
-    ["t.to(device, non_blocking=True)", "t.to('cpu', non_blocking=True)"],
-)
+SEVERAL_INTO = [DEVICE_COPY, HOST_COPY]
+SEVERAL_FRESH = [route for route in SEVERAL if route not in SEVERAL_INTO]
 INTO = ["d.copy_(t)", DEVICE_COPY, "h.copy_(t)", HOST_COPY]
-REGISTERED = ["t.to(device)", DEVICE_COPY]
+OF_REGISTERED = ["t.to(device)", DEVICE_COPY]
+CHANGED = r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_"  # on the way
+FORMS = ["naive", "prefetch", "already pinned"]
 STAGED = [
     *("t.pin_memory().to(device, non_blocking=True)", "s.copy_(t); d.copy_(s, non_blocking=True)"),
     "copy_in_chunks(d, t, stages)",
@@ -263,7 +268,6 @@ ARRAYS = [
     *("torch.from_numpy(a).to(device)", "d.copy_(torch.from_numpy(a))"),
     *("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", "t.cpu().numpy()", "h.copy_(t).numpy()"),
 ]
-NOT_REGISTERED = [PAGEABLE, PINNED]
 
 # a few of those without a device, for what people ask about both; half a minute
 WITHOUT_A_DEVICE = (
@@ -350,11 +354,7 @@ PROFILES = {
     "settings": Profile(
         4,
         11.0,
-        (
-            Rule(r"limits\..*"),
-            Rule(r"settings\..*\.timeit_convert"),
-            Rule(r"settings\..*\.track_.*", nbytes=[64 * MIB]),
-        ),
+        (Rule(LIMITS), Rule(r"settings\..*\.timeit_convert"), Rule(r"settings\..*\.track_.*", nbytes=[64 * MIB])),
     ),
     # What the accelerator's half of a page is made from, and what people choose by: 130 cells, of which 29 that are
     # compared closely have two processes. By estimate a process takes 2.5 s for the device's context and its imports
@@ -364,43 +364,27 @@ PROFILES = {
         2,
         8.0,
         (
-            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=CHOSEN),
-            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=["pageable"], route=[*ARRAYS, *STAGED]),
-            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=READ_BACK),
+            moves("completion", [64 * MIB], route=CHOSEN),
+            moves("completion", [64 * MIB], memory=[PAGEABLE], route=[*ARRAYS, *STAGED]),
+            moves("completion", [64 * MIB], memory=[PINNED], route=READ_BACK),
             Rule(r"overlap\.DataLoader\..*"),
             Rule(r"firsts\.Context\..*"),
-            Rule(
-                COMPLETION,
-                once=True,
-                dtype=["float32"],
-                nbytes=[4 * KIB],
-                memory=NOT_REGISTERED,
-                route=[*CHOSEN, *READ_BACK],
-            ),
-            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[4 * KIB], memory=["pageable"], route=ARRAYS),
+            moves("completion", [4 * KIB], once=True, route=[*CHOSEN, *READ_BACK]),
+            moves("completion", [4 * KIB], once=True, memory=[PAGEABLE], route=ARRAYS),
             # up to 64 KiB a driver may stage what is pageable, beyond it waits
-            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[64 * KIB], memory=NOT_REGISTERED, route=INTO),
-            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=["registered"], route=REGISTERED),
-            Rule(
-                ENQUEUE,
-                once=True,
-                dtype=["float32"],
-                nbytes=[4 * KIB, 64 * MIB],
-                memory=NOT_REGISTERED,
-                route=SEVERAL_INTO,
-            ),
-            Rule(ENQUEUE, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=SEVERAL_FRESH),
-            Rule(SUSTAINED, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
+            moves("completion", [64 * KIB], once=True, route=INTO),
+            moves("completion", [64 * MIB], once=True, memory=[REGISTERED], route=OF_REGISTERED),
+            moves("enqueue", [4 * KIB, 64 * MIB], once=True, route=SEVERAL_INTO),
+            moves("enqueue", [64 * MIB], once=True, route=SEVERAL_FRESH),
+            moves("sustained", [64 * MIB], once=True, memory=[PINNED], route=SEVERAL_INTO),
             Rule(r"transfer\.ToBfloat16\.timeit_completion", once=True, nbytes=[16 * MIB]),
             Rule(r"transfer\.Scalar\..*", once=True),
             Rule(r"busy\.(HostToDevice|DeviceToHost)\..*", once=True),
             Rule(r"busy\.WorkBehind\..*", once=True, nbytes=[64 * MIB]),
             Rule(r"many\..*", once=True, tensors=[1000]),
             Rule(r"staging\.(HostThreads|PinnedToDevice)\..*", once=True),
-            Rule(
-                r"overlap\.TrainingStep\..*", once=True, nbytes=[16 * MIB], form=["naive", "prefetch", "already pinned"]
-            ),
-            Rule(r"overlap\.Hidden\..*", once=True, nbytes=[64 * MIB], memory=["pinned"]),
+            Rule(r"overlap\.TrainingStep\..*", once=True, nbytes=[16 * MIB], form=FORMS),
+            Rule(r"overlap\.Hidden\..*", once=True, nbytes=[64 * MIB], memory=[PINNED]),
             Rule(r"firsts\.PinnedMemory\..*", once=True, nbytes=[GIB]),
             Rule(r"link\.Limit\..*", once=True, nbytes=[64 * MIB]),
             Rule(r"link\.Floor\..*", once=True),
@@ -414,28 +398,17 @@ PROFILES = {
         2,
         31.0,
         (
-            Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED),
-            Rule(
-                COMPLETION,
-                dtype=["float32"],
-                nbytes=[4, 64 * KIB, MIB, 16 * MIB, 256 * MIB],
-                memory=NOT_REGISTERED,
-                route=CHOSEN,
-            ),
-            Rule(COMPLETION, dtype=["float32"], nbytes=[GIB], memory=["pinned"], route=CHOSEN),
-            Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=["registered"], route=CHOSEN),
-            Rule(COMPLETION, dtype=["uint8"], nbytes=[64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
-            Rule(ENQUEUE, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED, route=EARLY),
-            Rule(SUSTAINED, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=["pinned"], route=SEVERAL),
-            Rule(r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_completion", nbytes=[16 * MIB]),
-            Rule(
-                r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_enqueue",
-                nbytes=[16 * MIB],
-                memory=["pinned"],
-                route=EARLY,
-            ),
+            moves("completion", [4 * KIB, 64 * MIB]),
+            moves("completion", [4, 64 * KIB, MIB, 16 * MIB, 256 * MIB], route=CHOSEN),
+            moves("completion", [GIB], memory=[PINNED], route=CHOSEN),
+            moves("completion", [4 * KIB, 64 * MIB], memory=[REGISTERED], route=CHOSEN),
+            moves("completion", [64 * MIB], dtype=["uint8"], memory=[PINNED], route=SEVERAL_INTO),
+            moves("enqueue", [4 * KIB, 64 * MIB], route=EARLY),
+            moves("sustained", [4 * KIB, 64 * MIB], memory=[PINNED], route=SEVERAL),
+            Rule(CHANGED + "completion", nbytes=[16 * MIB]),
+            Rule(CHANGED + "enqueue", nbytes=[16 * MIB], memory=[PINNED], route=EARLY),
             Rule(r"transfer\.Tree.*\.timeit_completion", nbytes=[MIB]),
-            Rule(r"transfer\.Tree.*\.timeit_enqueue", nbytes=[MIB], memory=["pinned"], route=EARLY),
+            Rule(r"transfer\.Tree.*\.timeit_enqueue", nbytes=[MIB], memory=[PINNED], route=EARLY),
             Rule(r"transfer\.Scalar\..*"),
             Rule(r"staging\..*"),
             Rule(r"busy\..*"),

@@ -5,7 +5,9 @@ Each job is a round: every cell of a session in one process, then what was noisy
 """
 
 import contextlib
+import itertools
 import json
+import math
 import os
 import platform
 import re
@@ -326,8 +328,9 @@ class Runner:
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
         if job.side == AGAIN:
-            record = replace(record, drift=drift(figures(before), figures(fresh)))
-            print(f"{job.tag} again: {drift_words(record.drift)}", flush=True)
+            record = replace(record, drift=drift(before, fresh))
+            moved = f"{record.drift.get('median', math.nan):.3f} times what {record.drift['cells']} cells took at first"
+            print(f"{job.tag} again: {moved}", flush=True)
         file_measured(record, path, files.merged(before, fresh, beside), lines, self.journal.places(job.session))
         if not results:
             self.journal.is_filed(job.session)
@@ -353,6 +356,12 @@ class Runner:
             file_measured(replace(record, failures={reason: lost}), path, [], [], [place])
 
 
+INSTALL = """
+import sys; sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from toolchains import environments, ledger
+environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))
+"""
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
 
 
@@ -377,14 +386,8 @@ def held_awake(record: Unfinished, patterns: Sequence[str], asv: Callable[..., N
 
 def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
     """The first of these cells, as many as one process each of takes so many seconds."""
-    spent = 0.0
-    chosen = []
-    for cell in cells:
-        spent += took[cell]
-        if spent > seconds - START:
-            break
-        chosen.append(cell)
-    return chosen
+    spent = itertools.accumulate(map(took.__getitem__, cells := list(cells)))
+    return [cell for cell, so_far in zip(cells, spent) if so_far <= seconds - START]
 
 
 @contextlib.contextmanager
@@ -396,20 +399,12 @@ def installing(coming: ledger.Toolchain | None, keep: int, here: ledger.Toolchai
     leaves the cores to the counts. Where Linux has autogroups, it is these that are weighed (sched(7)).
     """
     root = ROOT / ENVIRONMENTS
-    if (
-        coming is None
-        or keep < 3
-        or (here and environments.same(coming, here))
-        or environments.is_ready(environments.directory(root, coming))
-    ):
+    there = coming is None or (here and environments.same(coming, here))
+    if coming is None or there or keep < 3 or environments.is_ready(environments.directory(root, coming)):
         yield
         return
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from toolchains import environments, "
-    )
-    code += "ledger; environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))"
     silent, started = subprocess.DEVNULL, time.monotonic()
-    command = [sys.executable, "-c", code, str(ROOT / "scripts"), str(root), coming.tag, str(keep)]
+    command = [sys.executable, "-c", INSTALL, str(ROOT / "scripts"), str(root), coming.tag, str(keep)]
     with session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
         with contextlib.suppress(OSError, psutil.Error):
             psutil.Process(process.pid).nice(BEHIND)
@@ -509,31 +504,21 @@ def how_quiet(record: Record) -> str:
     return words + (f"; {never} cells have no quiet sample, and are marked" if never else "")
 
 
+def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
+    """How the cells of a toolchain moved between two sessions: later over sooner."""
+    sooner, later = figures(before), figures(after)
+    ratios = [later[cell] / seconds for cell, seconds in sooner.items() if cell in later]
+    return {"cells": len(ratios), **({"median": statistics.median(ratios)} if ratios else {})}
+
+
 def figures(lines: Iterable[Line]) -> dict[str, float]:
     """Cell -> the median over its quiet processes, in seconds per call."""
     by_run: dict[str, list[Line]] = {}
+    by_cell: dict[str, list[float]] = {}
     for line in with_samples(lines):
         by_run.setdefault(line["run"], []).append(line)
-    by_cell: dict[str, list[float]] = {}
     for run in map(quiet.Run, by_run.values()):
         for line, seconds, is_quiet in zip(run.lines, run.figures(), run.quiet):
             if is_quiet:
                 by_cell.setdefault(name_of(line), []).append(float(seconds))
     return {cell: statistics.median(processes) for cell, processes in by_cell.items()}
-
-
-def drift(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """How the cells of a toolchain, in seconds, moved between two sessions: later over sooner."""
-    ratios = sorted(after[cell] / seconds for cell, seconds in before.items() if cell in after)
-    if not ratios:
-        return {"cells": 0}
-    quarter, middle, rest = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    return {"cells": len(ratios), "median": middle, "quarter": quarter, "three_quarters": rest}
-
-
-def drift_words(drift: Mapping[str, float]) -> str:
-    """A drift in words."""
-    if not drift["cells"]:
-        return "nothing to compare with"
-    half = f"half of {drift['cells']} cells within {drift['quarter']:.3f} and {drift['three_quarters']:.3f}"
-    return f"{drift['median']:.3f} times what it took at first ({half})"

@@ -6,7 +6,6 @@ may need some at a time: one installs while the others wait, and nobody removes 
 is installed is found without importing torch (which takes a second).
 """
 
-import contextlib
 import dataclasses
 import importlib.util
 import os
@@ -17,24 +16,27 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Sequence
 from functools import partial
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .ledger import Toolchain, identify
 
-if TYPE_CHECKING:
-    from filelock import FileLock
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names the results directory of a run that is not whole yet, for the plugin
 KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every whole environment; its time is that of the last use
 NO_WHEEL = "No matching distribution found"  # so pip's reason begins where a release is not for this Python
-USED = "used"  # a file in it, on which every process that uses it has a lock, shared with the others
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
 
 
@@ -88,71 +90,56 @@ def is_ready(environment: Path) -> bool:
 
 
 def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
-    """The environment of a toolchain of a history, installed if it is not there; InstallError says why it cannot be."""
-    environment = directory(root, toolchain)
+    """The environment of a toolchain of a history, installed if it is not there; InstallError says why it cannot be.
+
+    This process uses it from now on, and none of those before it: what it has used so far may be what has to go.
+    """
+    environment, until = directory(root, toolchain), time.monotonic() + seconds
     root.mkdir(parents=True, exist_ok=True)
-    try:
-        with _lock(environment, seconds):
-            if not is_ready(environment):
-                _leave()  # what this process has used so far may be what has to go
-                clean_up(root, limit - 1)
-                shutil.rmtree(environment, ignore_errors=True)
-                try:
-                    _install(environment, toolchain, seconds)
-                except BaseException:
-                    shutil.rmtree(environment, ignore_errors=True)
-                    raise
-                (environment / READY).touch()
-            _occupy(environment)
-    except TimeoutError:
-        raise InstallError(f"another process has been installing it for {seconds:.0f} s") from None
+    while _occupied:
+        os.close(_occupied.pop())
+    while True:
+        ready = is_ready(environment)
+        lock = _locked(environment, alone=not ready)
+        if lock is not None and is_ready(environment) == ready:
+            break
+        if lock is not None:
+            os.close(lock)
+        if time.monotonic() > until:
+            raise InstallError(f"another process has been installing it for {seconds:.0f} s")
+        time.sleep(0.1)
+    _occupied.append(lock)
+    if not ready:
+        clean_up(root, limit - 1)
+        shutil.rmtree(environment, ignore_errors=True)
+        try:
+            _install(environment, toolchain, seconds)
+        except BaseException:
+            shutil.rmtree(environment, ignore_errors=True)
+            raise
+        (environment / READY).touch()
+        if fcntl:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # others may use it, too
     used(environment)
     clean_up(root, limit)
     return environment
 
 
-def _lock(environment: Path, seconds: float) -> "FileLock":
-    """What a process holds that installs or removes an environment; TimeoutError if others do for so long."""
-    from filelock import FileLock  # comes with asv, by way of virtualenv; who lacks asv learns so elsewhere
-
-    return FileLock(environment.with_name(environment.name + ".lock"), timeout=seconds)
-
-
 _occupied: list[int] = []  # by this process: the lock of one environment, or none
 
 
-def _occupy(environment: Path) -> None:
-    """Have this process use an environment, and none of those before it.
-
-    The lock ends with the process, however that ends, and is seen where its number says nothing: on another machine of
-    the same disk, in another container.
-    """
-    _leave()
-    if os.name != "nt":
-        import fcntl
-
-        file = os.open(environment / USED, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(file, fcntl.LOCK_SH)
-        _occupied.append(file)
-
-
-def _leave() -> None:
-    while _occupied:
-        os.close(_occupied.pop())
-
-
-def _in_use(environment: Path) -> bool:
-    """Does a process use this environment? Windows does not say, and its files in use stay anyway."""
-    if os.name == "nt" or not (environment / USED).is_file():
-        return False
-    import fcntl
-
-    with (environment / USED).open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+def _locked(environment: Path, alone: bool) -> int | None:
+    """A lock of an environment: shared by all that use it, or of one that installs or removes it; None where it is
+    another's. It ends with the process, however that ends, and is seen where its number says nothing: on another
+    machine of the same disk, in another container. Windows has none, but files in use stay there anyway."""
+    lock = os.open(environment.with_name(environment.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if fcntl:
+            fcntl.flock(lock, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
 
 
 def used(environment: Path) -> None:
@@ -171,10 +158,11 @@ def clean_up(root: Path, limit: int) -> list[Path]:
     whole.sort(key=lambda path: (path / READY).stat().st_mtime_ns)
     gone = []
     for path in [path for path in made if path not in whole] + whole[: max(0, len(whole) - max(0, limit))]:
-        with contextlib.suppress(TimeoutError), _lock(path, 0):
-            if not _in_use(path):
-                shutil.rmtree(path, ignore_errors=True)
-                gone.append(path)
+        lock = _locked(path, alone=True)
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            gone.append(path)
+            os.close(lock)
     return gone
 
 
