@@ -7,7 +7,6 @@
     python scripts/track.py --resume                     go on where an interrupted run stopped
     python scripts/track.py --new                        what came since: measured and judged against the release before
     python scripts/track.py --update                     only note in releases.json what came since
-    python scripts/track.py --new --pre                  the newest candidates, in turns with the last release
 
 Every release gets a virtual environment in .asv/env, about 5 GB and a minute and a half each where torch comes with
 CUDA; --keep says how many stay. A history is measured from coarse to fine, so what is there after an interruption spans
@@ -46,8 +45,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_options(parser, DEFAULT)
     parser.add_argument("--new", action="store_true", help="measure and judge what came since the last release")
     parser.add_argument("--update", action="store_true", help="only note in releases.json what came since")
-    parser.add_argument("--pre", action="store_true", help="with --new: the newest candidates instead of releases")
-    parser.add_argument("--index-url", metavar="URL", help="with --pre: the index to ask, such as one of nightlies")
     parser.add_argument("--verdicts", metavar="DIR", type=Path, help="with --new: write each as Markdown and JSON, too")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
     chosen = parser.parse_args(argv)
@@ -57,17 +54,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
     if barred:
         raise UserError(f"--new and --update take no --{barred[0]}")
-    for option, needed in (("verdicts", "new"), ("pre", "new"), ("index_url", "pre")):
-        if getattr(chosen, option) and not getattr(chosen, needed):
-            raise UserError(f"--{option.replace('_', '-')} goes with --{needed}")
+    if chosen.verdicts and not chosen.new:
+        raise UserError("--verdicts goes with --new")
     chosen.toolchains = selection.chosen_releases(chosen)
     return chosen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
-    if chosen.pre:
-        return candidate(chosen)
     added = []
     if chosen.new or chosen.update:
         added = index.update()
@@ -97,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pages import release_notes
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    return worst([code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)])
+    codes = [code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)]
+    return 1 if 1 in codes else max(codes)  # what is slower was found, whatever else was not measured
 
 
 def track(chosen: argparse.Namespace, journal: Journal, plan: Plan) -> int:
@@ -129,26 +124,6 @@ def track(chosen: argparse.Namespace, journal: Journal, plan: Plan) -> int:
         return 2
     print("all saved; asv compare, asv find and asv publish work over releases")
     return 0
-
-
-def candidate(chosen: argparse.Namespace) -> int:
-    """Compare the newest candidate of each package with the last release; the worst exit code."""
-    import compare
-
-    check_asv()
-    options = ["--index-url", chosen.index_url] if chosen.index_url else []
-    more = ["--machine", chosen.machine] if chosen.machine else []
-    return worst(
-        [
-            compare.main(["--run", last, str(environment), "--profile", chosen.profile or "gate", *more])
-            for last, environment in index.candidate_environments(ROOT / ".asv" / "candidates", options)
-        ]
-    )
-
-
-def worst(codes: Sequence[int]) -> int:
-    """Of exit codes: what is slower was found, whatever else was not measured."""
-    return 1 if 1 in codes else max(codes, default=0)
 
 
 if __name__ == "__main__":

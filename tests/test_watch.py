@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 
-import compare
 import pytest
 import report
 import track
@@ -22,7 +21,7 @@ from measuring.journal import Plan
 from pages import release_notes
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
-from toolchains import environments, index, ledger
+from toolchains import index, ledger
 
 ROUNDS = ("--rounds", "4", "--no-report")
 
@@ -250,9 +249,9 @@ def test_what_is_wrong_with_an_index_is_said(monkeypatch, answer, says):
             monkeypatch.delenv(name)
         monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
         monkeypatch.setenv("PIP_RETRIES", "0" if answer else "1")
-        port = server.server_port if answer else 1
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port if answer else 1}/simple")
         with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
-            index.offered("torch", "--index-url", f"http://127.0.0.1:{port}/simple")
+            index.offered("torch")
         server.shutdown()
 
 
@@ -303,47 +302,12 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     assert planned() is None and planned("2.3.0") is None
 
 
-def test_candidates_are_compared_and_never_in_a_history(known, project, tmp_path, monkeypatch, capsys):
-    """With the last release, in turns, from the index that was asked for."""
-    for name in ("2.3.1rc1", "2.4.0.dev20261101", "2.4.0.dev20261120", "2.3.0rc9"):
-        torch_wheel(project.wheels, name)
-    for name, value in project.environment.items():
-        if name.startswith("PIP_"):
-            monkeypatch.setenv(name, value)
-    assert index.newest_candidate("torch", []) == "2.4.0.dev20261120" and index.newest_candidate("numpy", []) == ""
-    made, asked = [], []
-    monkeypatch.setattr(environments, "make", lambda path, *rest: made.append(rest) or path.mkdir(parents=True))
-    monkeypatch.setattr(track, "ROOT", tmp_path)
-    monkeypatch.setattr(compare, "main", lambda argv: asked.append(argv) or 1)
-    assert track.main(["--new", "--pre", "--machine", "box"]) == 1
-    ((wanted, _, options),) = made
-    assert wanted[:2] == ["torch===2.4.0.dev20261120", "numpy===1.26.4"] and options == ["--pre"]
-    assert [one.partition("==")[0] for one in wanted[2:]] == ["asv", "asv_runner"]
-    place = str(tmp_path / ".asv" / "candidates" / "torch-2.4.0.dev20261120")
-    assert asked == [["--run", "torch-2.3.0", place, "--profile", "gate", "--machine", "box"]]
-    assert "nothing comes after numpy-2.0.0 yet" in capsys.readouterr().out
-    assert releases(project) == RELEASES
-    assert ledger.Toolchain("2.4.0.dev20261120+cpu", "1.26.4").date == "2026-11-20", "dated by its version"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("--pre",), "--pre goes with --new"),
-        (("--new", "--index-url", "x"), "--index-url goes with --pre"),
-        (("--verdicts", "x"), "--verdicts goes with --new"),
-    ],
-)
-def test_what_goes_with_what(arguments, line):
-    with pytest.raises(UserError) as told:
-        track.arguments(arguments)
-    assert str(told.value) == line
-
-
 @pytest.mark.parametrize("option", ["--history=torch", "--releases=2.6.0", "--since=2", "--only=x", "--resume"])
 def test_what_is_new_is_not_chosen(option):
     with pytest.raises(UserError, match="--new and --update take no --"):
         track.arguments(("--new", option))
+    with pytest.raises(UserError, match="--verdicts goes with --new"):
+        track.arguments(("--verdicts", "x"))
 
 
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):

@@ -166,17 +166,11 @@ def clean_up(root: Path, limit: int) -> list[Path]:
     return gone
 
 
-def make(environment: Path, wanted: Sequence[str], seconds: float, options: Sequence[str] = ()) -> None:
-    """A virtual environment with these requirements, its torch and numpy of wheels; ``options`` are pip's. InstallError
-    says why it cannot be."""
+def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
     run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
     pip = [str(python(environment)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     # A release without a wheel for this Python is to fail, not to compile for an hour
-    run([*pip, "--progress-bar=off", "--only-binary=torch,numpy", *options, *wanted], seconds)
-
-
-def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
-    make(environment, requirements(toolchain), seconds)
+    run([*pip, "--progress-bar=off", "--only-binary=torch,numpy", *requirements(toolchain)], seconds)
     try:
         really = installed_in(environment, toolchain)
     except ModuleNotFoundError as missing:

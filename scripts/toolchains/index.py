@@ -1,23 +1,17 @@
-"""What the package index has: final releases that the ledger lacks, with the days they came on, and candidates.
+"""What the package index has: final releases that the ledger lacks, with the days they came on.
 
 pip is asked, so the index is whatever pip is configured for: an address, or a directory of files. It says which
 versions there are, and where it looked; places that speak JSON say when each came (PEP 700). Where none does, or one
 has the same day for all, a release's day is that on which it was first seen, and releases.json says so under ``seen``.
-
-Release candidates and nightlies are found and installed on request, and are never part of a history. Each has an
-environment of its own, with asv in it, so that a comparison can run it beside the last release. A nightly is dated by
-its version; in the ledger both are on the branch of what is outside the histories.
 """
 
 import contextlib
 import json
 import re
-import shutil
 import sys
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from cli import UserError
@@ -31,10 +25,10 @@ DAY = re.compile(r"\d{4}-\d\d-\d\d")
 SECONDS = 300  # that pip, or a place, may take to answer
 
 
-def offered(package: str, *options: str) -> tuple[list[str], list[str]]:
-    """What the index has of a package, whichever Python it is for: its versions, and the addresses at which pip looked;
-    ``options`` are pip's. UserError where pip fails."""
-    command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python", *options]
+def offered(package: str) -> tuple[list[str], list[str]]:
+    """What the index has of a package, whichever Python it is for: its versions, and the addresses at which pip looked.
+    UserError where pip fails."""
+    command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python"]
     try:
         said = environments.run(command, SECONDS)
     except environments.InstallError as error:
@@ -109,50 +103,3 @@ def update(today: str = "") -> list[ledger.Toolchain]:
         ledger.add(package, dated, seen=[version for version in dated if version not in days])
         added += [f"{package}-{version}" for version in dated]
     return [toolchain for package in ledger.PACKAGES for toolchain in ledger.history(package) if toolchain.tag in added]
-
-
-# --- release candidates and nightlies ---------------------------------------------------------------------------------
-
-
-INSTALL_SECONDS = 3600  # that an installation may take
-
-
-def candidate_environments(root: Path, options: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Of each package that has a candidate: the last release's tag and the candidate's environment in ``root``, made
-    when it is asked for. UserError where it cannot be. ``options`` are pip's."""
-    for package in ledger.PACKAGES:
-        version = newest_candidate(package, options)
-        last = ledger.history(package)[-1].tag
-        print(f"{package} {version} is the newest" if version else f"nothing comes after {last} yet")
-        if not version:
-            continue
-        try:
-            environment = install_candidate(root, package, version, options)
-        except environments.InstallError as error:
-            raise UserError(f"{package} {version} cannot be installed: {error}") from None
-        yield last, environment
-
-
-def newest_candidate(package: str, options: Sequence[str]) -> str:
-    """The newest version that is not final and comes after the last release; "" where there is none. ``options`` are
-    pip's."""
-    last = Version(ledger.history(package)[-1].version)
-    versions, _ = offered(package, "--pre", *options)
-    found = [each for each in map(version_of, versions) if each and each.is_prerelease]
-    newer = [version for version in found if Version(version.base_version) > last]
-    return str(max(newer)) if newer else ""
-
-
-def install_candidate(root: Path, package: str, version: str, options: Sequence[str]) -> Path:
-    """The environment of a candidate, the other package as histories hold it; InstallError says why there is none."""
-    held = ledger.history(package)[-1]
-    pins = {"torch": held.release, "numpy": held.numpy, package: version}
-    text = environments.REQUIREMENTS.read_text(encoding="utf-8")
-    wanted = [f"{name}==={pin}" for name, pin in pins.items()]
-    wanted += re.findall(r"^(?:asv|asv_runner)==\S+", text, re.MULTILINE)
-    environment = root / re.sub(r"[^\w.+-]", "-", f"{package}-{version}")
-    if not environments.is_ready(environment):
-        shutil.rmtree(environment, ignore_errors=True)
-        environments.make(environment, wanted, INSTALL_SECONDS, ["--pre", *options])
-        (environment / environments.READY).touch()
-    return environment
