@@ -11,7 +11,6 @@ import report
 import track
 from cli import LONGEST, line, matcher, put
 from conftest import ROOT, environment
-from measuring.journal import Journal
 from toolchains import ledger
 
 # Programs in scripts/ that take options: session.py takes none and imports nothing of ours, interleave.py takes one job
@@ -54,7 +53,10 @@ def test_an_error_nobody_foresaw_is_no_verdict(tmp_path):
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     (details,) = tmp_path.glob("numpy-torch-*.txt")
     assert done.stderr.startswith("verb.py: unexpected KeyError: ") and str(details) in done.stderr
-    assert "raise KeyError" in details.read_text() or "KeyError" in details.read_text().splitlines()[-1]
+    assert "KeyError" in details.read_text()
+    body = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nowhere']; raise KeyError('x')"
+    done = ran(body, tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "set TMPDIR" in done.stderr
 
 
 @pytest.mark.parametrize("more", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}])
@@ -93,13 +95,6 @@ def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
     writer = subprocess.Popen([sys.executable, str(ROOT / "scripts" / "describe.py"), words], **more)
     writer.stdout.close()
     assert writer.wait(20) == code
-
-
-def test_no_directory_for_the_details(tmp_path):
-    """One line, and not 1, which means that something is slower."""
-    body = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nowhere']; raise KeyError('x')"
-    done = ran(body, tmp_path)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "set TMPDIR" in done.stderr
 
 
 @pytest.mark.parametrize(("error", "code"), [("KeyboardInterrupt", 130), ("ImportError('no pandas')", 2)])
@@ -143,10 +138,6 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     assert path.read_text() == "new\n" and list(tmp_path.iterdir()) == [path]
 
 
-def test_signals_that_mean_ctrl_c_have_their_own_codes():
-    assert cli.Ended(15).code == 143 and str(cli.Ended(15)) == "SIGTERM"
-
-
 CELL = "conversion.NumpyToTorch.timeit_convert('torch.tensor(a)', 'float32', 8)"
 
 
@@ -157,7 +148,7 @@ def test_only_is_found_in_the_name_of_a_cell(only):
     assert matcher(only)(CELL) == (only != "no such")
 
 
-@pytest.mark.parametrize("only", ["a{99999999999}", f"a{{{'9' * 5000}}}", "(" * 5000 + ")" * 5000])
+@pytest.mark.parametrize("only", ["(", "a{99999999999}", f"a{{{'9' * 5000}}}", "(" * 5000 + ")" * 5000])
 def test_only_that_no_machine_can_match(only):
     with pytest.raises(cli.UserError, match="is not a regular expression"):
         matcher(only)
@@ -184,19 +175,6 @@ def test_broken_releases(text, tmp_path, monkeypatch, called):
     assert code == 2 and err == f"track.py: is broken, restore it from git: {tmp_path / 'releases.json'}\n"
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"tags": 5}', '{"x": []}', '{"tags": [], "profile": 1}', "[" * 100_000, "\xff"]
-)
-def test_a_broken_plan_or_run(text, tmp_path):
-    kept = Journal(tmp_path)
-    for name in ("plan.json", "installed/0/run.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / name).write_bytes(text.encode("latin-1"))
-    for read in (kept.plan, lambda: kept.record("installed")):
-        with pytest.raises(cli.UserError, match="cannot be read: remove .* and begin anew"):
-            read()
-
-
 def test_a_backend_that_is_none(tmp_path):
     """Figures are files: whatever shows windows elsewhere."""
     code = f"import sys; sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; import pages.figures"
@@ -206,17 +184,8 @@ def test_a_backend_that_is_none(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_only_that_is_nothing_of_a_kind():
-    with pytest.raises(cli.UserError, match=r"--only '\(' is not a regular expression: missing \)"):
-        matcher("(")
-
-
 SAFE = {"PYTHONSAFEPATH": "1"}
 safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
-
-
-def test_every_verb_is_known():
-    assert {"run.py", "track.py", "compare.py", "report.py", "describe.py", "check.py"} <= set(VERBS)
 
 
 @pytest.mark.slow

@@ -65,38 +65,21 @@ def toy(**values):
     return cells_of([Rule(r"toy\.Toy\..*", **values).pattern(TOY)], TOY)
 
 
-def test_value_is_not_matched_by_its_beginning():
-    assert {cell[1] for cell in toy(nbytes=[8])} == {"8"}
-    assert len(toy(nbytes=[8])) == 3
-
-
-def test_free_parameter():
-    assert len(toy()) == 9
-
-
-def test_expression_is_taken_literally():
-    assert toy(route=["f(a, b)"]) == {("'f(a, b)'", size) for size in TOY["params"][1]}
+def test_a_rule_selects_the_values_that_it_names():
+    """A value is not matched by its beginning, and an expression is taken literally."""
+    sizes = TOY["params"][1]
+    assert toy() == set(itertools.product(*TOY["params"])) and len(toy()) == 9
+    assert toy(nbytes=[8]) == set(itertools.product(TOY["params"][0], ["8"])) and toy(nbytes=[7]) == set()
+    assert toy(route=["f(a, b)"]) == {("'f(a, b)'", size) for size in sizes}
     assert toy(route=["h('x')"], nbytes=[8, 80]) == {("\"h('x')\"", "8"), ("\"h('x')\"", "80")}
-
-
-def test_regular_expression():
     assert {cell[0] for cell in toy(route=r"'g.*")} == {"'g(a)'"}
-
-
-def test_value_that_the_benchmark_has_not():
-    assert toy(nbytes=[7]) == set()
+    assert Rule("toy").pattern(TOY) == Rule(r"other\..*").pattern(TOY) == ""
     assert select(Profile(1, 1.0, (Rule(r"toy\..*", nbytes=[7]),)), {TOY["name"]: TOY}) == {}
-
-
-def test_other_benchmark():
-    assert Rule("toy").pattern(TOY) == ""
-    assert Rule(r"other\..*").pattern(TOY) == ""
-
-
-def test_benchmark_without_parameters():
-    rule = Rule(r"toy\..*", nbytes=[8])
-    assert select(Profile(1, 1.0, (rule,)), {"toy.timeit_one": WITHOUT}) == {"toy.timeit_one": [r"^toy\.timeit_one$"]}
-    assert cells([r"^toy\.timeit_one$"], WITHOUT) == ["toy.timeit_one"]
+    one = select(Profile(1, 1.0, (Rule(r"toy\..*", nbytes=[8]),)), {"toy.timeit_one": WITHOUT})
+    assert one == {"toy.timeit_one": [r"^toy\.timeit_one$"]}
+    assert cells(one["toy.timeit_one"], WITHOUT) == ["toy.timeit_one"]
+    patterns = [Rule(r"toy\..*", nbytes=[8]).pattern(TOY), Rule(r"toy\..*").pattern(TOY)]
+    assert len(cells(patterns, TOY)) == 9, "of cells, not of rules"
 
 
 def test_what_is_timed_once_is_no_part_of_later_rounds():
@@ -115,35 +98,21 @@ def test_where_nothing_is_left_the_reasons_are_said():
         profiles.cells_of(profile, away, "", "toy", no_device="no device")
 
 
-def test_count_is_of_cells_not_of_rules():
-    patterns = [Rule(r"toy\..*", nbytes=[8]).pattern(TOY), Rule(r"toy\..*").pattern(TOY)]
-    assert len(cells(patterns, TOY)) == 9
-
-
 # Profiles -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("title", PROFILES)
 def test_profile_selects_what_its_rules_say(title, described):
+    """No rule is idle, and every figure stands against what the machine allows, measured in the same run."""
     profile = PROFILES[title]
     chosen = select(profile, described)
     for name, benchmark in described.items():
         wanted = cells_by(profile.rules, benchmark)
         assert cells_of(chosen.get(name, ()), benchmark) == wanted, name
         assert len(cells(chosen.get(name, ()), benchmark)) == len(wanted)
-
-
-@pytest.mark.parametrize("title", PROFILES)
-def test_no_rule_is_idle(title, described):
-    for rule in PROFILES[title].rules:
-        cells = [cells_by([rule], benchmark) for benchmark in described.values()]
-        assert any(cells), f"{rule.benchmark} {rule.values} selects nothing"
-
-
-@pytest.mark.parametrize("title", PROFILES)
-def test_limits_are_in_every_profile(title, described):
-    """Every figure stands against what the machine allows, measured in the same run."""
-    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], described))
+    for rule in profile.rules:
+        assert any(cells_by([rule], benchmark) for benchmark in described.values()), (rule.benchmark, rule.values)
+    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(chosen)
 
 
 def test_quick_is_the_smallest(described):
@@ -164,14 +133,8 @@ def test_standard_has_copies_of_float32_at_every_size(name, described):
         by_element = not re.fullmatch(NOT_BY_ELEMENT, route)
         wanted = int(nbytes) in (8, MIB, 64 * MIB) if alias else int(nbytes) in (8, 4 * KIB, 64 * KIB, MIB)
         assert ((route, "'float32'", nbytes) in cells) == (wanted or not (alias or by_element)), (route, nbytes)
-
-
-@pytest.mark.parametrize("name", CONVERSION)
-def test_standard_has_copies_of_every_dtype_at_one_size(name, described):
-    benchmark = described[name]
-    cells = cells_by(PROFILES["standard"].rules, benchmark)
-    copying = [route for route, promised in benchmark["contracts"].items() if promised["memory"] != "alias"]
-    assert set(itertools.product(map(repr, copying), benchmark["params"][1], [str(MIB)])) <= cells
+        dtypes = itertools.product([route], benchmark["params"][1], [str(MIB)])
+        assert alias or set(dtypes) <= cells, "copies of every dtype at one size"
 
 
 def test_by_element_is_by_the_catalogue():

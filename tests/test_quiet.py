@@ -89,15 +89,6 @@ def alone(line, baselines):
     )
 
 
-def holds_full_speed(lines):
-    """The floor is the machine's full speed, and nine cells in ten are quiet and read right."""
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
-    kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
-    assert len(kept) > 0.9 * len(found)
-    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
-
-
 def test_a_figure_is_the_lower_end_of_the_quiet_samples():
     """As numpy interpolates it; two quiet probes do not see a burst between them."""
     samples = [3.0, 1.0, 1.1, 9.0, 1.2, 1.3, 1.4]
@@ -283,16 +274,19 @@ def test_clock_that_wanders(simulated):
     assert paces @ apart[:, 0] / (paces @ paces) == pytest.approx(1, abs=0.1), "samples follow the probes"
 
 
-def test_throttling(simulated):
-    """Two fifths of every period too hot: the floor is the speed that comes back."""
-    lines = simulated(Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)))
-    holds_full_speed(lines)
-
-
-def test_throttled_for_good(simulated):
-    """Hot after the first eighth, and never fast again: the level that is held is the slow one."""
-    lines = simulated(Machine(machines.phase(slow=1 / 1.5, end=3.0)), rest=0.0)
-    holds_full_speed(lines)
+@pytest.mark.parametrize(
+    "machine, rest",
+    [
+        (machines.throttling(slow=1.5, period=5.0, hot=2.0), 2.0),  # the baseline is the speed that comes back
+        (machines.phase(slow=1 / 1.5, end=3.0), 0.0),  # never fast again: the level that is held is the slow one
+    ],
+)
+def test_throttling(simulated, machine, rest):
+    lines = simulated(Machine(machine), rest=rest)
+    baselines, found = judged(lines)
+    assert baselines["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
+    kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
+    assert len(kept) > 0.9 * len(found) and all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
 
 
 def test_quota(simulated):

@@ -327,7 +327,9 @@ def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
     check_whole(tmp_path)
 
 
-@pytest.mark.parametrize("broken", ["{", "[]", "{}", '{"toolchain": {"tag": "t"}, "skipped": {}, "rounds": "two"}'])
+@pytest.mark.parametrize(
+    "broken", ["{", "[]", "{}", "[" * 100_000, '{"toolchain": {"tag": "t"}, "skipped": {}, "rounds": "two"}']
+)
 @pytest.mark.parametrize("file", ["run.json", "plan.json"])
 def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
     """Not taken for a new run, which would measure all of it again without a word."""
