@@ -82,8 +82,9 @@ def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> N
 
 
 def size_of(cells: Cells, rounds: int) -> str:
-    some = "" if cells.repeated == cells.processes else f", {cells.processes - cells.repeated} of them once"
-    return f"{cells.processes} timed cells x {rounds} processes{some}, {cells.looked_at} looked at once"
+    timed, once = len(cells.timed), len(cells.timed) - len(cells.again)
+    some = f", {once} of them once" if once else ""
+    return f"{timed} timed cells x {rounds} processes{some}, {len(cells.every) - timed} looked at once"
 
 
 def time_of(runner: Runner) -> str:

@@ -4,7 +4,6 @@ For tests of what reads results, never for a page: the figures are those of a fo
 """
 
 import itertools
-import re
 
 import resultfiles
 from measuring.profiles import PROFILES, select
@@ -94,13 +93,12 @@ def conversions():
 
 def _in_profile(benches, profile, chosen=lambda cell: True):
     described = {bench.name: bench.description() for bench in benches}
-    patterns = select(PROFILES[profile], described)
+    selected = select(PROFILES[profile], described)
     for bench in benches:
         bench.cells = {
             key: value
             for key, value in bench.cells.items()
-            if any(re.search(pattern, bench.spelled(key)) for pattern in patterns.get(bench.name, []))
-            and chosen(bench.spelled(key))
+            if bench.spelled(key) in selected.get(bench.name, []) and chosen(bench.spelled(key))
         }
     return [bench for bench in benches if bench.cells]
 

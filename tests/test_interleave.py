@@ -20,7 +20,7 @@ def test_patterns_name_exactly_the_cells():
     names = ["a.B.timeit_c('f(x)', 8)", "a.B.timeit_c('f(x)', 64)", "a.B.timeit_d"]
     found = exactly(names)
     others = ["a.B.timeit_c('f(x)', 80)", "a.B.timeit_dd", "xa.B.timeit_d"]
-    assert len(found) == 2
+    assert len(found) == 2 and len(exactly([f"a.B.timeit_c({number})" for number in range(1200)])) == 3
     assert [cell for cell in names + others if any(re.search(pattern, cell) for pattern in found)] == names
 
 

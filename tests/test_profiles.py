@@ -7,7 +7,8 @@ import re
 import pytest
 from cli import UserError
 from measuring import profiles
-from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, cells, names, select
+from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, select
+from store.files import spelled
 
 pytest.importorskip("torch")
 
@@ -30,39 +31,17 @@ def described(suite):
     }
 
 
-def cells_by(rules, benchmark):
-    """The cells that rules select, worked out value by value."""
-    found = set()
-    for rule in rules:
-        if not re.fullmatch(rule.benchmark, benchmark["name"]) or (rule.host and benchmark["needs_device"]):
-            continue
-        for cell in itertools.product(*benchmark["params"]):
-            promised = benchmark["contracts"].get(ast.literal_eval(cell[0])) if rule.copies is not None else None
-            if promised and (promised["memory"] != "alias") != rule.copies:
-                continue
-            wanted = (rule.values.get(name, ".*") for name in benchmark["param_names"])
-            if all(
-                re.fullmatch(want, value) if isinstance(want, str) else value in map(repr, want)
-                for want, value in zip(wanted, cell)
-            ):
-                found.add(cell)
-    return found
-
-
-def cells_of(patterns, benchmark):
-    """The cells that asv runs for these patterns."""
-    return {
-        cell
-        for cell, name in zip(itertools.product(*benchmark["params"]), names(benchmark))
-        if any(re.search(pattern, name) for pattern in patterns)
-    }
+def tuples(cells, benchmark):
+    """The parameters of these cells."""
+    named = dict(zip(spelled(benchmark["name"], benchmark["params"]), itertools.product(*benchmark["params"])))
+    return {named[cell] for cell in cells}
 
 
 # Rules --------------------------------------------------------------------------------------------------------------
 
 
 def toy(**values):
-    return cells_of([Rule(r"toy\.Toy\..*", **values).pattern(TOY)], TOY)
+    return tuples(Rule(r"toy\.Toy\..*", **values).cells(TOY), TOY)
 
 
 def test_a_rule_selects_the_values_that_it_names():
@@ -73,27 +52,30 @@ def test_a_rule_selects_the_values_that_it_names():
     assert toy(route=["f(a, b)"]) == {("'f(a, b)'", size) for size in sizes}
     assert toy(route=["h('x')"], nbytes=[8, 80]) == {("\"h('x')\"", "8"), ("\"h('x')\"", "80")}
     assert {cell[0] for cell in toy(route=r"'g.*")} == {"'g(a)'"}
-    assert Rule("toy").pattern(TOY) == Rule(r"other\..*").pattern(TOY) == ""
-    assert select(Profile(1, 1.0, (Rule(r"toy\..*", nbytes=[7]),)), {TOY["name"]: TOY}) == {}
-    one = select(Profile(1, 1.0, (Rule(r"toy\..*", nbytes=[8]),)), {"toy.timeit_one": WITHOUT})
-    assert one == {"toy.timeit_one": [r"^toy\.timeit_one$"]}
-    assert cells(one["toy.timeit_one"], WITHOUT) == ["toy.timeit_one"]
-    patterns = [Rule(r"toy\..*", nbytes=[8]).pattern(TOY), Rule(r"toy\..*").pattern(TOY)]
-    assert len(cells(patterns, TOY)) == 9, "of cells, not of rules"
+    assert Rule("toy").cells(TOY) == Rule(r"other\..*").cells(TOY) == []
+    assert Rule(r"toy\..*", nbytes=[8]).cells(WITHOUT) == ["toy.timeit_one"]
+    kinds = {"f(a, b)": {"memory": "alias"}, "g(a)": {"memory": "copy"}, "h('x')": {"memory": "into"}}
+    moving = Rule(r"toy\..*", copies=True, nbytes=[8]).cells({**TOY, "contracts": kinds})
+    assert {cell[0] for cell in tuples(moving, TOY)} == {"'g(a)'", "\"h('x')\""}
+    both = Profile(1, 1.0, (Rule(r"toy\..*", nbytes=[8]), Rule(r"toy\..*"), Rule(r"toy\..*", nbytes=[7])))
+    assert len(select(both, {TOY["name"]: TOY})[TOY["name"]]) == 9, "of cells, not of rules"
+    chosen = select(both, {TOY["name"]: TOY}, only=r"g(a)', 8")[TOY["name"]]
+    assert chosen == ["toy.Toy.timeit_it('g(a)', 8)", "toy.Toy.timeit_it('g(a)', 80)"]
+    assert select(Profile(1, 1.0, both.rules[2:]), {TOY["name"]: TOY}) == {}
 
 
 def test_what_is_timed_once_is_no_part_of_later_rounds():
     profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80])))
     first, later = (select(profile, {TOY["name"]: TOY}, again)[TOY["name"]] for again in (False, True))
-    assert {cell[1] for cell in cells_of(first, TOY)} == {"8", "80"}
-    assert {cell[1] for cell in cells_of(later, TOY)} == {"8"}
+    assert {cell[1] for cell in tuples(first, TOY)} == {"8", "80"}
+    assert {cell[1] for cell in tuples(later, TOY)} == {"8"}
 
 
 def test_where_nothing_is_left_the_reasons_are_said():
     """A laptop without an accelerator is asked for transfers alone."""
     away = {TOY["name"]: {**TOY, "type": "time", "needs_device": True}}
     profile = Profile(1, 1.0, (Rule(r"toy\.Toy\..*"),))
-    assert profiles.cells_of(profile, away, "", "toy").processes == 9
+    assert profiles.cells_of(profile, away, "", "toy").processes_of(0) == 9
     with pytest.raises(UserError, match="nothing that was asked for can be measured here: no device"):
         profiles.cells_of(profile, away, "", "toy", no_device="no device")
 
@@ -102,24 +84,15 @@ def test_where_nothing_is_left_the_reasons_are_said():
 
 
 @pytest.mark.parametrize("title", PROFILES)
-def test_profile_selects_what_its_rules_say(title, described):
-    """No rule is idle, and every figure stands against what the machine allows, measured in the same run."""
-    profile = PROFILES[title]
-    chosen = select(profile, described)
-    for name, benchmark in described.items():
-        wanted = cells_by(profile.rules, benchmark)
-        assert cells_of(chosen.get(name, ()), benchmark) == wanted, name
-        assert len(cells(chosen.get(name, ()), benchmark)) == len(wanted)
-    for rule in profile.rules:
-        assert any(cells_by([rule], benchmark) for benchmark in described.values()), (rule.benchmark, rule.values)
-    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(chosen)
+def test_no_rule_is_idle_and_limits_are_in_every_profile(title, described):
+    """Every figure stands against what the machine allows, measured in the same run."""
+    for rule in PROFILES[title].rules:
+        assert any(map(rule.cells, described.values())), f"{rule.benchmark} {rule.values} selects nothing"
+    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], described))
 
 
 def test_quick_is_the_smallest(described):
-    totals = {
-        title: sum(len(cells(found, described[name])) for name, found in select(profile, described).items())
-        for title, profile in PROFILES.items()
-    }
+    totals = {title: sum(map(len, select(profile, described).values())) for title, profile in PROFILES.items()}
     assert totals["quick"] < totals["standard"] < totals["full"]
 
 
@@ -127,7 +100,7 @@ def test_quick_is_the_smallest(described):
 def test_standard_has_copies_of_float32_at_every_size(name, described):
     """What shares memory takes no longer for more bytes, and what goes element by element too long for many."""
     benchmark = described[name]
-    cells = cells_by(PROFILES["standard"].rules, benchmark)
+    cells = tuples(select(PROFILES["standard"], described)[name], benchmark)
     for route, nbytes in itertools.product(benchmark["params"][0], benchmark["params"][2]):
         alias = benchmark["contracts"][ast.literal_eval(route)]["memory"] == "alias"
         by_element = not re.fullmatch(NOT_BY_ELEMENT, route)
@@ -152,10 +125,10 @@ def transfer_cells(described, title):
     """Group, method, route of the catalogue and parameters of a profile's cells of transfers."""
     from benchmarks import routes, transfer
 
-    for name, patterns in select(PROFILES[title], described).items():
+    for name, chosen in select(PROFILES[title], described).items():
         family, group, method = name.split(".")
         if family == "transfer":
-            for cell in cells_of(patterns, described[name]):
+            for cell in tuples(chosen, described[name]):
                 made = dict(zip(described[name]["param_names"], map(ast.literal_eval, cell)))
                 yield group, method, routes.find(made["route"], getattr(transfer, group).direction), made
 
@@ -166,11 +139,11 @@ def contexts(described, title):
 
     def of(again):
         found = 0
-        for name, patterns in select(PROFILES[title], described, again).items():
+        for name, chosen in select(PROFILES[title], described, again).items():
             benchmark = described[name]
             if benchmark["needs_device"] and not (again and benchmark["type"] == "track"):
                 asked_at_once = benchmark["setup_cache_key"] is not None
-                for cell in list(cells_of(patterns, benchmark))[: 1 if asked_at_once else None]:
+                for cell in list(tuples(chosen, benchmark))[: 1 if asked_at_once else None]:
                     made = dict(zip(benchmark["param_names"], map(ast.literal_eval, cell)))
                     taken = benchmark["contracts"].get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
                     found += made.get("memory", routes.PAGEABLE) in taken or "memory" not in made
@@ -221,7 +194,7 @@ def test_what_people_choose_by_is_in_the_short_profile(described):
     assert {4 * KIB, 64 * KIB, 64 * MIB} == sizes
     chosen = select(PROFILES["transfers"], described)
     for name in ("busy.HostToDevice.timeit_call", "busy.DeviceToHost.timeit_call", "overlap.DataLoader.timeit_batch"):
-        assert len(cells_of(chosen[name], described[name])) == len(list(names(described[name]))), name
+        assert chosen[name] == spelled(name, described[name]["params"]), name
     assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
 
 
@@ -245,6 +218,5 @@ def test_everything_is_in_a_profile(described):
     others = set().union(*(select(profile, described) for profile in PROFILES.values()))
     assert others == set(described)
     assert {name for name in described if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
-    for name in full:
-        benchmark = described[name]
-        assert len(cells(select(PROFILES["full"], described)[name], benchmark)) == len(list(names(benchmark)))
+    for name, cells in select(PROFILES["full"], described).items():
+        assert cells == spelled(name, described[name]["params"])

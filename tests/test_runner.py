@@ -21,7 +21,7 @@ from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, Suite
 from measuring.journal import Job, Journal, held
 from measuring.processes import Progress
-from measuring.profiles import PROFILES, Profile, Rule, cells, cells_of
+from measuring.profiles import PROFILES, Profile, Rule, cells_of
 from measuring.runner import AGAIN, PASSES, START, budget, drift
 from pretended import CELLS, HERE, NAME
 from store import files, quiet
@@ -137,8 +137,8 @@ def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv,
     for job in (*made.sessions_of([""])[0], Job("", 0, AGAIN)):
         made.targets[job.side] = made.targets[""]
         made.take(job, meanwhile())
-    assert [len(patterns) for patterns in ran.patterns] == [1] * 4 and during == [True, False, False, False]
-    assert "Counts" in ran.patterns[0][0] and not any("Counts" in patterns[0] for patterns in ran.patterns[1:])
+    assert during == [True, False, False, False]
+    assert "Counts" in ran.cells[0][0] and not any("Counts" in cell for cells in ran.cells[1:] for cell in cells)
 
 
 def test_only_chooses_cells():
@@ -147,8 +147,8 @@ def test_only_chooses_cells():
 
     def chosen(only):
         found = cells_of(Profile(1, 1.0, (Rule(r"toy\..*"),)), {NAME: toy}, only, "every")
-        assert found.processes == len(cells(found.timed[NAME], toy))
-        return cells(found.patterns[NAME], toy)
+        assert found.processes_of(0) == found.total(1) == len(found.every)
+        return found.every
 
     assert len(chosen("")) == 4 == len(chosen("Toy"))
     assert chosen("f(a)") == [f"{NAME}('f(a)', 8)", f"{NAME}('f(a)', 64)"]

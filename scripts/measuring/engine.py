@@ -23,6 +23,7 @@ from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import LOG_VARIABLE
 
 from .processes import apart, last_line, session
+from .profiles import exactly
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "reports" / "results"
@@ -119,7 +120,7 @@ class Suite:
 
     def measure(
         self,
-        patterns: Sequence[str],
+        cells: Sequence[str],
         machine: str,
         place: Path,
         advance: Callable[[], None],
@@ -127,7 +128,7 @@ class Suite:
         patience: tuple[float, int] = (0.0, 0),
         cores: Sequence[int] = (),
     ) -> None:
-        """One asv run: every selected cell in one process, which logs its measurement.
+        """One asv run: each of these cells in one process, which logs its measurement.
 
         place     takes what the processes log, ``LOG``, and asv's results, ``FILES``
         commit    names a toolchain of the ledger; without it, what is installed is measured
@@ -137,7 +138,7 @@ class Suite:
         command = self.asv("run", *_only(commit), "--machine", machine, "--launch-method", LAUNCH)
         command += ["-a", "rounds=1", "--show-stderr"]
         command += ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
-        command += [part for pattern in patterns for part in ("--bench", pattern)]
+        command += [part for pattern in exactly(cells) for part in ("--bench", pattern)]
         variables = {
             LOG_VARIABLE: str(place / LOG),
             PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",

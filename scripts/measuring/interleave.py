@@ -20,7 +20,6 @@ from toolchains.selection import Target as Chosen
 
 from .engine import ENVIRONMENTS, ROOT, Suite, copy_code, new_id
 from .journal import Job, Journal, Plan
-from .profiles import cells as cells_in
 from .runner import LOST, Runner, Target
 
 SIDES = ("base", "new")
@@ -91,18 +90,12 @@ def collect(runner: Runner, cells: Sequence[str], rounds: int, counted: Sequence
             runner.file(Job("", 0, side))
 
 
-def cells_to_measure(runner: Runner) -> tuple[list[str], list[str]]:
-    """asv's names of the cells of a plan: those that are timed, and those of repeated counts. UserError if none is."""
-    known, plan = runner.benchmarks, runner.plan
-    cells = runner.open(Job("", 0, SIDES[0])).cells
-    repeated = {name: patterns for name, patterns in cells.patterns.items() if known[name].get("repeated")}
-    timed, counted = (
-        [cell for name, patterns in each.items() for cell in cells_in(patterns, known[name])]
-        for each in (cells.timed, repeated)
-    )
-    if not timed and not counted:
+def cells_to_measure(runner: Runner) -> tuple[Sequence[str], Sequence[str]]:
+    """The cells of a plan: those that are timed, and those of repeated counts. UserError if none is."""
+    cells, plan = runner.open(Job("", 0, SIDES[0])).cells, runner.plan
+    if not cells.timed and not cells.counted:
         raise UserError(f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared")
-    return timed, counted
+    return cells.timed, cells.counted
 
 
 def measure(

@@ -2,28 +2,27 @@
 
 A profile is a list of rules. A rule names benchmarks by a regular expression and says for each parameter which values
 it wants; a parameter it does not name is free. A parameter's values are a list, or a regular expression over asv's
-spelling of the value.
+spelling of the value. Cells are named as asv has them: ``module.Class.method(param, ...)``.
 """
 
 import argparse
-import itertools
 import math
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cli import ONLY, UserError, check_whole, matcher
-from store.files import read_json
+from store.files import read_json, spelled
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS, PAGEABLE, PINNED, REGISTERED
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 Values = str | Sequence[Any]
-NOTHING = "(?!)"  # a regular expression that matches nothing
+AT_ONCE = 500  # cells in one pattern
 
 
 class Rule:
@@ -40,24 +39,21 @@ class Rule:
         self.benchmark, self.host, self.copies, self.once = benchmark, host, copies, once
         self.values = values
 
-    def pattern(self, benchmark: Mapping[str, Any]) -> str:
-        """Regular expression over asv's ``name(param, param)`` for one benchmark; "" if the rule is not about it."""
+    def cells(self, benchmark: Mapping[str, Any]) -> list[str]:
+        """The cells of a benchmark that this rule selects; none if it is not about it."""
         if not re.fullmatch(self.benchmark, benchmark["name"]) or (self.host and benchmark.get("needs_device")):
-            return ""
-        if not benchmark["params"]:
-            return f"^{re.escape(benchmark['name'])}$"
+            return []
         wanted = []
         for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
             values = self.values.get(parameter, ".*")
-            if not isinstance(values, str):
-                known = [re.escape(repr(value)) for value in values if repr(value) in spellings]
-                values = "|".join(known) or NOTHING
+            known = values if isinstance(values, str) else [*map(repr, values)]
+            kept = [s for s in spellings if (re.fullmatch(known, s) if isinstance(known, str) else s in known)]
             if self.copies is not None and parameter == "route":
                 contracts = benchmark.get("contracts", {}).items()
-                of_kind = [repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies]
-                values = "|".join(re.escape(each) for each in of_kind if re.fullmatch(values, each)) or NOTHING
-            wanted.append(f"(?:{values})")
-        return f"^{re.escape(benchmark['name'])}\\({', '.join(wanted)}\\)$"
+                of_kind = {repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies}
+                kept = [spelling for spelling in kept if spelling in of_kind]
+            wanted.append(kept)
+        return spelled(benchmark["name"], wanted)
 
 
 @dataclass(frozen=True)
@@ -75,41 +71,26 @@ class Profile:
     longest_wait: float = math.inf
 
 
-def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
-    """asv's names of a benchmark's cells."""
-    if not benchmark["params"]:
-        yield benchmark["name"]
-    for values in itertools.product(*benchmark["params"]):
-        yield f"{benchmark['name']}({', '.join(values)})"
-
-
-def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], again: bool = False) -> dict[str, list[str]]:
-    """Benchmark -> the patterns that select its cells in this profile; benchmarks without any are left out.
+def select(
+    profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], again: bool = False, only: str = ""
+) -> dict[str, list[str]]:
+    """Benchmark -> its cells in this profile whose name matches ``only``; benchmarks without any are left out.
 
     again: in rounds after the first, without what is timed once
     """
-    chosen: dict[str, list[str]] = {}
-    rules = [rule for rule in profile.rules if not (again and rule.once)]
-    for name, benchmark in benchmarks.items():
-        patterns = [pattern for rule in rules if (pattern := rule.pattern(benchmark))]
-        patterns = [p for p in patterns if any(re.search(p, cell) for cell in names(benchmark))]
-        if patterns:
-            chosen[name] = patterns
-    return chosen
+    rules, matches = [rule for rule in profile.rules if not (again and rule.once)], matcher(only)
+    found = {name: dict.fromkeys(c for rule in rules for c in rule.cells(one)) for name, one in benchmarks.items()}
+    return {name: chosen for name, cells in found.items() if (chosen := list(filter(matches, cells)))}
 
 
 def exactly(cells: Iterable[str]) -> list[str]:
-    """These cells, by asv's names, as regular expressions for its --bench, one a benchmark."""
+    """These cells as regular expressions for asv's --bench, AT_ONCE in each: a command's word is 128 KiB at most."""
     by_benchmark: dict[str, list[str]] = {}
     for cell in cells:
         name, bracket, params = cell.partition("(")
         by_benchmark.setdefault(name, []).append(re.escape(bracket + params))
-    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in by_benchmark.items()]
-
-
-def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
-    """asv's names of the cells of a benchmark that the patterns select."""
-    return [cell for cell in names(benchmark) if any(re.search(pattern, cell) for pattern in patterns)]
+    parts = [(n, each[at : at + AT_ONCE]) for n, each in by_benchmark.items() for at in range(0, len(each), AT_ONCE)]
+    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in parts]
 
 
 # --- the cells of a run -----------------------------------------------------------------------------------------------
@@ -117,26 +98,23 @@ def cells(patterns: Sequence[str], benchmark: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a profile, as patterns for asv's --bench by benchmark."""
+    """The cells of a profile."""
 
-    patterns: Mapping[str, Sequence[str]]
-    timed: Mapping[str, Sequence[str]]
-    again: Mapping[str, Sequence[str]]  # of what is timed: in rounds after the first
-    processes: int  # that time a cell, in the first round
-    repeated: int  # in each round after it
-    looked_at: int  # cells that are counted and not timed: once is enough
+    every: Sequence[str]
+    timed: Sequence[str]
+    again: Sequence[str]  # of what is timed: in rounds after the first
     unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
     on_device: bool = False  # an accelerator takes part in some
     asleep: Sequence[str] = ()  # benchmarks that time how it wakes
-    counted: Sequence[str] = ()  # patterns of what no noise touches
+    counted: Sequence[str] = ()  # what no noise touches
 
     def total(self, rounds: int) -> int:
         """Processes that time a cell, in so many rounds."""
-        return self.processes + (rounds - 1) * self.repeated
+        return len(self.timed) + (rounds - 1) * len(self.again)
 
     def processes_of(self, number: int) -> int:
         """Processes that time a cell in a round, of which 0 is the first."""
-        return self.repeated if number else self.processes
+        return len(self.again if number else self.timed)
 
     def left_out(self) -> list[str]:
         """How many benchmarks are left out, of which families, and why: a line a reason."""
@@ -153,34 +131,27 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     Benchmarks that need a device are left out here, once for all, where a reason is given why there is ``no_device``,
     and those that need a program that is not found: asking each of their thousands of cells would cost a process each.
     """
-    patterns, again = (_matching(select(profile, benchmarks, later), benchmarks, only) for later in (False, True))
-    if not patterns:
+    chosen = select(profile, benchmarks, only=only)
+    if not chosen:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
     unavailable: dict[str, list[str]] = {}
-    for name in list(patterns):
+    for name in list(chosen):
         why = unable(benchmarks[name], no_device)
         if why:
             unavailable.setdefault(why, []).append(name)
-            del patterns[name]
-    if not patterns:
+            del chosen[name]
+    if not chosen:
         raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
-    timed = {name: expressions for name, expressions in patterns.items() if benchmarks[name]["type"] == "time"}
-    again = {name: expressions for name, expressions in again.items() if name in timed}
-    every, processes, repeated = (
-        sum(len(cells(expressions, benchmarks[name])) for name, expressions in each.items())
-        for each in (patterns, timed, again)
-    )
+    known = {name: benchmarks[name] for name in chosen}
+    timed = {name: made for name, made in known.items() if made["type"] == "time"}
     return Cells(
-        patterns,
-        timed,
-        again,
-        processes,
-        repeated,
-        looked_at=every - processes,
-        unavailable=unavailable,
-        on_device=any(benchmarks[name].get("needs_device") for name in patterns),
-        asleep=[name for name in patterns if benchmarks[name].get("asleep")],
-        counted=[pattern for name, each in patterns.items() if benchmarks[name].get("repeated") for pattern in each],
+        [cell for cells in chosen.values() for cell in cells],
+        [cell for name in timed for cell in chosen[name]],
+        [cell for cells in select(profile, timed, again=True, only=only).values() for cell in cells],
+        unavailable,
+        on_device=any(made.get("needs_device") for made in known.values()),
+        asleep=[name for name, made in known.items() if made.get("asleep")],
+        counted=[cell for name, made in known.items() if made.get("repeated") for cell in chosen[name]],
     )
 
 
@@ -190,21 +161,9 @@ def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
     profile, share = PROFILES[name], 1.0
     if only and described.is_file():
         known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
-        counts = (cells_of(profile, known, pattern, name, "none here").processes for pattern in ("", only))
-        every, chosen = counts
+        every, chosen = (cells_of(profile, known, each, name, "none here").processes_of(0) for each in ("", only))
         share = chosen / max(every, 1)
     return profile.minutes * share * rounds / profile.rounds
-
-
-def _matching(patterns: dict[str, list[str]], benchmarks: Mapping[str, Any], only: str) -> dict[str, list[str]]:
-    """The patterns of the cells whose name matches ``only``, where that is given."""
-    if not only:
-        return patterns
-    matches = matcher(only)
-    chosen = {
-        name: list(filter(matches, cells(expressions, benchmarks[name]))) for name, expressions in patterns.items()
-    }
-    return {name: exactly(names) for name, names in chosen.items() if names}
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:

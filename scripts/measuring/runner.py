@@ -10,7 +10,6 @@ import json
 import math
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -36,7 +35,6 @@ from .journal import Job, Journal, Plan
 from .machine import awake, conditions, settings
 from .processes import Progress, apart, session
 from .profiles import PROFILES, Cells, cells_of, exactly
-from .profiles import cells as chosen
 
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was noisy
@@ -231,11 +229,11 @@ class Runner:
         if job.round in self.journal.rounds(job.session):
             return False
         session, plan = self.open(job), self.plan
-        patterns, processes = self.cells_of(job, session)
-        if not patterns and job.round:
+        cells, processes = self.cells_of(job, session), self.expected(job, session.cells)
+        if not cells and job.round:
             return False
         self.journal.begin()
-        if not patterns:  # nothing is timed, as in a history of counts alone: to asv, no pattern is every benchmark
+        if not cells:  # nothing is timed, as in a history of counts alone: to asv, no pattern is every benchmark
             self.journal.keep(job, session.record)
             return False
         earlier = len(self.journal.lines(job.session))
@@ -247,19 +245,20 @@ class Runner:
         def advance() -> None:
             self.progress.at(done + min(log.read_bytes().count(b"\n"), self.progress.total - done))
 
-        def asv(patterns: Sequence[str], patience: tuple[float, int]) -> None:
+        def asv(cells: Sequence[str], patience: tuple[float, int]) -> None:
             nonlocal record
             target = session.target
             take = partial(target.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
-            record = held_awake(record, patterns, partial(take, commit=target.commit, patience=patience))
+            record = held_awake(record, cells, partial(take, commit=target.commit, patience=patience))
 
-        untouched = [pattern for pattern in patterns if pattern in session.cells.counted]
+        counted = {*session.cells.counted}
+        untouched = [cell for cell in cells if cell in counted]
         allowance = (left if job.cells else WITHIN * left, processes)
         if untouched:
             print("counting what no noise touches: some minutes in which nothing is shown", flush=True)
             with meanwhile or nullcontext():
                 asv(untouched, allowance)
-        others = [pattern for pattern in patterns if pattern not in untouched]
+        others = [cell for cell in cells if cell not in counted]
         if others:
             asv(others, allowance)
         self.mark(lambda cell: job.round)
@@ -273,7 +272,7 @@ class Runner:
                 break
             begun = time.monotonic()
             self.progress.total += len(retaken)
-            asv(exactly(retaken), (left, len(retaken)))
+            asv(retaken, (left, len(retaken)))
             self.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
             left -= time.monotonic() - begun
         session.record = replace(
@@ -286,13 +285,10 @@ class Runner:
         self.journal.keep(job, session.record)
         return True
 
-    def cells_of(self, job: Job, session: Session) -> tuple[list[str], int]:
-        """Patterns of the cells of a job for asv's --bench, and how many processes they are."""
-        cells, processes = session.cells, self.expected(job, session.cells)
-        if job.cells:
-            return exactly(job.cells), processes
-        chosen = cells.again if job.round else cells.timed if self.again(job) else cells.patterns
-        return [pattern for each in chosen.values() for pattern in each], processes
+    def cells_of(self, job: Job, session: Session) -> Sequence[str]:
+        """The cells of a job."""
+        cells = session.cells
+        return job.cells or (cells.again if job.round else cells.timed if self.again(job) else cells.every)
 
     def lines(self, job: Job) -> list[Line]:
         return self.journal.lines(job.session, working=True)
@@ -344,16 +340,14 @@ class Runner:
         if path.exists() or not self.benchmarks:
             return
         cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet")
-        patterns = [pattern for each in cells.patterns.values() for pattern in each]
         record = replace(self.new_record(toolchain, None, Job(tag, 0)), failed=reason)
         self.journal.begin()
         command = suite.asv("run", f"{tag}^!", "--machine", plan.machine)
-        command += [part for pattern in patterns for part in ("--bench", pattern)]
+        command += [part for pattern in exactly(cells.every) for part in ("--bench", pattern)]
         place = self.journal.work
         apart(command, suite.root, {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)})
         if (place / FILES / plan.machine / path.name).is_file():
-            lost = tuple(cell for name, each in cells.patterns.items() for cell in chosen(each, self.benchmarks[name]))
-            file_measured(replace(record, failures={reason: lost}), path, [], [], [place])
+            file_measured(replace(record, failures={reason: tuple(cells.every)}), path, [], [], [place])
 
 
 INSTALL = """
@@ -365,16 +359,15 @@ environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.ar
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
 
 
-def held_awake(record: Unfinished, patterns: Sequence[str], asv: Callable[..., None]) -> Unfinished:
+def held_awake(record: Unfinished, cells: Sequence[str], asv: Callable[..., None]) -> Unfinished:
     """A run of asv; where a device takes part, on the record's cores and with the device kept awake, but for the
     benchmarks that time how it wakes. The record says whether it was.
     """
     if not record.on_device:
-        asv(patterns)
+        asv(cells)
         return record
-    names = tuple(f"^{re.escape(name)}" for name in record.asleep)
-    alone = [pattern for pattern in patterns if pattern.startswith(names)]
-    others = [pattern for pattern in patterns if pattern not in alone]
+    alone = [cell for cell in cells if cell.partition("(")[0] in record.asleep]
+    others = [cell for cell in cells if cell not in alone]
     if alone:
         asv(alone, cores=record.cores)
     if others:
