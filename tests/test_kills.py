@@ -1,6 +1,7 @@
 """A run is ended and gone on with, two begin at once, a disk fills up: nothing is lost, half written or left running.
 
-CONVERSION_KILLS says how many runs are ended, of 100 in about an hour; with it they are ended elsewhere each time.
+CONVERSION_KILLS says how many runs are ended, of 100 in about an hour; with it they are ended elsewhere each time, a
+fifth as many pairs begin at once, and a tenth as many disks of either kind fill up.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import kills
@@ -28,14 +30,17 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("compiled")
 
 
-@pytest.fixture
-def small_disk(tmp_path):
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small_disk(request, tmp_path):
     """A file system of a few MiB."""
-    place = tmp_path / "disk"
+    place, image = tmp_path / "disk", tmp_path / "image"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kills.DISK}", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a small disk cannot be mounted here (not root, or no tmpfs)")
+    commands = [["mount", "-t", "tmpfs", "-o", f"size={kills.DISK}", "tmpfs", str(place)]]
+    if request.param == "ext4":
+        image.write_bytes(bytes(kills.DISK))
+        commands = [["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]]
+    if any(not shutil.which(each[0]) or subprocess.run(each, capture_output=True).returncode for each in commands):
+        pytest.skip(f"a small disk of {request.param} cannot be mounted here (not root, or none of it)")
     yield place
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
 
@@ -50,26 +55,33 @@ def test_runs_that_are_ended(tmp_path, cache):
 
 def test_two_at_once(tmp_path, cache):
     """One of them measures."""
-    copy = Copy(tmp_path, cache)
-    both = [copy.start("--rounds", "1") for _ in range(2)]
-    (code, _), (other, complaint) = sorted(ended(process) for process in both)
-    assert (code, other) == (0, 2) and "is being measured already, by process" in complaint
-    copy.check_whole(1)
+    rng = random.Random(SEED)
+    for number in range(max(1, KILLS // 5)):
+        copy, both = Copy(tmp_path / str(number), cache), []
+        for wait in (0.0, rng.choice((0.0, 0.01, 0.3, 1.0))):
+            time.sleep(wait)
+            both.append(copy.start("--rounds", "1"))
+        (code, _), (other, complaint) = sorted(ended(process) for process in both)
+        assert (code, other) == (0, 2) and "is being measured already, by process" in complaint
+        copy.check_whole(1)
+        shutil.rmtree(tmp_path / str(number))
 
 
 def test_a_disk_that_fills_up(small_disk, cache):
     """One line says so, and after making room --resume goes on."""
-    copy = Copy(small_disk, cache)
-    process = copy.start("--rounds", str(kills.ROUNDS))
-    kills.wait_for_change(copy, process, random.Random(SEED))
-    filler = small_disk / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"\0" * 4096)
-    code, complaint = ended(process)
-    copy.check_nothing_runs()
-    assert code in (0, 2) and len(complaint.splitlines()) <= 2, complaint[-300:]
-    filler.unlink()
-    if code:
-        copy.resume()
-    copy.check_whole()
+    rng, filler = random.Random(SEED), small_disk / "filler"
+    for number in range(max(1, KILLS // 10)):
+        copy = Copy(small_disk / str(number), cache)
+        process = copy.start("--rounds", str(kills.ROUNDS))
+        kills.wait_for_change(copy, process, rng)
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 4096)
+        code, complaint = ended(process)
+        copy.check_nothing_runs()
+        assert code in (0, 2) and len(complaint.splitlines()) <= 2, complaint[-300:]
+        filler.unlink()
+        if code:
+            copy.resume()
+        copy.check_whole()
+        shutil.rmtree(small_disk / str(number))
