@@ -122,7 +122,7 @@ def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str
             tags=tags,
             command=" ".join(["python scripts/fleet.py", *shown]),
             reference=chosen.reference,
-            fleet={"id": new_id(), "engine": chosen.engine},
+            fleet={"id": f"fleet-{new_id()}", "engine": chosen.engine},
         ),
         chosen.nodes,
         chosen.copies,

@@ -337,7 +337,7 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, monkeypatch):
     assert campaign.Campaign.load("cpu") == made
     coming = ["RUNNING None"]
     monkeypatch.setattr(campaign, "coming", lambda made: coming)
-    with pytest.raises(UserError, match=f"jobs named {made.name} measure cpu: --resume gathers"):
+    with pytest.raises(UserError, match=f"jobs named {made.id} measure cpu: --resume gathers"):
         campaign.give_up("cpu")
     coming.clear()
     campaign.give_up("cpu")

@@ -20,7 +20,6 @@ an end though Slurm starts the job anew. A job that failed at once leaves its no
 """
 
 import contextlib
-import getpass
 import json
 import math
 import os
@@ -59,7 +58,9 @@ PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
 CODE, SUITE, HOME = "code", "suite", "home"  # of a campaign, of its nodes
 VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program on a node, with a job as JSON
 RUN = Path(".asv/runs")
-SCRATCH = f"numpy-torch-{getpass.getuser()}-{platform.machine()}"  # on a disk that several users and machines may share
+# Of a node's disk, which several users, machine types and Pythons may share
+WHOSE = f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
+SCRATCH = f"numpy-torch-{sha256(WHOSE.encode()).hexdigest()[:12]}"
 DEBUG, SLURM = "debug", "slurm"  # engines: this machine for every node, and the users' own Slurm
 ASKED = (2, 5)  # times of either, before somebody should look why it is still missing
 GRACE = 60  # seconds before the end of a job's time in which it may end by itself
@@ -160,6 +161,7 @@ class Campaign:
 
     @property
     def id(self) -> str:
+        """Its jobs have this name, too."""
         return (self.plan.fleet or {})["id"]
 
     @property
@@ -178,11 +180,6 @@ class Campaign:
     @property
     def logs(self) -> Path:
         return self.directory / "logs" / self.id
-
-    @property
-    def name(self) -> str:
-        """What the engine calls its jobs."""
-        return f"fleet-{self.id}"
 
     def freeze(self) -> None:
         """Copy the code, once: what nodes measure is this, whatever happens to the checkout."""
@@ -370,7 +367,7 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
     executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
     excluded = {"exclude": ",".join(sorted(without))} if without else {}
     executor.update_parameters(
-        name=campaign.name,
+        name=campaign.id,
         timeout_min=campaign.allowed,
         nodes=1,
         tasks_per_node=1,
@@ -388,7 +385,7 @@ def coming(campaign: Campaign) -> list[str]:
     """A word on each of the campaign's jobs that Slurm has."""
     if not campaign.slurm:
         return []
-    return ask(["squeue", "--noheader", "--array", f"--name={campaign.name}", "--format=%T %r"]).splitlines()
+    return ask(["squeue", "--noheader", "--array", f"--name={campaign.id}", "--format=%T %r"]).splitlines()
 
 
 def broken_hosts(campaign: Campaign) -> dict[str, str]:
@@ -491,8 +488,8 @@ def give_up(machine: str) -> None:
     """Make room for a new campaign: what an incomplete one has measured is filed; UserError where it has jobs."""
     before = Campaign.load(machine)
     if before and coming(before):
-        goes_on = f"--resume gathers what they do, scancel --name={before.name} ends them"
-        raise UserError(f"jobs named {before.name} measure {machine}: {goes_on}")
+        goes_on = f"--resume gathers what they do, scancel --name={before.id} ends them"
+        raise UserError(f"jobs named {before.id} measure {machine}: {goes_on}")
     if before:
         before.gather()
         before.finish()
@@ -568,7 +565,7 @@ def plan_lines(campaign: Campaign) -> list[str]:
         takes = f"the nodes are this machine, one after the other: {count} sessions, {sum(minutes):.0f} minutes"
     else:
         takes = f"{count} sessions; {max(minutes):.0f} minutes on the busiest node, {campaign.allowed} allowed; "
-        takes += f"jobs named {campaign.name}"
+        takes += f"jobs named {campaign.id}"
     uncounted = "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
     releases = f"{len(campaign.plan.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes"
     return [
