@@ -43,6 +43,13 @@ def text(answer):
     return "\n".join(show.to_plain(line) for line in (*said.said, *said.notes))
 
 
+@pytest.mark.parametrize("other, tied", [(1.2, True), (1.3, False)])
+def test_one_process_each_decides_what_is_far_apart(tmp_path, other, tied):
+    times = {("torch.from_numpy(a)", 8): [1e-6], ("torch.as_tensor(a)", 8): [other * 1e-6]}
+    found = only(answers_to(tmp_path, conversion(times, [FROM_NUMPY, AS_TENSOR])))
+    assert [take.tied for take in advice(found).takes] == [tied]
+
+
 def test_the_fastest_route_is_recommended(tmp_path):
     times = {("torch.from_numpy(a)", 8): around(4e-7), ("torch.as_tensor(a)", 8): around(9e-7)}
     found = only(answers_to(tmp_path, conversion(times, [AS_TENSOR, FROM_NUMPY])))
