@@ -87,7 +87,7 @@ def test_json_has_everything(pair):
 
 
 REASONS = (verdicts.FAILED, verdicts.SKIPS, verdicts.NOT_RUN, verdicts.DIFFERS, verdicts.ACROSS, verdicts.SUITE)
-REASONS += (verdicts.NO_RECORD, verdicts.OTHER_PACE, verdicts.TOO_FEW, *verdicts.FINAL)
+REASONS += (verdicts.NO_RECORD, verdicts.OTHER_SPEED, verdicts.TOO_FEW, *verdicts.FINAL)
 
 
 @pytest.mark.parametrize("what", REASONS)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from analysis.history import histories_of
 from analysis.results import load
 from pages import feed
 from pages.feed import FEED
-from pages.history_page import histories_of
 from test_history import SERIES, build, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds histories and the feed of them
@@ -62,7 +62,7 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     logs[5:, 2] += 0.4
     built = []
     for name in ("box", "ä b"):
-        (made,) = histories_of(load(write(tmp_path / name, logs), "box"))
+        (made,) = histories_of(load(write(tmp_path / name, logs), "box")).values()
         built.append([*feed.changes_of([replace(made, machine=name)])])
     feed.write(tmp_path, built)
     (entry,) = check((tmp_path / FEED).read_text(encoding="utf-8"))

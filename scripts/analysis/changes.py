@@ -19,12 +19,11 @@ from scipy import special
 
 from . import statistics
 from .statistics import HALF
-from .verdicts import AS_MANY, FASTER, FEWER, MORE, SAME_WAY, SLOWER, Settings, judge_counts
+from .verdicts import AS_MANY, FASTER, FEWER, INSTRUCTIONS, MORE, SAME_WAY, SLOWER, TIME, Settings, judge_counts
 
 if TYPE_CHECKING:
     from .history import History
 
-TIME, INSTRUCTIONS = "time", "instructions"
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"

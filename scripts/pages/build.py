@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from analysis.history import History, along
+from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
@@ -40,7 +40,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     """Build and write the page of one machine, and that of its histories where it has any."""
     paths, unread = shown(results, machine)
     everything = load_files(results, paths)
-    histories = history_page.histories_of(everything)
+    histories = [*histories_of(everything).values()]
     loaded, before, others = latest(everything, along(everything) if histories else ())
     others = [*unread, *others]
     csv = csv_of(loaded)

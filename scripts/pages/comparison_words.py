@@ -41,7 +41,7 @@ def why(reason: Reason) -> str:
     if not reason:
         return ""
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
-    share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_PACE else ""
+    share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_SPEED else ""
     values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
     return " ".join(show.prose("comparison_reasons", reason.what.replace(" ", "_"), **values))
 
@@ -185,7 +185,7 @@ def trust(comparison: Comparison) -> tuple[str, ...]:
         comparison=comparison,
         check=comparison.check,
         rate=percentage(comparison.check.rate),
-        upper=percentage(comparison.check.upper),
+        bounds=[percentage(bound) for bound in (comparison.check.lower, comparison.check.upper)],
         promise=percentage(comparison.settings.promise),
         learnt=percentage(round(session, 3)) if session else "",
         reasons=reasons,
@@ -201,7 +201,7 @@ def withheld(comparison: Comparison) -> list[str]:
 def _contradicted(comparison: Comparison) -> str:
     check = comparison.check
     return (
-        f"the A/A on the baseline's own processes flags {check.rate:.1%} of cells that cannot differ (at least "
+        f"the A/A flags {check.rate:.1%} of cells that cannot differ (at least "
         f"{check.lower:.1%}), and at most {comparison.settings.promise:.1%} was promised: no verdict on this data"
     )
 

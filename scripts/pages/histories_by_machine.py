@@ -14,13 +14,13 @@ from urllib.parse import quote
 import pandas as pd
 from analysis import case
 from analysis.cells import cells_of, credible
-from analysis.changes import DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, over_machines
+from analysis.changes import DIFFERS, LAYOUT, NOT_KNOWN, SAME, over_machines
 from analysis.choices import asked as asked_of
 from analysis.choices import choices
 from analysis.history import History
 from analysis.results import Results
 from analysis.transfers import recommendations, transfers_of
-from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER
 from cli import put
 from store.files import node_of
 

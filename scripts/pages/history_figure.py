@@ -12,8 +12,9 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from analysis.changes import INSTRUCTIONS, LAYOUT, TIME
+from analysis.changes import LAYOUT
 from analysis.history import History
+from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
 
 from pages import show

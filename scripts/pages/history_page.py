@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.changes import CALL, INSTRUCTIONS, LAYOUT, TIME, headlines
+from analysis.changes import CALL, LAYOUT, headlines
 from analysis.findings import DTYPE, MEMORY, TAKEN
-from analysis.history import History, Release, history_of, packages
+from analysis.history import History, Release
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
-from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from store.records import Record, sessions_of
 
 from benchmarks.contracts import ALIAS, COPY
@@ -59,11 +59,6 @@ MEANING = {
     ("nodes_with", "nodes_without"): "nodes that show the change, and that do not",
     ("control",): "True for work that no release can change: its changes are false alarms",
 }
-
-
-def histories_of(results: Results) -> list[History]:
-    """The histories that the results of one machine hold."""
-    return [history_of(results, package) for package in packages(results)]
 
 
 def link(histories: Sequence[History]) -> str:

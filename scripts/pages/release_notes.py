@@ -9,10 +9,10 @@ from typing import Any
 import cli
 import pandas as pd
 from analysis.changes import CHANGED, LAYOUT, by_call, headlines
-from analysis.history import History, Release, history_of, packages
+from analysis.history import History, Release, histories_of
 from analysis.results import load
 from analysis.verdicts import MORE, SLOWER
-from cli import UserError, put
+from cli import put
 from toolchains import ledger
 
 from . import show
@@ -64,35 +64,25 @@ def news_in(history: History) -> list[News]:
     return [News(history, at, before, rows[at.version], found[found["release"] == at.version]) for before, at in pairs]
 
 
-def news_of(results: Path, machine: str, toolchain: ledger.Toolchain) -> News:
-    """What a release changed on a machine. UserError if it, or the release before it, was not measured there."""
-    loaded = load(results, machine)
-    failed = [record.failed for record in loaded.runs if record.failed and record.toolchain.tag == toolchain.tag]
-    if toolchain.history in packages(loaded):
-        for news in news_in(history_of(loaded, toolchain.history)):
-            if news.release.version == toolchain.version:
-                return news
-    why = f": {failed[-1]}" if failed else " or is the oldest there"
-    raise UserError(f"{toolchain.tag} has no figures on {machine}{why}")
-
-
 def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
-    """Print what each release changed, and write it if ``into`` is given; an exit code each (2: not measured)."""
-    codes = []
-    for toolchain in releases:
-        try:
-            news = news_of(results, machine, toolchain)
-        except UserError as why:
-            print(cli.line(f"{toolchain.tag} cannot be judged: {why}"))
-            codes.append(2)
+    """Print what each release changed on a machine, and write it if ``into`` is given; an exit code each (2: it, or the
+    release before it, was not measured there)."""
+    if not releases:
+        return []
+    loaded = load(results, machine)
+    known = {news.release.tag: news for history in histories_of(loaded).values() for news in news_in(history)}
+    failed = {record.toolchain.tag: record.failed for record in loaded.runs if record.failed}
+    for tag in (toolchain.tag for toolchain in releases):
+        if tag not in known:
+            why = f": {failed[tag]}" if tag in failed else " or is the oldest there"
+            print(cli.line(f"{tag} cannot be judged: it has no figures on {machine}{why}"))
             continue
-        print(show.to_plain(news.paragraph))
-        codes.append(news.exit_code)
+        print(show.to_plain(known[tag].paragraph))
         if into:
             into.mkdir(parents=True, exist_ok=True)
-            put(into / f"{toolchain.tag}.md", markdown(news))
-            put(into / f"{toolchain.tag}.json", as_json(news))
-    return codes
+            put(into / f"{tag}.md", markdown(known[tag]))
+            put(into / f"{tag}.json", as_json(known[tag]))
+    return [known[toolchain.tag].exit_code if toolchain.tag in known else 2 for toolchain in releases]
 
 
 def markdown(news: News) -> str:
