@@ -528,7 +528,8 @@ def test_page(results, built, tmp_path, capsys):
 def test_the_picture_marks_the_change_and_leads_to_its_section(built):
     page = (built / "index.html").read_text(encoding="utf-8")
     ids = set(re.findall(r'\bid="([^"]+)"', page))
-    row = next(line for line in page.splitlines() if line.startswith("<tr>") and "route2(<wbr>a)" in line)
+    heat = page.partition('class="scroll heat"')[2].splitlines()
+    row = next(line for line in heat if line.startswith("<tr>") and "route2(<wbr>a)" in line)
     tiles = re.findall(r'<td class="([^"]*)" title="([^"]+)">(?:<a href="#([^"]+)">)?([^<]+)', row)
     assert len(tiles) == len(SERIES)
     assert [address for _, _, address, _ in tiles if address] == [SERIES[5].tag] and SERIES[5].tag in ids
