@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
 from cli import line, put
@@ -33,7 +34,7 @@ class Built:
     pages: Sequence[tuple[Page, Path]]
     summary: index.Summary
     histories: Sequence[History] = ()
-    advised: histories_by_machine.Advice | None = None
+    advised: pd.DataFrame | None = None
 
 
 def build(results: Path, machine: str, output: Path) -> Built:
@@ -67,7 +68,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     with_history = [each for each in built if each.histories]
     feed.write(output, [feed.changes_of(each.histories) for each in with_history])
     histories = {each.machine: each.histories for each in with_history}
-    advised = {each.machine: each.advised for each in with_history if each.advised is not None}
+    advised = [each.advised for each in with_history if each.advised is not None]
     if not histories_by_machine.write(output / HISTORY, histories, advised):
         name_histories(output, list(histories))
 
