@@ -11,7 +11,7 @@ from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
 
-from . import feed, histories_by_machine, history_page, index, show
+from . import histories_by_machine, history_page, index, release_notes, show
 from .machine import page_of
 from .page import Page, write
 from .spreadsheet import csv_of
@@ -66,7 +66,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
     index.write(output, [each.summary for each in built])
     with_history = [each for each in built if each.histories]
-    feed.write(output, [feed.changes_of(each.histories) for each in with_history])
+    release_notes.write_feed(output, [each.histories for each in with_history])
     histories = {each.machine: each.histories for each in with_history}
     advised = [each.advised for each in with_history if each.advised is not None]
     if not histories_by_machine.write(output / HISTORY, histories, advised):

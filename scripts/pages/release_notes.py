@@ -1,12 +1,21 @@
-"""What a release changed, in a title and a paragraph: for a terminal, an issue, a feed, a program."""
+"""What a release changed, in a title and a paragraph: for a terminal, an issue, a program, and reports/feed.xml.
 
+The feed is an Atom feed over all machines, an entry a release that changed something. Ids and anchors are made of a
+release's tag, so they stay whatever else comes.
+"""
+
+import itertools
 import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
 
 import cli
+import jinja2
 import pandas as pd
 from analysis.changes import CHANGED, LAYOUT, by_call, headlines
 from analysis.history import History, Release, histories_of
@@ -15,10 +24,12 @@ from analysis.verdicts import MORE, SLOWER
 from cli import put
 from toolchains import ledger
 
-from . import show
+from . import page, show
 from .history_page import headline, summary
 
 SHOWN = 3  # calls that a paragraph names
+FEED = "feed.xml"
+SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids, for good
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,16 @@ class News:
         seen = "first seen " if ledger.first_seen(self.history.package, self.release.version) else ""
         most = f" Largest: {'; '.join(self.lines)}." if self.lines else ""
         return f"{self.release.name} ({seen}{self.release.date}) {against}: {headline(self.row)}.{most}"
+
+    @property
+    def address(self) -> str:
+        return f"history/{quote(self.history.machine)}/index.html#{quote(self.release.tag)}"
+
+    @property
+    def html(self) -> str:
+        """What the release changed on the machine, for a feed."""
+        items = "".join(f"<li>{show.to_html(line)}</li>" for line in (self.title, *self.lines))
+        return f'<p>On <a href="{self.address}">{show.to_html(self.history.machine)}</a>:</p><ul>{items}</ul>'
 
     @property
     def exit_code(self) -> int:
@@ -109,3 +130,30 @@ def as_json(news: News) -> str:
         "changed": {verdict: news.row[verdict] for verdict in CHANGED if news.row[verdict]},
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+# --- the feed --------------------------------------------------------------------------------------------------------
+
+
+def write_feed(output: Path, machines: Sequence[Sequence[History]]) -> Path | None:
+    """Write the feed over the histories of each machine that has some; None where there is none."""
+    if not machines:
+        return None
+    by_tag: dict[str, list[News]] = {}
+    for news in itertools.chain.from_iterable(map(news_in, itertools.chain.from_iterable(machines))):
+        if any(news.row[verdict] for verdict in CHANGED):
+            by_tag.setdefault(news.release.tag, []).append(news)
+    entries = [_entry(tag, sorted(each, key=lambda news: -len(news.history.releases))) for tag, each in by_tag.items()]
+    entries.sort(key=lambda entry: (entry["news"][0].release.date, entry["news"][0].release.tag), reverse=True)
+    environment = jinja2.Environment(**page.OPTIONS)
+    environment.filters |= {"xml": escape, "quoted": quoteattr}
+    text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
+    put(output / FEED, text)
+    return output / FEED
+
+
+def _entry(tag: str, changes: Sequence[News]) -> dict[str, Any]:
+    """updated: when the entry last changed, its newest measurement; the day of the release where no run says when."""
+    started = [news.release.started for news in changes if news.release.started]
+    updated = max(started, default=f"{changes[0].release.date}T12:00:00+00:00")
+    return {"id": uuid.uuid5(SPACE, tag), "updated": updated, "news": changes}
