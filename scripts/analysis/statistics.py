@@ -426,11 +426,11 @@ def break_range(
     return min(held), max(held)
 
 
-def optimal_partition(values: Floats, noise: Floats, penalty: float | None = None) -> list[int]:
+def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int]:
     """Where the segments of constant level in ``values`` begin, the first being 0: the exact optimum.
 
-    Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``, 4 ln(points) unless
-    given; a segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
+    Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``; a
+    segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
     Of equally good partitions the one whose last segments begin earliest.
     """
     n = len(values)
@@ -438,15 +438,14 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float | None = Non
         return []
     if not (np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()):
         raise ValueError("optimal_partition takes finite values and noise above zero")
-    beta = 4.0 * np.log(n) if penalty is None else penalty
     weight = np.asarray(noise, dtype=float) ** -2.0
     centred = np.asarray(values, dtype=float) - np.average(values, weights=weight)  # against cancellation below
     sums = [np.concatenate([[0.0], np.cumsum(weight * centred**power)]) for power in (0, 1, 2)]
     best, came_from = np.zeros(n + 1), np.zeros(n + 1, dtype=int)
-    best[0] = -beta
+    best[0] = -penalty
     for end in range(1, n + 1):
         w, wx, wxx = (total[end] - total[:end] for total in sums)
-        costs = best[:end] + (wxx - wx**2 / w) + beta
+        costs = best[:end] + (wxx - wx**2 / w) + penalty
         came_from[end] = int(np.argmin(costs))
         best[end] = costs[came_from[end]]
     starts, end = [], n
