@@ -4,6 +4,7 @@ Verdicts are said in words, colour only repeats them. What changed comes first, 
 them: the A/A and what was not comparable. Of instructions: what takes more now, and where time says otherwise.
 """
 
+import itertools
 import json
 import math
 import os
@@ -247,30 +248,15 @@ def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[
 
 def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     """A comment for a pull request: headline, how much was decided, what changed, how far to trust it, the command."""
-    escape = show.to_markdown
-    lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", ""]
-    lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
-    counted = counted_line(comparison)
-    lines += [f"{escape(counted)}.", ""] if counted else []
     pairs = [pair for _, group in _told(comparison, everything) for pair in group]
-    listing = [f"| {escape(said)} | {escape(cell_line(row))} |" for said, row in pairs]
-    tail = ["", "| verdict | cells |", "| --- | ---: |"]
-    for verdict, count in comparison.counts.items():
-        tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
-    tail += [f"| all | {len(comparison.cells)} |", "", "<details><summary>How far to trust this</summary>", ""]
-    tail += [f"- {escape(line)}" for line in (*withheld(comparison), *trust(comparison))]
-    tail += ["", "Made with:", "", show.fenced(command), "</details>", ""]
-    if listing:
-        lines += ["| verdict | cell |", "| --- | --- |"]
-        room = COMMENT_CHARACTERS - sum(len(line) + 1 for line in (*lines, *tail))
-        shown = 0
-        while shown < len(listing) and room >= len(listing[shown]) + 100:
-            room -= len(listing[shown]) + 1
-            shown += 1
-        lines += listing[:shown]
-        if shown < len(listing):
-            lines += ["", f"and {len(listing) - shown} more: a comment has room for no more of them"]
-    return "\n".join([*lines, *tail])
+    rows = [f"| {show.to_markdown(said)} | {show.to_markdown(cell_line(row))} |" for said, row in pairs]
+
+    def comment(shown: int) -> str:
+        about: dict[str, Any] = {"comparison": comparison, "words": sys.modules[__name__], "command": command}
+        return show.written("comparison_comment", rows=rows, shown=shown, **about) + "\n"
+
+    room = COMMENT_CHARACTERS - len(comment(0))
+    return comment(sum(length <= room for length in itertools.accumulate(len(row) + 1 for row in rows)))
 
 
 # --- programs --------------------------------------------------------------------------------------------------------

@@ -69,14 +69,10 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame, asked: pd.DataFrame)
     sorts[NOT_KNOWN] = ~sorts[DIFFERS] & said.map(lambda each: NOT_KNOWN in each)
     sorts[SAME] = ~sorts[DIFFERS] & ~sorts[NOT_KNOWN]
     numbers = {sort: said.index[chosen] for sort, chosen in sorts.items()}
-    lines = [
-        f"{len(said)} changes were measured on several machines: {len(numbers[SAME])} are the same, "
-        f"{len(numbers[DIFFERS])} differ, {len(numbers[NOT_KNOWN])} are not known on some machine."
-    ]
-    words = {SAME: "Same", DIFFERS: "Differs"}
-    lines += [
-        f"{word}: {_change(changes, number)}" for sort, word in words.items() for number in numbers[sort][:IN_BOX]
-    ]
+    counts = {sort.replace(" ", "_"): len(found) for sort, found in numbers.items()}
+    lines = [*prose("history", "over_machines", every=len(said), **counts)]
+    lines += [f"Same: {_change(changes, number)}" for number in numbers[SAME][:IN_BOX]]
+    lines += [f"Differs: {_change(changes, number)}" for number in numbers[DIFFERS][:IN_BOX]]
     titles = {SAME: "The same on every machine", DIFFERS: "Different on some machine", NOT_KNOWN: "Not known on some"}
     return Page(
         title="What releases of torch and numpy changed, by machine",

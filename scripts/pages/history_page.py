@@ -104,15 +104,11 @@ def _warnings(histories: Sequence[History], records: Sequence[Record]) -> tuple[
 def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
     """Of a fleet's records whether one machine stood for all nodes, and what of the machine is not the same on all."""
     of_fleet = [record for record in records if record.fleet]
-    facts: dict[str, set[str]] = {"processor": set(), "cores": set(), "caches": set(), "C library": set()}
-    for record in of_fleet:
-        machine = record.conditions
-        values = (machine.cpu, str(machine.cores), str(sorted(machine.caches.items())), machine.libc)
-        for known, value in zip(facts.values(), values):
-            known.add(value)
+    names = {"processor": "cpu", "cores": "cores", "caches": "caches", "C library": "libc"}
+    known = {name: {str(getattr(each.conditions, of)) for each in of_fleet} for name, of in names.items()}
     return {
         "pretended": any(record.fleet.get("engine") == "debug" for record in of_fleet),
-        "unlike": [name for name, known in facts.items() if len(known) > 1],
+        "unlike": [name for name, values in known.items() if len(values) > 1],
     }
 
 
