@@ -470,54 +470,43 @@ def _in_pairs(logs: tuple[Floats, Floats], paired: Bools) -> tuple[Floats, Float
     return np.where(drop, np.nan, logs[0][:, :width]), np.where(drop, np.nan, logs[1][:, :width])
 
 
-def judge(estimated: Estimate, enough: Bools, settings: Settings, silent: int = 0) -> pd.DataFrame:
-    """Verdict and FIGURES of each effect, one row each; without ``enough`` evidence inconclusive.
-
-    silent  tests that were made beside these and found nothing: they count where false discoveries are bounded
-    """
+def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, settings: Settings) -> pd.DataFrame:
+    """Verdict, reason and FIGURES of cells that may be compared, one row each; without evidence inconclusive."""
     margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
+    counts = np.isfinite(base).sum(axis=1), np.isfinite(new).sum(axis=1)
+    fewest = np.minimum(*counts)
+    enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)
     p = np.where(enough, statistics.p_different(estimated, margin), np.nan)
-    q = statistics.q_values(np.concatenate([p, np.ones(silent)]))[: len(p)]
+    q = statistics.q_values(p)
     equivalence = np.where(enough, statistics.p_equivalent(estimated, same), np.nan)
     flagged = (q <= settings.fdr) & (p <= settings.promise)
     verdict = np.select(
         [flagged & (estimated.effect > 0), flagged, equivalence <= 0.05], [SLOWER, FASTER, NO_CHANGE], INCONCLUSIVE
     )
-    (low95, high95), (low90, high90) = (statistics.interval(estimated, c) for c in (0.95, 0.90))
+    (low95, high95), (low90, high90) = (np.exp(statistics.interval(estimated, c)) for c in (0.95, 0.90))
+    needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
+    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
     return pd.DataFrame(
         {
             "verdict": verdict,
+            "reason": [Reason() if there else Reason(verdicts.TOO_FEW) for there in enough],
             "ratio": np.exp(estimated.effect),
-            "low95": np.exp(low95),
-            "high95": np.exp(high95),
-            "low90": np.exp(low90),
-            "high90": np.exp(high90),
+            "low95": low95,
+            "high95": high95,
+            "low90": low90,
+            "high90": high90,
             "p": p,
             "q": q,
             "p_equivalence": equivalence,
+            "more": np.where(verdict == INCONCLUSIVE, more, np.nan),
+            "base_processes": counts[0],
+            "new_processes": counts[1],
+            "base_seconds": np.exp(statistics.means(base)),
+            "new_seconds": np.exp(statistics.means(new)),
+            "paired": paired,
+            "fresh": False,
+            "close": p < CLOSE,
         }
-    )
-
-
-def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, settings: Settings) -> pd.DataFrame:
-    """Verdict, reason and FIGURES of cells that may be compared, one row each."""
-    margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
-    counts = np.isfinite(base).sum(axis=1), np.isfinite(new).sum(axis=1)
-    fewest = np.minimum(*counts)
-    enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)
-    judged = judge(estimated, enough, settings)
-    needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
-    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
-    return judged.assign(
-        reason=[Reason() if there else Reason(verdicts.TOO_FEW) for there in enough],
-        more=np.where(judged["verdict"] == INCONCLUSIVE, more, np.nan),
-        base_processes=counts[0],
-        new_processes=counts[1],
-        base_seconds=np.exp(statistics.means(base)),
-        new_seconds=np.exp(statistics.means(new)),
-        paired=paired,
-        fresh=False,
-        close=judged["p"] < CLOSE,
     )
 
 
