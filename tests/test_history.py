@@ -514,6 +514,9 @@ def test_page(results, built, tmp_path, capsys):
     assert "torch 2.15.0 was not measured with Python 3.11: No matching &lt;distribution&gt;." in text
     assert "memory alias → copy" in text and "The same toolchain measured twice" in text
     page = (built / "index.html").read_text(encoding="utf-8")
+    links = page.partition("<nav")[2].partition("</nav>")[0]
+    led = f'<a href="#{SERIES[5].tag}">'
+    assert led in page and led not in links, "a row of the first table leads there"
     assert f'id="{SERIES[5].tag}"' in page and "No matching &lt;distribution&gt;" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert (built / "history-torch-numpy-to-torch-copy.svg").is_file()

@@ -27,8 +27,9 @@ MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells ha
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
-# The same where repeats show less. What all cells of a visit share is seen once a repeat, so that few do not tell how
-# large it may be. Calls of one toolchain, with pulses, six pairs of visits 1.6 to 5.8 hours apart: 0.009 (Zen 4, a VM)
+# The same where repeats show less. What all cells of a session share is seen once a repeat, so that few do not tell how
+# large it may be. Calls of one toolchain, with speed probes, six pairs of sessions 1.6 to 5.8 hours apart on a virtual
+# machine of Zen 4: 0.009
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
@@ -126,7 +127,7 @@ def estimate(
     families   (cells,) names; families, and paired and unpaired cells, have a prior each
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
     session    base and new were measured at different times: unpaired cells get the variance of sessions, which is that
-               of their family where toolchains that were measured twice have shown it (``history.session_variances``)
+               of their family where toolchains that were measured twice have shown it (``History.session_sd``)
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
     Cells of one round share what the machine did then (its clock, its neighbours): 2 % on a quiet virtual machine. So
