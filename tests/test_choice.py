@@ -37,7 +37,7 @@ def weighed(logs, family="copy", quiet=True, known=True):
 
 
 def loaded(tmp_path, times, promises=None, busy=(), noise=None):
-    """Results of conversions; the cells ``busy``, (route, nbytes), were never measured in calm."""
+    """Results of conversions; the cells ``busy``, (route, nbytes), were never quiet."""
     promises = promises or [contract(route, "copy") for route in ROUTES]
     promises = [promise for promise in promises if any(key[0] == promise["expression"] for key in times)]
     results = load(resultfiles.write(tmp_path, [conversion(times, promises)]))
@@ -148,7 +148,7 @@ def test_two_processes_of_many_cells_decide_more():
     assert choice.decided(cells[0], cells[1]) and not choice.decided(cells[1], cells[2])
 
 
-def test_cells_that_were_never_calm_decide_nothing():
+def test_cells_that_were_never_quiet_decide_nothing():
     logs = np.log([around(1.0), around(1000.0)])
     assert choice.decided(*weighed(logs)) and not choice.decided(*weighed(logs, quiet=False))
 
@@ -207,7 +207,7 @@ def test_slowest_is_what_is_decided_to_be_slower_by_that_much(tmp_path):
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): [1.6e-6 * s for s in NOISY], (THIRD, 8): around(1.4e-6)}
     assert "Slowest" not in text(answered(tmp_path / "noisy", times))
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(3.9e-6), (THIRD, 8): around(4e-6)}
-    assert f"Slowest: `{SECOND}`, 3.90 µs at 8 B, 3.90× the time." in text(answered(tmp_path / "calm", times))
+    assert f"Slowest: `{SECOND}`, 3.90 µs at 8 B, 3.90× the time." in text(answered(tmp_path / "quiet", times))
 
 
 def test_a_hazardous_route_is_told_of_where_it_is_decided_to_be_faster(tmp_path):
@@ -216,14 +216,14 @@ def test_a_hazardous_route_is_told_of_where_it_is_decided_to_be_faster(tmp_path)
     assert "bites" not in text(answered(tmp_path / "noisy", times, promises))
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(0.8e-6)}
     assert "is 1.25× as fast (800 ns at 8 B), but not recommended: bites." in text(
-        answered(tmp_path / "calm", times, promises)
+        answered(tmp_path / "quiet", times, promises)
     )
 
 
-# A machine that was never calm ---------------------------------------------------------------------------------------
+# A machine that was never quiet ---------------------------------------------------------------------------------------
 
 
-def test_a_cell_that_was_never_calm_is_not_chosen_beside_a_calm_one(tmp_path):
+def test_a_cell_that_was_never_quiet_is_not_chosen_beside_a_quiet_one(tmp_path):
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(2e-6), (THIRD, 8): around(2.5e-6)}
     found = answered(tmp_path, times, busy={(FIRST, 8)})
     assert routes_of(found) == {8: SECOND}
@@ -231,30 +231,30 @@ def test_a_cell_that_was_never_calm_is_not_chosen_beside_a_calm_one(tmp_path):
     assert "Not decided here: the machine was busy at 8 B." in text(found) and "difference" not in text(found)
 
 
-def test_a_hazard_is_no_better_for_being_calm(tmp_path):
+def test_a_hazard_is_no_better_for_being_quiet(tmp_path):
     promises = [contract(FIRST, "copy"), contract(SECOND, "copy", hazard="bites")]
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1e-7)}
     assert routes_of(answered(tmp_path, times, promises, busy={(FIRST, 8)})) == {8: FIRST}
 
 
 def test_a_busy_size_joins_its_neighbours(tmp_path):
-    """Neither a part of its own for a cell that was not calm, nor for a size at which none was."""
+    """Neither a part of its own for a cell that was not quiet, nor for a size at which none was."""
     times = {(FIRST, n): around(1e-6) for n in SIZES} | {(SECOND, n): around(1.5e-6) for n in SIZES}
     times[FIRST, KIB] = around(3e-6)
     times[SECOND, MIB] = around(0.5e-6)
     found = answered(tmp_path, times, busy={(FIRST, KIB), (FIRST, MIB), (SECOND, MIB)})
     assert set(routes_of(found).values()) == {FIRST}
     assert "Not decided here: the machine was busy at 1 KiB and 1 MiB." in text(found)
-    assert "1.00 µs at any size from 8 B to 16 MiB" in text(found)  # of the calm ones
+    assert "1.00 µs at any size from 8 B to 16 MiB" in text(found)  # of the quiet ones
 
 
-def test_where_nothing_was_calm_the_answer_says_so(tmp_path):
+def test_where_nothing_was_quiet_the_answer_says_so(tmp_path):
     times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1e-7)}
     found = answered(tmp_path, times, busy=set(times))
     assert text(found) == f"`{SECOND}`, 100 ns ~ at 8 B\nNot decided here: the machine was busy at 8 B."
 
 
-def test_calm_travels_from_the_processes_to_tables_and_csv(tmp_path):
+def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
     times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
     results = loaded(tmp_path, times, busy={(FIRST, 8)})
     found = {(cell.route, cell.nbytes): cell.quiet for cell in cells_of(results)}

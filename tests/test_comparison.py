@@ -12,11 +12,11 @@ from analysis.verdicts import (
     FASTER,
     GONE,
     INCONCLUSIVE,
-    NEVER_CALM,
+    NEVER_QUIET,
     NEW,
     NO_CHANGE,
     NOT_COMPARABLE,
-    OTHER_PACE,
+    OTHER_SPEED,
     SLOWER,
     SUITE,
     VERDICTS,
@@ -50,32 +50,32 @@ def test_nothing_slower_is_exit_code_0(tmp_path):
 
 
 def beside(root, times, slow):
-    """Results whose samples stand between pulses; ``slow``: (route, nbytes), round of processes at half the speed."""
+    """Results whose samples stand between probes; ``slow``: (route, nbytes), round of processes at half the speed."""
     write(root, times)
     slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
     resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), slow)
     return root
 
 
-def test_nothing_is_decided_of_what_was_never_calm(tmp_path):
+def test_nothing_is_decided_of_what_was_never_quiet(tmp_path):
     """Twice the time, and the machine at half its speed: that is the machine's, not the release's."""
     cell = ROUTES[0], 8
-    calm = beside(tmp_path / "calm", cells(0), ())
+    quiet = beside(tmp_path / "quiet", cells(0), ())
     busy = beside(tmp_path / "busy", cells(1, {cell: 2.0}), {(cell, number) for number in range(4)})
-    for base, new, who in ((calm, busy, "new"), (busy, calm, "base")):
+    for base, new, who in ((quiet, busy, "new"), (busy, quiet, "base")):
         found = compared(base, new)
         assert found.counts[SLOWER] == found.counts[FASTER] == 0
         row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
-        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, Reason(NEVER_CALM, who))
+        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, Reason(NEVER_QUIET, who))
         assert not row["close"], "fresh processes are for what is close"
-        assert f"the machine was never calm in {who}" in comparison_words.markdown(found, True, "command")
-    # the same figures from a machine that was calm are a finding
+        assert f"the machine was never quiet in {who}" in comparison_words.markdown(found, True, "command")
+    # the same figures from a machine that was quiet are a finding
     really = beside(tmp_path / "really", cells(1, {cell: 2.0}), ())
-    assert verdicts(compared(calm, really))[cell] == SLOWER
+    assert verdicts(compared(quiet, really))[cell] == SLOWER
 
 
-def test_calm_processes_alone_decide(tmp_path):
-    """One process of every cell at half the speed: three calm ones are too few for a verdict, and no outlier."""
+def test_quiet_processes_alone_decide(tmp_path):
+    """One process of every cell at half the speed: three quiet ones are too few for a verdict, and no outlier."""
     slow = {((route, nbytes), 2) for route in ROUTES for nbytes in SIZES[:4]}
     times = cells(1)
     for (route, nbytes), number in slow:
@@ -87,7 +87,7 @@ def test_calm_processes_alone_decide(tmp_path):
 
 
 def at_another_clock(root, **record):
-    """A side that took 4 % longer for everything, its pulses, too, because its machine's full speed was another."""
+    """A side that took 4 % longer for everything, its probes, too, because its machine ran slower."""
     times = cells(2, {(route, nbytes): 1.04 for route in ROUTES for nbytes in SIZES}, sd=0.002)
     write(root, times, record=record)
     resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), clock=lambda key, number: 1.04)
@@ -102,27 +102,30 @@ def at_one_clock(root):
 
 
 def test_another_full_speed_is_no_change(tmp_path):
-    """A virtual machine holds another level an hour later; pulses say so, and times are compared as at one."""
+    """A virtual machine holds another level an hour later; probes say so, and times are compared as at one."""
     base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
     found = compared(base, new)
     assert set(found.cells["verdict"]) == {NO_CHANGE} and found.cells["ratio"].tolist() == pytest.approx(
         [1.0] * len(found.cells), abs=0.01
     )
-    (note,) = (note for note in found.notes if note.what == OTHER_PACE)
-    assert comparison_words.why(note) == "full speed was 4 % slower in new, by pulses: times are as at one speed"
-    (note,) = (note for note in compared(new, base).notes if note.what == OTHER_PACE)
+    (note,) = (note for note in found.notes if note.what == OTHER_SPEED)
+    assert (
+        comparison_words.why(note)
+        == "the machine ran 4 % slower in new, by the speed probes: times are corrected to one speed"
+    )
+    (note,) = (note for note in compared(new, base).notes if note.what == OTHER_SPEED)
     assert note.side == "base"
 
 
 @pytest.mark.parametrize("python", ["3.12.1", None])
-def test_pulses_of_another_interpreter_are_other_work(tmp_path, python):
+def test_probes_of_another_interpreter_are_other_work(tmp_path, python):
     measured = {**resultfiles.record([])["settings"], "python": python}
     base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new", settings=measured)
-    assert not [note for note in compared(base, new).notes if note.what == OTHER_PACE]
+    assert not [note for note in compared(base, new).notes if note.what == OTHER_SPEED]
     assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)
 
 
-def test_a_side_without_pulses_stays_as_it_is(tmp_path):
+def test_a_side_without_probes_stays_as_it_is(tmp_path):
     base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
     edit(base, probes={})
     assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)

@@ -6,15 +6,14 @@ from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from analysis.history import histories_of
 from analysis.results import load
-from pages import feed
-from pages.feed import FEED
-from pages.history_page import histories_of
+from pages.release_notes import FEED, write_feed
 from test_history import SERIES, build, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds histories and the feed of them
 
-ATOM = f"{{{feed.ATOM}}}"
+ATOM = "{http://www.w3.org/2005/Atom}"
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)")
 
 
@@ -62,9 +61,9 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     logs[5:, 2] += 0.4
     built = []
     for name in ("box", "ä b"):
-        (made,) = histories_of(load(write(tmp_path / name, logs), "box"))
-        built.append([*feed.changes_of([replace(made, machine=name)])])
-    feed.write(tmp_path, built)
+        (made,) = histories_of(load(write(tmp_path / name, logs), "box")).values()
+        built.append([replace(made, machine=name)])
+    write_feed(tmp_path, built)
     (entry,) = check((tmp_path / FEED).read_text(encoding="utf-8"))
     title = entry.findtext(f"{ATOM}title")
     assert title.startswith(f"torch {SERIES[5].version}: 1 call slower (median 1.49×)")
@@ -75,18 +74,18 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     ]
     alone = tmp_path / "alone"
     alone.mkdir()
-    feed.write(alone, [built[1]])
+    write_feed(alone, [built[1]])
     (again,) = check((alone / FEED).read_text(encoding="utf-8"))
     assert again.findtext(f"{ATOM}id") == entry.findtext(f"{ATOM}id"), "an id stays, whatever else comes"
 
 
 def test_without_a_history_there_is_no_feed(tmp_path):
-    assert feed.write(tmp_path, []) is None and not (tmp_path / FEED).exists()
+    assert write_feed(tmp_path, []) is None and not (tmp_path / FEED).exists()
 
 
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
     """Its page links there."""
-    feed.write(tmp_path, [[]])
+    write_feed(tmp_path, [histories_of(load(write(tmp_path / "box", logs_of(3, 2), SERIES[:2]), "box")).values()])
     assert check((tmp_path / FEED).read_text(encoding="utf-8")) == []
 
 

@@ -14,7 +14,7 @@ import planted
 import pytest
 import report
 import slurm
-from analysis.history import history_of
+from analysis.history import histories_of
 from analysis.results import load
 from store.files import MEASUREMENTS, content, read_measurements
 from tiny import SLOWER_FROM, Project
@@ -169,7 +169,7 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
     assert ours.returncode == 0, said(project)
     assert "this job is timed-out" in said(project), "it never happened"
     check_complete(project, rounds=8)
-    made = history_of(load(project.root / "reports" / "results", "both"), "torch")
+    made = histories_of(load(project.root / "reports" / "results", "both"))["torch"]
     assert list(made.nodes["node"]) == ["node-a", "node-b"]
     values = made.rows.query("route == 'torch.from_numpy(a)' and what == 'time'").groupby("release", sort=False)[
         "value"
@@ -253,7 +253,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
     assert set(names.values()) == {"node-a", "node-b"}
 
-    made = history_of(load(decided.root / "reports" / "results", "both"), "torch")
+    made = histories_of(load(decided.root / "reports" / "results", "both"))["torch"]
     assert [release.version for release in made.releases] == list(SERIES)
     times = made.changes[made.changes["what"] == "time"]
     both, one = (times[times["route"] == route] for route in (EVERYWHERE, ON_ONE))

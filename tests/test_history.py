@@ -11,7 +11,7 @@ import report
 import resultfiles
 from analysis import changes, findings
 from analysis.changes import AGREES, CONTRADICTS, DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, TIME, UNCHANGED
-from analysis.history import history_of, packages, session_variances
+from analysis.history import histories_of
 from analysis.results import load
 from analysis.verdicts import DEFAULT, FASTER, FEWER, MORE, SLOWER
 from pages.history_page import headline
@@ -69,7 +69,7 @@ def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), sk
 
 
 def history_in(root, package="torch"):
-    return history_of(load(root, "box"), package)
+    return histories_of(load(root, "box"))[package]
 
 
 def found(made, what=TIME):
@@ -203,9 +203,6 @@ def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
     assert twice["hours"] == pytest.approx((600 * len(SERIES) + HOUR) / HOUR)
     assert (twice["series"], twice["flagged"]) == (12, 0) and twice["median"] == pytest.approx(1, abs=0.01)
     assert loud.replicates["flagged"].sum() > 0
-    learnt = session_variances(tmp_path / "loud", "box")["copy"]
-    assert learnt == pytest.approx(2 * loud.session_sd["copy"] ** 2, rel=0.5)
-    assert session_variances(write(tmp_path / "once", logs), "box") == {}
     assert set(quiet.rows.loc[quiet.rows["release"] == VERSIONS[0], "processes"]) == {8}, "both sessions count"
 
 
@@ -214,9 +211,8 @@ def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
     same = next(toolchain for toolchain in ledger.history("numpy") if toolchain.version == cross.numpy)
     root = write(tmp_path, logs_of(14, 2), [ledger.history("torch")[0], cross])
     write(root, logs_of(15, 2), [same, ledger.history("numpy")[-1]])
-    assert packages(load(root, "box")) == ["torch", "numpy"]
-    for package in ("torch", "numpy"):
-        assert len(history_in(root, package).replicates) == 1
+    made = histories_of(load(root, "box"))
+    assert list(made) == ["torch", "numpy"] and all(len(history.replicates) == 1 for history in made.values())
 
 
 def test_controls_are_never_among_the_changes(tmp_path):
@@ -350,7 +346,7 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, other):
 def test_what_appeared_and_what_went(tmp_path):
     skipped = [(k, ROUTES[1]) for k in range(4)] + [(k, ROUTES[3]) for k in range(9, len(SERIES))]
     loaded = load(write(tmp_path, logs_of(24, len(SERIES)), skipped=skipped), "box")
-    new, gone = findings.appearances(loaded, history_of(loaded, "torch").releases)
+    new, gone = findings.appearances(loaded, histories_of(loaded)["torch"].releases)
     assert (new.at.version, new.gained, new.routes, new.dtypes) == (VERSIONS[4], True, (ROUTES[1],), ())
     assert (gone.at.version, gone.gained, gone.routes) == (VERSIONS[9], False, (ROUTES[3],))
     assert new.reason == "the reason" and new.direction == "numpy→torch"
@@ -370,7 +366,7 @@ def meanings(place):
 
 def test_what_a_route_means(tmp_path):
     loaded = load(write(tmp_path, logs_of(25, len(SERIES)), extra=meanings), "box")
-    every = findings.redefined(loaded, history_of(loaded, "torch").releases)
+    every = findings.redefined(loaded, histories_of(loaded)["torch"].releases)
     assert [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in every] == [
         (VERSIONS[3], ROUTES[0], findings.MEMORY, True, False, ("float16",)),
         (VERSIONS[5], ROUTES[1], findings.DTYPE, "float32", "float16", ("float16",)),
@@ -513,11 +509,14 @@ def built(results):
 
 def test_page(results, built, tmp_path, capsys):
     text = (built / "README.md").read_text(encoding="utf-8")
-    assert f"torch {VERSIONS[5]} ({SERIES[5].date}): 1 call slower (median 1.4" in text
+    assert f"| torch {VERSIONS[5]} ({SERIES[5].date}) | 1 call slower (median 1.4" in text
     assert f"## torch {VERSIONS[5]}, {SERIES[5].date}" in text and "| `route2(a)`<br>numpy→torch | 1.4" in text
     assert "torch 2.15.0 was not measured with Python 3.11: No matching &lt;distribution&gt;." in text
     assert "memory alias → copy" in text and "The same toolchain measured twice" in text
     page = (built / "index.html").read_text(encoding="utf-8")
+    links = page.partition("<nav")[2].partition("</nav>")[0]
+    led = f'<a href="#{SERIES[5].tag}">'
+    assert led in page and led not in links, "a row of the first table leads there"
     assert f'id="{SERIES[5].tag}"' in page and "No matching &lt;distribution&gt;" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert (built / "history-torch-numpy-to-torch-copy.svg").is_file()
@@ -532,7 +531,8 @@ def test_page(results, built, tmp_path, capsys):
 def test_the_picture_marks_the_change_and_leads_to_its_section(built):
     page = (built / "index.html").read_text(encoding="utf-8")
     ids = set(re.findall(r'\bid="([^"]+)"', page))
-    row = next(line for line in page.splitlines() if line.startswith("<tr>") and "route2(<wbr>a)" in line)
+    heat = page.partition('class="scroll heat"')[2].splitlines()
+    row = next(line for line in heat if line.startswith("<tr>") and "route2(<wbr>a)" in line)
     tiles = re.findall(r'<td class="([^"]*)" title="([^"]+)">(?:<a href="#([^"]+)">)?([^<]+)', row)
     assert len(tiles) == len(SERIES)
     assert [address for _, _, address, _ in tiles if address] == [SERIES[5].tag] and SERIES[5].tag in ids
@@ -562,7 +562,7 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
         records = [record_of(toolchain, benches, 600 * place)]
         resultfiles.write(tmp_path / "results", benches, records=records, commit=toolchain.commit)
     text = (build(tmp_path / "results", tmp_path / "out") / "README.md").read_text(encoding="utf-8")
-    assert f"torch {VERSIONS[5]} ({SERIES[5].date}): no change of time; 1 with more instructions" in text
+    assert f"| torch {VERSIONS[5]} ({SERIES[5].date}) | no change of time; 1 with more instructions" in text
 
 
 # --- what is committed -----------------------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ def test_committed_histories_are_complete(committed):
     """At least twelve torch and six numpy releases, four processes per cell nearly everywhere, two of them again."""
     loaded = load(committed / "reports" / "results", "amd-epyc-genoa-2-core-vm")
     for package, least in (("torch", 12), ("numpy", 6)):
-        made = history_of(loaded, package)
+        made = histories_of(loaded)[package]
         assert len(made.releases) >= least and len(made.replicates)
         times = made.rows[made.rows["what"] == TIME]
         assert (times.groupby("series")["release"].size() == len(made.releases)).mean() > 0.9

@@ -179,49 +179,49 @@ def test_machine_file_is_not_needed(results):
     assert len(load(results).processes) == 6
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [("inputs", {"read-only": None}), ("hazard", 1), ("memory", None), ("refuses", []), ("copies", [1]), ("array", 1)],
-)
-def test_a_contract_of_another_kind_is_one_clear_line(tmp_path, name, value):
-    promise = {**contract("torch.tensor(a)", "copy"), name: value}
-    resultfiles.write(tmp_path, [conversion({("torch.tensor(a)", 8): [1e-6]}, [promise])])
-    with pytest.raises(UserError, match="says of .* what this cannot read"):
-        load(tmp_path)
+CONVERSION, MEMCPY = "conversion.NumpyToTorch.timeit_convert", "limits.Memcpy.timeit_copy"
 
 
-def test_samples_per_process_of_zero_is_one_clear_line(results):
-    path = results / "benchmarks.json"
-    described = json.loads(path.read_text())
-    described["limits.Memcpy.timeit_copy"]["samples_per_process"] = [0]
-    path.write_text(json.dumps(described))
-    with pytest.raises(UserError, match=r"says of limits.Memcpy.timeit_copy .*\(samples_per_process holds 0\)"):
+def promising(name, value):
+    def mend(described):
+        described[CONVERSION]["contracts"]["torch.tensor(a)"][name] = value
+        return described
+
+    return "benchmarks.json", mend, "says of .* what this cannot read"
+
+
+def described(says, **changed):
+    return "benchmarks.json", lambda every: every | {MEMCPY: every[MEMCPY] | changed}, says
+
+
+EDITED = {
+    **{f"{name} {value}": promising(name, value) for name, value in (("hazard", 1), ("memory", None), ("copies", [1]))},
+    **{f"{name} {value}": promising(name, value) for name, value in (("refuses", []), ("array", 1))},
+    "inputs": promising("inputs", {"read-only": None}),
+    "no samples": described(rf"says of {MEMCPY} .*\(samples_per_process holds 0\)", samples_per_process=[0]),
+    **{
+        f"parameters {changed}": described(f"names other parameters of {MEMCPY}", **changed)
+        for changed in ({"params": []}, {"params": {}}, {"params": [["1"], ["2"]]}, {"param_names": [None]})
+    },
+    **{
+        f"{name} {value}": (RESULT, lambda file, n=name, v=value: file | {n: v}, "not a result of this suite")
+        for name, value in (("commit_hash", []), ("python", None), ("params", []), ("results", []))
+    },
+}
+
+
+@pytest.mark.parametrize("case", EDITED)
+def test_what_is_of_another_kind_is_one_clear_line(results, case):
+    name, mend, says = EDITED[case]
+    path = results / name
+    path.write_text(json.dumps(mend(json.loads(path.read_text()))))
+    with pytest.raises(UserError, match=says) as caught:
         load(results)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"params": []}, {"params": {}}, {"params": [["1"], ["2"]]}, {"param_names": [[]]}, {"param_names": [None]}],
-)
-def test_other_parameters_than_their_names_are_one_clear_line(results, changed):
-    path = results / "benchmarks.json"
-    described = json.loads(path.read_text())
-    described["limits.Memcpy.timeit_copy"] |= changed
-    path.write_text(json.dumps(described))
-    with pytest.raises(UserError, match="names other parameters of limits.Memcpy.timeit_copy"):
-        load(results)
+    assert "\n" not in str(caught.value)
 
 
 def test_results_without_parameters_that_their_benchmark_has_are_one_clear_line(results):
-    change(results, lambda line: {**line, "params": []} if line["benchmark"] == "limits.Memcpy.timeit_copy" else line)
-    with pytest.raises(UserError, match="not a result of this suite"):
-        load(results)
-
-
-@pytest.mark.parametrize("name, value", [("commit_hash", []), ("python", None), ("params", []), ("results", [])])
-def test_a_file_of_another_kind_is_one_clear_line(results, name, value):
-    file = json.loads((results / RESULT).read_text())
-    (results / RESULT).write_text(json.dumps(file | {name: value}))
+    change(results, lambda line: {**line, "params": []} if line["benchmark"] == MEMCPY else line)
     with pytest.raises(UserError, match="not a result of this suite"):
         load(results)
 

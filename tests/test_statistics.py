@@ -249,27 +249,27 @@ def test_partition_is_the_best_there_is(values, noise, penalty):
 def test_partition_of_histories():
     """A step, a dip of one release, and null histories of 40 releases."""
     rng = np.random.default_rng(0)
-    noise = np.full(40, 0.02)
+    noise, penalty = np.full(40, 0.02), 4 * math.log(40)
     steps = dips = alarms = 0
     for _ in range(300):
         quiet = rng.normal(0, 0.02, 40)
-        alarms += len(statistics.optimal_partition(quiet, noise)) > 1
+        alarms += len(statistics.optimal_partition(quiet, noise, penalty)) > 1
         stepped = quiet + np.where(np.arange(40) >= 25, 0.10, 0.0)
-        steps += statistics.optimal_partition(stepped, noise) == [0, 25]
+        steps += statistics.optimal_partition(stepped, noise, penalty) == [0, 25]
         dipped = quiet + np.where(np.arange(40) == 30, -0.15, 0.0)
-        dips += statistics.optimal_partition(dipped, noise) == [0, 30, 31]
+        dips += statistics.optimal_partition(dipped, noise, penalty) == [0, 30, 31]
     assert alarms <= 6
     assert steps >= 255  # at exactly the right release; one off are the rest
     assert dips >= 210
 
 
 def test_partition_of_nothing_and_of_nonsense():
-    assert statistics.optimal_partition(np.array([]), np.array([])) == []
-    assert statistics.optimal_partition(np.array([1.0]), np.array([0.1])) == [0]
+    assert statistics.optimal_partition(np.array([]), np.array([]), 6.0) == []
+    assert statistics.optimal_partition(np.array([1.0]), np.array([0.1]), 6.0) == [0]
     with pytest.raises(ValueError, match="finite"):
-        statistics.optimal_partition(np.array([1.0, np.nan]), np.array([0.1, 0.1]))
+        statistics.optimal_partition(np.array([1.0, np.nan]), np.array([0.1, 0.1]), 6.0)
     with pytest.raises(ValueError, match="above zero"):
-        statistics.optimal_partition(np.array([1.0, 2.0]), np.array([0.1, 0.0]))
+        statistics.optimal_partition(np.array([1.0, 2.0]), np.array([0.1, 0.0]), 6.0)
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def test_the_range_of_a_break_holds_its_place(effect):
     for _ in range(1500):
         place = int(rng.integers(2, 16))
         values = rng.standard_normal(17) + effect * (np.arange(17) >= place)
-        starts = statistics.optimal_partition(values, noise)
+        starts = statistics.optimal_partition(values, noise, 4 * math.log(17))
         if len(starts) == 2:
             first, last = statistics.break_range(values, noise, starts, 1)
             assert first <= starts[1] <= last

@@ -313,6 +313,4 @@ def test_what_is_new_is_not_chosen(option):
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
     release = ledger.history("torch")[-1]
     assert release_notes.tell(rich_results, "box", [release], None) == [2]
-    assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: {release.tag} has no figures on box")
-    with pytest.raises(UserError, match="has no figures on box"):
-        release_notes.news_of(rich_results, "box", release)
+    assert capsys.readouterr().out.startswith(f"{release.tag} cannot be judged: it has no figures on box")

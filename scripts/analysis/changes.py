@@ -10,7 +10,7 @@ The thresholds come from two whole histories of 26 toolchains, measured on the s
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,11 @@ from scipy import special
 
 from . import statistics
 from .statistics import HALF
-from .verdicts import AS_MANY, FASTER, FEWER, MORE, SAME_WAY, SLOWER, Settings, judge_counts
+from .verdicts import AS_MANY, FASTER, FEWER, INSTRUCTIONS, MORE, SAME_WAY, SLOWER, TIME, Settings, judge_counts
 
 if TYPE_CHECKING:
     from .history import History
 
-TIME, INSTRUCTIONS = "time", "instructions"
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
@@ -126,47 +125,27 @@ def steps(counts: pd.DataFrame, order: Mapping[str, int], settings: Settings) ->
 
 def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
     """The rows with what the other kind of evidence says of the same call, at the releases where the change may lie."""
-    by_call: dict[tuple[object, ...], list[dict[str, Any]]] = {}
-    names = ["what", *CALL, "dtype", "sizes", "release", "before", "verdict", "low", "high"]
-    every = rows[names].to_dict("records")
-    for row in every:
-        by_call.setdefault((row["what"], *_call(row)), []).append(row)
-    evidence = []
-    for row, (earliest, latest, ratio) in zip(every, rows[["earliest", "latest", "ratio"]].itertuples(index=False)):
-        said = ""
-        if row["verdict"]:
-            other = by_call.get((INSTRUCTIONS if row["what"] == TIME else TIME, *_call(row)), [])
-            other = [each for each in other if {*each["sizes"]} & {*row["sizes"]}]
-            said = _evidence(row, other, range(order[earliest], order[latest] + 1), order, settings)
-            if said == UNCHANGED and abs(math.log(ratio)) < math.log1p(settings.equivalence):
-                said = LAYOUT
-        evidence.append(said)
+    call, way = rows.groupby([*CALL, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(SAME_WAY)
+    table = rows[["what", "sizes", "release", "before", "low", "high", "earliest", "latest"]]
+    table = table.assign(call=call, way=way, place=rows["release"].map(order), at=rows.index)
+    pairs = table[way != ""].merge(table, on="call", suffixes=("", "_other"))
+    pairs = pairs[pairs["what"] != pairs["what_other"]]
+    alike = [bool({*sizes} & {*others}) for sizes, others in zip(pairs["sizes"], pairs["sizes_other"])]
+    pairs = pairs[np.array(alike, dtype=bool)]
+    where = (pairs[end].map(order) for end in ("earliest", "latest"))
+    found = pairs[pairs["way_other"].ne("") & pairs["place_other"].between(*where)]
+    agrees = (found["way"] == found["way_other"]).groupby(found["at"]).any()
+    # of a time whose instructions have no change there: their counts at this release and at the one before
+    counts = pairs[(pairs["what"] == TIME) & ~pairs["at"].isin(agrees.index)]
+    old, new = (counts[counts["release_other"] == counts[end]] for end in ("before", "release"))
+    both = old.drop_duplicates("at").merge(new.drop_duplicates("at"), on="at", suffixes=("_old", "_new"))
+    ends = zip(both["low_other_new"] / both["high_other_old"], both["high_other_new"] / both["low_other_old"])
+    same = both["at"][np.array([judge_counts(*each, settings) == AS_MANY for each in ends], dtype=bool)]
+    evidence = pd.Series("", index=rows.index)
+    evidence[agrees.index] = np.where(agrees, AGREES, CONTRADICTS)
+    small = np.abs(np.log(rows.loc[same, "ratio"].astype(float))) < math.log1p(settings.equivalence)
+    evidence[same] = np.where(small, LAYOUT, UNCHANGED)
     return rows.assign(evidence=evidence)
-
-
-def _call(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a row is called by, its dtype included; "" for what it has not."""
-    values = (row[name] for name in (*CALL, "dtype"))
-    return tuple(value if isinstance(value, str) else "" for value in values)
-
-
-def _evidence(
-    row: Mapping[str, Any],
-    other: Sequence[Mapping[str, Any]],
-    where: range,
-    order: Mapping[str, int],
-    settings: Settings,
-) -> str:
-    """Of rows of the same call, of the other kind; where: the releases at which the change may lie."""
-    found = [each for each in other if each["verdict"] and order[each["release"]] in where]
-    ways = {SAME_WAY.get(each["verdict"], each["verdict"]) for each in found}
-    if ways:
-        return AGREES if SAME_WAY.get(row["verdict"], row["verdict"]) in ways else CONTRADICTS
-    old, new = ([each for each in other if each["release"] == row[end]] for end in ("before", "release"))
-    if row["what"] == INSTRUCTIONS or not old or not new:
-        return ""
-    same = judge_counts(new[0]["low"] / old[0]["high"], new[0]["high"] / old[0]["low"], settings) == AS_MANY
-    return UNCHANGED if same else ""
 
 
 def with_nodes(rows: pd.DataFrame, points: pd.DataFrame, order: Mapping[str, int]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from cli import UserError, matcher
 from store.records import MACHINE
 
 from benchmarks.contracts import COPY, INTO
-from benchmarks.families import MEMCPY
+from benchmarks.families import CONVERSION, MEMCPY
 from benchmarks.probes import MEMORY
 from benchmarks.timing import LARGE
 
@@ -25,13 +25,27 @@ from . import statistics, verdicts
 from .declared import Benchmarks, memory_of_cells
 from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
-from .verdicts import DECIDED, DEFAULT, FASTER, INCONCLUSIVE, NO_CHANGE, NOT_COMPARABLE, SLOWER, Reason, Settings
+from .verdicts import (
+    AS_MANY,
+    DECIDED,
+    DEFAULT,
+    FASTER,
+    INCONCLUSIVE,
+    INSTRUCTIONS,
+    NO_CHANGE,
+    NOT_COMPARABLE,
+    SAME_WAY,
+    SLOWER,
+    TIME,
+    Reason,
+    Settings,
+)
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
 OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
-PACE = math.log(1.005)  # from which on it is said that full speed was another
-PLAUSIBLE = math.log(1.25)  # of pulses on one machine: six visits in two hours were within 1.06
+SPEED = math.log(1.005)  # from which on it is said that the machine ran at another speed
+PLAUSIBLE = math.log(1.25)  # of baselines on one machine: six sessions in two hours were within 1.06
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 
 
@@ -72,8 +86,10 @@ class Comparison:
         probably decide an inconclusive cell, beyond those there are).
     Figures that a cell does not have are NaN.
 
-    counted: the same of counts that are repeated, see verdicts.compare and verdicts.beside; looked_at: how many cells
-    are counted once, and not compared. ``sessions`` is the variance of sessions by family, where it was learnt from
+    counted: one row a cell that either side counted in repeats, or failed to: the names, unit, verdict (more, fewer, as
+    many, or one that needs no figures), reason, base_count, new_count (medians of repeats), ratio, low and high (of any
+    two repeats), time, time_ratio, contradicts (see with_times). looked_at: how many cells are counted once, and not
+    compared. ``sessions`` is the variance of sessions by family, where it was learnt from
     toolchains that were measured twice. in_history: ratios, intervals and verdicts are those of the history that both
     are releases of.
     """
@@ -173,23 +189,25 @@ def describe(results: Results) -> dict[str, Any]:
     }
 
 
-def _timed(results: Results, only: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of one side a row a cell, indexed by cell, and the processes of those that have figures."""
-    timed = [name for name, benchmark in results.benchmarks.items() if benchmark.type == "time"]
-    parts = [table[table["benchmark"].isin(timed)] for table in (results.processes, results.missing)]
+def _cells_of(results: Results, only: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One side: a row a cell that is timed or counted in repeats, indexed by cell, and the processes of timed ones."""
+    kinds = {name: TIME if each.type == "time" else INSTRUCTIONS for name, each in results.benchmarks.items()}
+    kinds = {name: what for name, what in kinds.items() if what == TIME or results.benchmarks[name].repeated}
+    parts = [part[part["benchmark"].isin(kinds)] for part in (results.processes, results.values, results.missing)]
     if only:
         matches = matcher(only)
         parts = [part[np.array([matches(cell) for cell in part["cell"]], dtype=bool)] for part in parts]
-    processes, missing = parts
-    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "version", *ONE_SIDE]
-    measured = processes.drop_duplicates("cell").assign(status="measured", reason="")
-    cells = pd.concat([part.reindex(columns=columns) for part in (measured, missing)], ignore_index=True)
-    cells = cells.drop_duplicates("cell").set_index("cell")
-    cells.insert(cells.columns.get_loc("version"), "parameters", parameters_of(cells, results))
+    processes, counts, missing = parts
+    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "unit", *ONE_SIDE]
+    measured = [part.assign(status="measured", reason="") for part in (processes.drop_duplicates("cell"), counts)]
+    cells = pd.concat([part.reindex(columns=columns).astype(object) for part in (*measured, missing)])
+    cells = cells.drop_duplicates("cell").reset_index(drop=True)
+    cells["parameters"] = parameters_of(cells, results)
+    cells["what"] = cells["benchmark"].map(kinds)
     readable = processes.loc[processes["seconds"].between(0, math.inf, inclusive="neither"), "cell"]
-    unreadable = (cells["status"] == "measured") & ~cells.index.isin(readable)
+    unreadable = (cells["status"] == "measured") & (cells["what"] == TIME) & ~cells["cell"].isin(readable)
     cells.loc[unreadable, ["status", "reason"]] = ["failed", "no time above zero"]
-    return cells, processes
+    return cells.set_index("cell"), processes
 
 
 def _logs(processes: pd.DataFrame, column: str, names: pd.Index) -> Floats:
@@ -200,20 +218,13 @@ def _logs(processes: pd.DataFrame, column: str, names: pd.Index) -> Floats:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-def paces(logs: Sequence[Floats], floors: Sequence[Floats]) -> list[Floats]:
-    """What is to be taken out of log seconds for full speed to be the same on all sides: (cells, processes) a side.
-
-    floors  the log of the pulses by which the processes are at full speed: of each run its own, which a virtual machine
-            holds for that run, and another an hour later, by what runs beside it. A cell of which some process has none
-            stays as it is, and so do all where pulses seem to be other work.
-    """
-    there = [np.nanmedian(floor) for floor in floors if np.isfinite(floor).any()]
-    if not there or max(there) - min(there) > PLAUSIBLE:
-        return [np.zeros_like(log) for log in logs]
-    middle = float(np.median(there))
-    whole = [(np.isfinite(floor) | ~np.isfinite(log)).all(axis=1) for log, floor in zip(logs, floors)]
-    known = np.all(whole, axis=0)
-    return [np.where(known[:, None] & np.isfinite(floor), floor - middle, 0.0) for floor in floors]
+def correction(baselines: Floats, usual: Floats, plausible: float = PLAUSIBLE) -> Floats:
+    """The log by which something ran slower than the machine usually does, from logs of baselines. 0 where it has none,
+    and everywhere where baselines differ by more than is ``plausible``: then probes are other work."""
+    known = usual[np.isfinite(usual)]
+    if not len(known) or np.ptp(known) > plausible:
+        return np.zeros_like(baselines)
+    return np.nan_to_num(baselines - np.median(known))
 
 
 def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
@@ -223,7 +234,7 @@ def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     cells       rows with benchmark, route, dtype, layout, nbytes and family
     benchmarks  benchmark -> its description in benchmarks.json
 
-    On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, nine in ten figures differ by at most
+    On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, 90 % of figures differ by at most
     21 % where 16 MiB are copied, by 2.1 % where less is, by 2.3 % where memory is shared (scripts/check.py history).
     """
     names = []
@@ -255,8 +266,8 @@ def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings, 
         notes += [replace(each, what=verdicts.ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]]
     if not (base["asv_runner"] and new["asv_runner"]):
         notes.append(Reason(verdicts.NO_RECORD))
-    if abs(slower) > PACE:
-        notes.append(Reason(verdicts.OTHER_PACE, "new" if slower > 0 else "base", values=(math.expm1(abs(slower)),)))
+    if abs(slower) > SPEED:
+        notes.append(Reason(verdicts.OTHER_SPEED, "new" if slower > 0 else "base", values=(math.expm1(abs(slower)),)))
     return notes
 
 
@@ -286,27 +297,31 @@ def compare(
     settings: Settings = DEFAULT,
     fresh: tuple[Results, Results] | None = None,
     sessions: Mapping[str, float] | None = None,
+    check: SelfCheck | None = None,
 ) -> Comparison:
     """The verdict of every cell that was timed or counted in repeats. UserError where the two sides have none, or none
     that ``only`` matches.
 
     fresh     a second collection, base and new, of the cells that were close in the first: they are judged by it alone
-    sessions  family -> variance of what two sessions on this machine differ by, see sessions.sessions_in
+    sessions  noise class -> variance of what two sessions on this machine differ by, where that is known
+    check     how often the method errs, where that is known; else by the baseline's own processes
     """
     sides = describe(base), describe(new)
     contracts = {**base.benchmarks, **new.benchmarks}
-    (first, _), (second, _) = parts = [_timed(side, settings.only) for side in (base, new)]
-    table = _joined(first, second)
-    skipped = len(table[table["verdict"] == "skipped"])
-    others = () if settings.across_machines else tuple(_differences(*sides, verdicts.SAME))
-    counted = verdicts.compare(base, new, settings, others)
-    if not len(table) - skipped + len(counted):
+    (first, _), (second, _) = parts = [_cells_of(side, settings.only) for side in (base, new)]
+    every = _joined(first, second)
+    table, counted = (every[every["what"] == what].drop(columns="what") for what in (TIME, INSTRUCTIONS))
+    skipped = int((table["verdict"] == "skipped").sum())
+    if len(every) == skipped + int((counted["verdict"] == "skipped").sum()):
         matched = f" that match {settings.only!r}" if settings.only else ""
         raise UserError(f"neither side has timed cells{matched}")
+    _refuse(counted, () if settings.across_machines else _differences(*sides, verdicts.SAME))
+    _refuse(table, _differences(*sides, PER_CELL if settings.across_machines else (*OF_MACHINE, *PER_CELL)))
+    counted = _judge_counts(counted, settings)
+    table = table[[name for name in table if name not in {"unit", *OF_COUNTS}]].assign(**NOTHING)
     interleaved = is_interleaved(*sides)
-    _refuse(table, sides, settings)
 
-    logs, slower = _at_one_pace(sides, [processes for _, processes in parts], table.index)
+    logs, slower = _at_one_speed(sides, [processes for _, processes in parts], table.index)
     paired = _paired(logs, interleaved)
     logs = _in_pairs(logs, paired)
     table["noise"] = family = families(table, contracts)
@@ -315,7 +330,7 @@ def compare(
     before, after = (side[open_cells] for side in logs)
     session = False if interleaved else (sessions or True)
     estimated = statistics.estimate(before, after, family[open_cells], paired[open_cells], session, controls)
-    check = self_check(before, family[open_cells], paired[open_cells], settings)
+    check = check or self_check(before, family[open_cells], paired[open_cells], settings)
     decided = _decide(before, after, paired[open_cells], estimated, settings)
     _withhold_busy(decided, *(table.loc[open_cells, f"{side}_quiet"] for side in ("base", "new")))
     if fresh is not None:
@@ -330,79 +345,109 @@ def compare(
 
     if check.contradicts(settings.promise):
         table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+    cells = table[table["verdict"] != "skipped"].reset_index()
     return Comparison(
         settings=settings,
-        cells=table[table["verdict"] != "skipped"].reset_index(),
+        cells=cells,
         check=check,
         base=sides[0],
         new=sides[1],
         interleaved=interleaved,
         skipped=skipped,
-        counted=verdicts.beside(counted, table, contracts),
+        counted=with_times(counted, cells, contracts),
         looked_at=len({*base.values["cell"], *new.values["cell"]} - {*counted["cell"]}),
         notes=tuple(_notes(*sides, settings, slower)),
         sessions={} if interleaved else dict(sessions or {}),
     )
 
 
-def _have_one_pulse(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether pulses of both sides are the same work on the same machine: it is the interpreter's own code."""
-    known = bool(base["interpreter"] and new["interpreter"])
-    return known and not _differences(base, new, (*OF_MACHINE, "interpreter", "libc"))
-
-
-def _at_one_pace(
+def _at_one_speed(
     sides: tuple[Mapping[str, Any], Mapping[str, Any]], processes: Sequence[pd.DataFrame], names: pd.Index
 ) -> tuple[tuple[Floats, Floats], float]:
-    """Log seconds of both sides, as if full speed were the same where they have one probe, see ``paces``; the log of
-    how much longer new's is."""
-    base, new = (_logs(side, "seconds", names) for side in processes)
-    if not _have_one_pulse(*sides):
-        return (base, new), 0.0
-    before, after = paces((base, new), [_logs(side, "baseline", names) for side in processes])
-    taken_out = [pace[np.isfinite(log) & (pace != 0)] for log, pace in ((base, before), (new, after))]
+    """Log seconds of both sides, (cells, processes), as if the machine's speed had been the same; the log of how much
+    slower it was for new. A virtual machine holds a baseline for a run, and another an hour later, by what runs on its
+    host. Probes are the interpreter's own work, so the interpreter has to be the same, and the machine."""
+    logs = [_logs(side, "seconds", names) for side in processes]
+    base, new = sides
+    interpreters = base["interpreter"] and new["interpreter"]
+    if not interpreters or _differences(base, new, (*OF_MACHINE, "interpreter", "libc")):
+        return (logs[0], logs[1]), 0.0
+    baselines = [_logs(side, "baseline", names) for side in processes]
+    usual = np.array([np.nanmedian(each) for each in baselines if np.isfinite(each).any()])
+    # a cell of which some process has no baseline stays as it is
+    known = np.all([(np.isfinite(own) | ~np.isfinite(log)).all(axis=1) for own, log in zip(baselines, logs)], axis=0)
+    moved = [np.where(known[:, None], correction(own, usual), 0.0) for own in baselines]
+    taken_out = [own[np.isfinite(log) & (own != 0)] for log, own in zip(logs, moved)]
     slower = float(np.median(taken_out[1]) - np.median(taken_out[0])) if all(map(len, taken_out)) else 0.0
-    return (base - before, new - after), slower
+    return (logs[0] - moved[0], logs[1] - moved[1]), slower
 
 
-ONE_SIDE = ("status", "reason", "samples", "quiet")  # what each side says of a cell
+ONE_SIDE = ("status", "reason", "version", "samples", "quiet", "value", "low", "high")  # what each side says of a cell
+OF_COUNTS = tuple(f"{side}_{name}" for side in ("base", "new") for name in ("value", "low", "high"))
 FIGURES = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "more")
+NOTHING = dict.fromkeys((*FIGURES, "base_seconds", "new_seconds"), math.nan)  # of what was not decided by processes
+NOTHING |= dict.fromkeys(("base_processes", "new_processes"), 0) | dict.fromkeys(("paired", "fresh", "close"), False)
 
 
 def _joined(base: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """The union of both sides' cells, indexed by cell, with the verdicts that need no statistics."""
     names = new.index.union(base.index, sort=False)
-    table = new.reindex(names).combine_first(base.reindex(names)).loc[names]
-    table = table.drop(columns=[*ONE_SIDE, "version"])
+    table = new.reindex(names).combine_first(base.reindex(names)).loc[names].drop(columns=[*ONE_SIDE])
     for side, cells in (("base", base), ("new", new)):
-        for column in (*ONE_SIDE, "version"):
+        for column in ONE_SIDE:
             table[f"{side}_{column}"] = cells[column].reindex(names)
         table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
     columns = ["base_status", "new_status", "base_reason", "new_reason"]
     judged = [verdicts.of_status(*row) for row in table[columns].itertuples(index=False, name=None)]
     table["verdict"], table["reason"] = ([each[place] for each in judged] for place in (0, 1))
-    for column in (*FIGURES, "base_seconds", "new_seconds"):
-        table[column] = np.nan
-    table[["base_processes", "new_processes"]] = 0
-    table[["paired", "fresh", "close"]] = False
     return table
 
 
-def _refuse(table: pd.DataFrame, sides: tuple[Mapping[str, Any], Mapping[str, Any]], settings: Settings) -> None:
-    """Not comparable: machine, asv_runner, launch, the benchmark's version or samples a process differ."""
-    general = _differences(*sides, PER_CELL if settings.across_machines else (*OF_MACHINE, *PER_CELL))
+def _refuse(table: pd.DataFrame, differences: Sequence[Reason]) -> None:
+    """Not comparable: the sides differ, or the benchmark's version or samples a process do."""
     open_cells = table["verdict"] == ""
-    versions = open_cells & (table["base_version"] != table["new_version"])
-    samples = open_cells & (table["base_samples"] != table["new_samples"])
-    if general:
-        table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, general[0]]
+    if differences:
+        table.loc[open_cells, ["verdict", "reason"]] = [NOT_COMPARABLE, differences[0]]
         return
+    versions = open_cells & (table["base_version"] != table["new_version"])
+    samples = open_cells & table["base_samples"].notna() & (table["base_samples"] != table["new_samples"])
     table.loc[samples, "reason"] = [
         Reason(verdicts.DIFFERS, about="samples", values=(int(base), int(new)))
         for base, new in table.loc[samples, ["base_samples", "new_samples"]].itertuples(index=False)
     ]
     table.loc[versions, "reason"] = Reason(verdicts.SUITE)
     table.loc[samples | versions, "verdict"] = NOT_COMPARABLE
+
+
+def _judge_counts(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+    """Counts, in repeats on both sides, with ratio and its range, and a verdict where they have none yet."""
+    counts = table[[*OF_COUNTS]].astype(float)
+    both = (counts[["base_value", "new_value"]] > 0).all(axis=1)
+    counted = counts.where(counts > 0)[both].reindex(counts.index)  # of none nothing can be said
+    old, old_low, old_high, new, new_low, new_high = counted.to_numpy().T
+    ratio, low, high = new / old, new_low / old_high, new_high / old_low
+    judged = [verdicts.judge_counts(*ends, settings) for ends in zip(low, high)]
+    verdict = np.where(table["verdict"] == "", judged, table["verdict"])
+    table = table.assign(verdict=verdict, ratio=ratio, low=low, high=high)
+    table = table.assign(base_count=counts["base_value"], new_count=counts["new_value"])
+    shown = [name for name in table if not str(name).startswith(("base_", "new_")) or str(name).endswith("_count")]
+    return table.loc[table["verdict"] != "skipped", shown].reset_index()
+
+
+def with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Benchmarks) -> pd.DataFrame:
+    """``counted`` with what the time of the same call says: time (its verdict, "" where it was not decided) and
+    time_ratio; and whether the two disagree, contradicts."""
+    same = ["direction", *verdicts.CALL]
+    ways = {name: each.direction for name, each in benchmarks.items()}
+    conversions = [name for name, each in benchmarks.items() if each.role == CONVERSION]
+    timed = timed[timed["verdict"].isin(DECIDED) & timed["benchmark"].isin(conversions)]
+    counts, times = (each.assign(direction=each["benchmark"].map(ways)) for each in (counted, timed))
+    times = times[[*same, "verdict", "ratio"]].drop_duplicates(same, keep="last").astype(dict.fromkeys(same, object))
+    found = counts[same].astype(object).merge(times, on=same, how="left").set_index(counted.index)
+    time = found["verdict"].fillna("").astype(str)
+    expected = counted["verdict"].map({**SAME_WAY, AS_MANY: NO_CHANGE})
+    contradicts = time.ne("") & expected.notna() & time.ne(expected)
+    return counted.assign(time=time, time_ratio=found["ratio"].astype(float), contradicts=contradicts)
 
 
 def _paired(logs: tuple[Floats, Floats], interleaved: bool) -> Bools:
@@ -425,62 +470,51 @@ def _in_pairs(logs: tuple[Floats, Floats], paired: Bools) -> tuple[Floats, Float
     return np.where(drop, np.nan, logs[0][:, :width]), np.where(drop, np.nan, logs[1][:, :width])
 
 
-def judge(estimated: Estimate, enough: Bools, settings: Settings, silent: int = 0) -> pd.DataFrame:
-    """Verdict and FIGURES of each effect, one row each; without ``enough`` evidence inconclusive.
-
-    silent  tests that were made beside these and found nothing: they count where false discoveries are bounded
-    """
+def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, settings: Settings) -> pd.DataFrame:
+    """Verdict, reason and FIGURES of cells that may be compared, one row each; without evidence inconclusive."""
     margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
+    counts = np.isfinite(base).sum(axis=1), np.isfinite(new).sum(axis=1)
+    fewest = np.minimum(*counts)
+    enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)
     p = np.where(enough, statistics.p_different(estimated, margin), np.nan)
-    q = statistics.q_values(np.concatenate([p, np.ones(silent)]))[: len(p)]
+    q = statistics.q_values(p)
     equivalence = np.where(enough, statistics.p_equivalent(estimated, same), np.nan)
     flagged = (q <= settings.fdr) & (p <= settings.promise)
     verdict = np.select(
         [flagged & (estimated.effect > 0), flagged, equivalence <= 0.05], [SLOWER, FASTER, NO_CHANGE], INCONCLUSIVE
     )
-    (low95, high95), (low90, high90) = (statistics.interval(estimated, c) for c in (0.95, 0.90))
+    (low95, high95), (low90, high90) = (np.exp(statistics.interval(estimated, c)) for c in (0.95, 0.90))
+    needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
+    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
     return pd.DataFrame(
         {
             "verdict": verdict,
+            "reason": [Reason() if there else Reason(verdicts.TOO_FEW) for there in enough],
             "ratio": np.exp(estimated.effect),
-            "low95": np.exp(low95),
-            "high95": np.exp(high95),
-            "low90": np.exp(low90),
-            "high90": np.exp(high90),
+            "low95": low95,
+            "high95": high95,
+            "low90": low90,
+            "high90": high90,
             "p": p,
             "q": q,
             "p_equivalence": equivalence,
+            "more": np.where(verdict == INCONCLUSIVE, more, np.nan),
+            "base_processes": counts[0],
+            "new_processes": counts[1],
+            "base_seconds": np.exp(statistics.means(base)),
+            "new_seconds": np.exp(statistics.means(new)),
+            "paired": paired,
+            "fresh": False,
+            "close": p < CLOSE,
         }
     )
 
 
-def _decide(base: Floats, new: Floats, paired: Bools, estimated: Estimate, settings: Settings) -> pd.DataFrame:
-    """Verdict, reason and FIGURES of cells that may be compared, one row each."""
-    margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
-    counts = np.isfinite(base).sum(axis=1), np.isfinite(new).sum(axis=1)
-    fewest = np.minimum(*counts)
-    enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)
-    judged = judge(estimated, enough, settings)
-    needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
-    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
-    return judged.assign(
-        reason=[Reason() if there else Reason(verdicts.TOO_FEW) for there in enough],
-        more=np.where(judged["verdict"] == INCONCLUSIVE, more, np.nan),
-        base_processes=counts[0],
-        new_processes=counts[1],
-        base_seconds=np.exp(statistics.means(base)),
-        new_seconds=np.exp(statistics.means(new)),
-        paired=paired,
-        fresh=False,
-        close=judged["p"] < CLOSE,
-    )
-
-
 def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> None:
-    """Decide nothing, in place, of cells that one side never saw calm: the machine may be what differs."""
+    """Decide nothing, in place, of cells that one side never saw quiet: the machine may be what differs."""
     busy_base, busy_new = (side.eq(False).to_numpy(dtype=bool) for side in (base, new))
     for who, busy in (("both", busy_base & busy_new), ("base", busy_base & ~busy_new), ("new", ~busy_base & busy_new)):
-        decided.loc[busy, ["verdict", "reason", "close"]] = [INCONCLUSIVE, Reason(verdicts.NEVER_CALM, who), False]
+        decided.loc[busy, ["verdict", "reason", "close"]] = [INCONCLUSIVE, Reason(verdicts.NEVER_QUIET, who), False]
 
 
 def _decide_fresh(
@@ -492,8 +526,8 @@ def _decide_fresh(
     that were measured again as witnesses of the noise keep their first verdict.
     """
     sides = describe(fresh[0]), describe(fresh[1])
-    parts = [_timed(side, settings.only) for side in fresh]
-    logs, _ = _at_one_pace(sides, [processes for _, processes in parts], names)
+    parts = [_cells_of(side, settings.only) for side in fresh]
+    logs, _ = _at_one_speed(sides, [processes for _, processes in parts], names)
     paired = _paired(logs, is_interleaved(*sides))
     logs = _in_pairs(logs, paired)
     close = decided["close"].to_numpy(dtype=bool)

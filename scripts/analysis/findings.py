@@ -20,7 +20,7 @@ from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Route
 from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 
 from .cells import Cell, slower, unbeaten, usual_size
-from .declared import Declared, contract_of
+from .declared import Declared
 from .history import Release
 from .results import Results, parameters_of
 
@@ -154,30 +154,22 @@ class Semantic:
 
 def appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appearance]:
     """What has a figure from a release on and had none before, or the other way round; of what has a route."""
-    about: dict[str, tuple[str, str, str]] = {}
-    there: dict[str, set[str]] = {release.file: set() for release in releases}
-    absent: dict[tuple[str, str], str] = {}
-    for table in (results.processes.drop_duplicates(["file", "cell"]), results.missing):
-        rows = table[table["file"].isin(there) & table["method"].str.startswith("timeit_") & table["route"].notna()]
-        for row in rows.to_dict("records"):
-            contract = contract_of(results.benchmarks, row["benchmark"], row["route"])
-            about[row["cell"]] = (contract.direction, row["route"], str(row["dtype"] or ""))
-            if "status" in row:
-                absent[row["file"], row["cell"]] = row["reason"] or row["status"]
-            else:
-                there[row["file"]].add(row["cell"])
+    rows = results.cells[results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()]
+    columns = ["file", "cell", "direction", "route", "dtype", "status", "reason"]
+    rows = rows[columns].astype(object).fillna("")
     for before, at in zip(releases, releases[1:]):
-        for gained, having, lacking in ((True, at, before), (False, before, at)):
-            known = {about[cell][:2] for cell in there[lacking.file]}
-            dtypes_of: dict[tuple[str, str, str], list[str]] = {}  # direction, route, reason -> dtypes
-            for cell in sorted(there[having.file] - there[lacking.file], key=list(about).index):
-                reason = absent.get((lacking.file, cell))
-                if reason is not None:  # else it was not part of that run
-                    direction, route, dtype = about[cell]
-                    dtypes_of.setdefault((direction, route, reason), []).append(dtype)
+        sides = {each: rows[rows["file"] == each.file] for each in (before, at)}
+        # what was not part of both runs is neither new nor gone
+        both = sides[before].merge(sides[at], on=columns[1:5], suffixes=("_before", "_at"))
+        for gained, having, lacking in ((True, "at", "before"), (False, "before", "at")):
+            other = sides[before if gained else at]
+            known = {*zip(*(other.loc[other["status"] == "measured", name] for name in ("direction", "route")))}
+            found = both[(both[f"status_{having}"] == "measured") & (both[f"status_{lacking}"] != "measured")]
+            reasons = found[f"reason_{lacking}"].where(found[f"reason_{lacking}"] != "", found[f"status_{lacking}"])
+            found = found.assign(reason=reasons)
             alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-            for (direction, route, reason), dtypes in dtypes_of.items():
-                some = tuple(dict.fromkeys(filter(None, dtypes))) if (direction, route) in known else ()
+            for (direction, route, reason), own in found.groupby(["direction", "route", "reason"], sort=False):
+                some = tuple(dict.fromkeys(filter(None, own["dtype"]))) if (direction, route) in known else ()
                 alike.setdefault((direction, reason, some), []).append(route)
             for (direction, reason, some), routes in alike.items():
                 yield Appearance(at, before, gained, direction, tuple(routes), some, reason)

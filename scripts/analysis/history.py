@@ -13,25 +13,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from packaging.version import Version
 from scipy import special
-from store.files import node_of, read_records, result_files
+from store.files import node_of
 from store.records import UNKNOWN, Record, sessions_of
 from toolchains import ledger
 
 from benchmarks.contracts import ALIAS, COPY, INTO, NONE
 from benchmarks.probes import MEMORY, PROCESSOR
 
-from . import changes, statistics
-from .changes import CHANGED, FDR, TIME
+from . import changes, comparison, statistics
+from .changes import CHANGED, FDR
 from .comparison import PLAUSIBLE, controls_of, families
-from .results import Results, load_files, parameters_of
+from .results import Results, parameters_of
 from .statistics import HALF, Floats
-from .verdicts import DEFAULT, Settings
+from .verdicts import DEFAULT, TIME, Settings
 
 CONTROL = "control"  # noise class of calls that no release can change
 LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
@@ -118,51 +117,53 @@ class History:
         return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
 
 
-def packages(results: Results) -> list[str]:
-    """The packages of which two releases or more were measured."""
-    found = sessions(results)
-    return [name for name in ledger.PACKAGES if found.loc[found["package"] == name, "release"].nunique() > 1]
-
-
 def along(results: Results) -> set[str]:
     """The result files of releases, those that failed, too."""
     table = results.cells[["file", "commit"]].drop_duplicates()
     return {file for file, commit in table.itertuples(index=False, name=None) if ledger.find(commit)}
 
 
-def history_of(results: Results, package: str, settings: Settings = DEFAULT) -> History:
-    """The history of one package in the results of one machine. Of releases that were measured with several Pythons,
-    those of the Python that most were measured with."""
-    every = sessions(results)
-    mine = every[every["package"] == package]
-    python = max(
-        mine["python"].unique(), key=lambda name: (mine.loc[mine["python"] == name, "release"].nunique(), name)
-    )
-    others = mine[mine["python"] != python].groupby("python")["release"].nunique()
-    notes = [f"{count} releases were measured with Python {name}, too" for name, count in others.items()]
-    every = every[every["python"] == python]
-    releases = tuple(_releases(every[every["package"] == package]))
+def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, History]:
+    """Package -> its history, in the results of one machine, of the packages of which it measured two releases or more.
+
+    Of releases that were measured with several Pythons, those of the Python that most were measured with.
+    """
+    every, points, histories = sessions(results), {}, {}
+    for package, mine in every.groupby("package", sort=False):
+        measured = mine.groupby("python")["release"].nunique()
+        python = max(measured.index, key=lambda name: (measured[name], name))
+        notes = [
+            f"{n} releases were measured with Python {name}, too" for name, n in measured.items() if name != python
+        ]
+        if mine["release"].nunique() > 1:
+            if python not in points:
+                points[python] = _points(results, every[every["python"] == python])
+            histories[package] = _history(results, mine[mine["python"] == python], points[python], notes, settings)
+    return {package: histories[package] for package in ledger.PACKAGES if package in histories}
+
+
+def _history(results: Results, mine: pd.DataFrame, points: "_Points", notes: list[str], settings: Settings) -> History:
+    """mine: the sessions of one package's releases, by one Python; see ``sessions``."""
+    package, machine = str(mine["package"].iloc[0]), str(mine["machine"].iloc[0])
+    releases = tuple(_releases(mine))
     order = {release.version: place for place, release in enumerate(releases)}
-    points = _points(results, every)
     own = points.sessions[points.sessions["package"] == package]
     own = points.series.merge(own.drop(columns=["package", "torch", "numpy", "middle", "file"]), on="series")
-    times = _times(own, order, settings)
     counts = _counts(results, releases, notes)
-    rows = pd.concat([times, changes.steps(counts, order, settings)], ignore_index=True)
+    rows = pd.concat([_times(own, order, settings), changes.steps(counts, order, settings)], ignore_index=True)
     rows = changes.with_evidence(rows, order, settings)
     nodes = points.nodes[points.nodes["package"] == package]
     if len(nodes):
         rows = changes.with_nodes(rows, own, order)
-    dates = {release.version: release.date for release in releases}
     rows.insert(0, "package", package)
-    rows.insert(1, "machine", str(mine["machine"].iloc[0]))
-    rows.insert(3, "date", rows["release"].map(dates))
+    rows.insert(1, "machine", machine)
+    rows.insert(3, "date", rows["release"].map({release.version: release.date for release in releases}))
     other = next(name for name in ledger.PACKAGES if name != package)
     held = dict.fromkeys(getattr(release, other).split("+")[0] for release in releases)
     return History(
         package=package,
-        machine=str(mine["machine"].iloc[0]),
-        python=python,
+        machine=machine,
+        python=str(mine["python"].iloc[0]),
         held=f"{other} {' and '.join(held)}",
         releases=releases,
         rows=rows,
@@ -313,39 +314,20 @@ def _points(results: Results, every: pd.DataFrame) -> _Points:
     return _Points(pooled, of_cells, series.assign(sizes=series["series"].map(sizes)), pairs, session_sd, nodes)
 
 
-def session_variances(results: Path, machine: str) -> dict[str, float]:
-    """Noise class -> variance of what two sessions of a machine differ by, if a toolchain of a history was measured
-    twice on it; empty if none was. Reads the files of those toolchains alone."""
-    twice: dict[tuple[str, str], list[Path]] = {}
-    known = {commit[:8] for commit in ledger.commits()}
-    for path in result_files(results, machine, ".jsonl"):
-        for record in read_records(path) if path.name[:8] in known else []:
-            if not record.failed:
-                made = record.toolchain
-                twice.setdefault((made.torch, made.numpy), []).append(path.with_suffix(".json"))
-    files = sorted({path for paths in twice.values() if len(paths) > 1 for path in paths})
-    if not files:
-        return {}
-    loaded = load_files(results, files)
-    return {noise: 2 * sd**2 for noise, sd in _points(loaded, sessions(loaded)).session_sd.items()}
-
-
 def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
     """The log by which each process ran slower than on the machine's usual baseline: of copies through memory that of
     the memory probe. None where interpreters differ, whose own work the probes are, or a baseline is not plausible."""
-    correction = np.zeros(len(processes))
+    moved: Floats = np.zeros(len(processes))
     if runs["interpreter"].replace("", np.nan).dropna().nunique() > 1:
-        return correction
+        return moved
     through = processes["through_memory"].to_numpy()
-    for taken, own, probe in ((~through, "baseline", PROCESSOR), (through, PROBES[MEMORY], MEMORY)):
-        logs = np.log(processes[own].to_numpy(dtype=float))
-        usual = np.log(runs[PROBES[probe]].to_numpy(dtype=float))
-        if np.isfinite(usual).any():
-            usual = usual[np.isfinite(usual)]
-            plausible = usual.max() - usual.min() <= (PLAUSIBLE if probe == PROCESSOR else math.log(2))
-            moved = np.nan_to_num(logs - np.median(usual)) if plausible else 0.0
-            correction = np.where(taken, moved, correction)
-    return correction
+    for taken, own, probe, plausible in (
+        (~through, "baseline", PROCESSOR, PLAUSIBLE),
+        (through, PROBES[MEMORY], MEMORY, math.log(2)),
+    ):
+        baselines, usual = (np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]]))
+        moved = np.where(taken, comparison.correction(baselines, usual, plausible), moved)
+    return moved
 
 
 def _moderated(points: pd.DataFrame) -> Floats:

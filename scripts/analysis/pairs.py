@@ -1,22 +1,23 @@
 """Two sides by their names: found, loaded and compared; releases of one history by what that history says of them."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from cli import UserError
-from store.files import fresh_results, result_files, results_of
+from store.files import file_of, fresh_results, result_files, results_of
 from toolchains import ledger, selection
 
-from . import changes
-from .changes import INSTRUCTIONS, TIME
-from .comparison import Comparison, belong_together, compare
-from .history import History, history_of, session_variances
+from . import changes, statistics
+from .comparison import Comparison, SelfCheck, belong_together, compare, with_times
+from .declared import Benchmarks
+from .history import History, histories_of
 from .results import load_files
 from .statistics import HALF
-from .verdicts import AS_MANY, DECIDED, FEWER, INCONCLUSIVE, MORE, NO_CHANGE, Settings
+from .verdicts import AS_MANY, DECIDED, FEWER, INCONCLUSIVE, INSTRUCTIONS, MORE, NO_CHANGE, TIME, Settings
 
 NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
 
@@ -37,42 +38,47 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
         again = [load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages]
         fresh = (again[0], again[1]) if belong_together(first, second, *again) else None
         return compare(first, second, settings, fresh)
-    # of other files than these: one that is broken is no obstacle, and report.py names it
-    of_history, sessions = None, None
+    histories: Mapping[str, History] = {}
     if files[0].absolute().parent == files[1].absolute().parent:
-        with contextlib.suppress(UserError):
-            of_history = _history(files, places[0], settings)
-            sessions = session_variances(places[0], files[0].absolute().parent.name)
-    comparison = compare(first, second, settings, None, sessions)
-    return _as_in(of_history, comparison) if of_history else comparison
+        with contextlib.suppress(UserError):  # a broken file of another release is no obstacle; report.py names it
+            histories = _histories(files, places[0], settings)
+    for history in histories.values():
+        versions = {file: release.version for release in history.releases for file in release.files}
+        ends = [versions.get(file_of(file), "") for file in files]
+        if all(ends) and ends[0] != ends[1]:
+            found = compare(first, second, settings, None, _variances(history), _check(history))
+            return _as_in(history, ends, found, {**first.benchmarks, **second.benchmarks})
+    learnt = next((_variances(history) for history in histories.values() if len(history.replicates)), {})
+    return compare(first, second, settings, None, learnt)
 
 
-def _history(files: list[Path], results: Path, settings: Settings) -> History | None:
-    """The history that both files are releases of; None where they are of none, or of two."""
-    every = {toolchain.commit[:8]: toolchain for toolchain in ledger.commits().values()}
-    toolchains = [every.get(file.name.partition("-")[0]) for file in files]
-    packages = {toolchain.history if toolchain else "" for toolchain in toolchains}
+def _histories(files: Sequence[Path], results: Path, settings: Settings) -> dict[str, History]:
+    """The histories of the machine that has both files, by the Python, or the node, that they are of."""
     endings = {file.name.partition("-")[2] for file in files}
-    package = packages.pop()
-    if packages or not package or len(endings) > 1:
-        return None
-    ending = endings.pop()
-    paths = [
-        path
-        for path in result_files(results, files[0].absolute().parent.name)
-        if path.name.partition("-")[0] in every and path.name.partition("-")[2] == ending
-    ]
-    history = history_of(load_files(results, paths), package, settings)
-    measured = {release.version for release in history.releases}
-    return history if {toolchain.version for toolchain in toolchains if toolchain} <= measured else None
+    known = {commit[:8] for commit in ledger.commits()}
+    every = result_files(results, files[0].absolute().parent.name)
+    split = [(path, path.name.partition("-")) for path in every]
+    paths = [path for path, (commit, _, ending) in split if commit in known and ending in endings]
+    return histories_of(load_files(results, paths), settings) if len(paths) > 1 and len(endings) == 1 else {}
 
 
-def _as_in(history: History, comparison: Comparison) -> Comparison:
+def _variances(history: History) -> dict[str, float]:
+    """Noise class -> variance of what two sessions differ by."""
+    return {noise: 2 * sd**2 for noise, sd in history.session_sd.items()}
+
+
+def _check(history: History) -> SelfCheck:
+    """How often the history reports a change of a toolchain against itself.
+
+    Halves of the baseline's processes would check a test that nobody makes here. They fail it, too: processes of one
+    session may be fast and slow by turns, two of a half alike, and 8.7 % of the cells of torch 2.10.0 were flagged.
+    """
+    flagged, series = (int(history.replicates[name].sum()) for name in ("flagged", "series"))
+    return SelfCheck(len(history.replicates), series, flagged, *statistics.rate_bounds(flagged, series))
+
+
+def _as_in(history: History, versions: Sequence[str], comparison: Comparison, benchmarks: Benchmarks) -> Comparison:
     """The comparison with what the history says of the same calls, see ``changes.between``."""
-    tags = {release.tag: release.version for release in history.releases}
-    versions = [tags.get(side["toolchain"], "") for side in (comparison.base, comparison.new)]
-    if not all(versions):
-        return comparison
     said = changes.between(history, *versions)
     said = said.assign(low95=said["low"], high95=said["high"])
     tables = []
@@ -93,7 +99,7 @@ def _as_in(history: History, comparison: Comparison) -> Comparison:
             small = table.loc[rest, "high90"].lt(same) & table.loc[rest, "low90"].gt(1 / same)
             table.loc[rest, "verdict"] = np.where(small, NO_CHANGE, INCONCLUSIVE)
         tables.append(_once(table, series, judged, own["sizes"]))
-    return replace(comparison, cells=tables[0], counted=tables[1], in_history=True)
+    return replace(comparison, cells=tables[0], counted=with_times(tables[1], tables[0], benchmarks), in_history=True)
 
 
 def _once(table: pd.DataFrame, series: pd.Series, judged: pd.Series, sizes: pd.Series) -> pd.DataFrame:

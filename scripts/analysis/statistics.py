@@ -27,8 +27,9 @@ MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells ha
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
-# The same where repeats show less. What all cells of a visit share is seen once a repeat, so that few do not tell how
-# large it may be. Calls of one toolchain, with pulses, six pairs of visits 1.6 to 5.8 hours apart: 0.009 (Zen 4, a VM)
+# The same where repeats show less. What all cells of a session share is seen once a repeat, so that few do not tell how
+# large it may be. Calls of one toolchain, with speed probes, six pairs of sessions 1.6 to 5.8 hours apart on a virtual
+# machine of Zen 4: 0.009
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
@@ -126,7 +127,7 @@ def estimate(
     families   (cells,) names; families, and paired and unpaired cells, have a prior each
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
     session    base and new were measured at different times: unpaired cells get the variance of sessions, which is that
-               of their family where toolchains that were measured twice have shown it (``history.session_variances``)
+               of their family where toolchains that were measured twice have shown it (``History.session_sd``)
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
     Cells of one round share what the machine did then (its clock, its neighbours): 2 % on a quiet virtual machine. So
@@ -426,11 +427,11 @@ def break_range(
     return min(held), max(held)
 
 
-def optimal_partition(values: Floats, noise: Floats, penalty: float | None = None) -> list[int]:
+def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int]:
     """Where the segments of constant level in ``values`` begin, the first being 0: the exact optimum.
 
-    Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``, 4 ln(points) unless
-    given; a segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
+    Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``; a
+    segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
     Of equally good partitions the one whose last segments begin earliest.
     """
     n = len(values)
@@ -438,15 +439,14 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float | None = Non
         return []
     if not (np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()):
         raise ValueError("optimal_partition takes finite values and noise above zero")
-    beta = 4.0 * np.log(n) if penalty is None else penalty
     weight = np.asarray(noise, dtype=float) ** -2.0
     centred = np.asarray(values, dtype=float) - np.average(values, weights=weight)  # against cancellation below
     sums = [np.concatenate([[0.0], np.cumsum(weight * centred**power)]) for power in (0, 1, 2)]
     best, came_from = np.zeros(n + 1), np.zeros(n + 1, dtype=int)
-    best[0] = -beta
+    best[0] = -penalty
     for end in range(1, n + 1):
         w, wx, wxx = (total[end] - total[:end] for total in sums)
-        costs = best[:end] + (wxx - wx**2 / w) + beta
+        costs = best[:end] + (wxx - wx**2 / w) + penalty
         came_from[end] = int(np.argmin(costs))
         best[end] = costs[came_from[end]]
     starts, end = [], n

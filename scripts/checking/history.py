@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from analysis.changes import CHANGED, INSTRUCTIONS, TIME, reported
-from analysis.history import CONTROL, History, history_of, packages
+from analysis.changes import CHANGED, reported
+from analysis.history import CONTROL, History, histories_of
 from analysis.results import load
 from analysis.statistics import HALF, rate_bounds
-from analysis.verdicts import DEFAULT, SAME_WAY, judge_counts
+from analysis.verdicts import DEFAULT, INSTRUCTIONS, SAME_WAY, TIME, judge_counts
 from cli import Parser, UserError
 from measuring.engine import RESULTS, ROOT
 from pages import show
@@ -53,8 +53,7 @@ Line = tuple[str, bool]  # what is said, and whether it is as promised
 
 def histories(machine: str, results: Path) -> list[History]:
     """The histories of a machine by all results in that folder."""
-    known = load(results, machine)
-    return [history_of(known, package) for package in packages(known)]
+    return [*histories_of(load(results, machine)).values()]
 
 
 @contextlib.contextmanager

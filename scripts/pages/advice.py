@@ -57,6 +57,8 @@ class Box:
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     threads: str = ""  # that torch has, in words; "" where that is no question
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of these columns; first the section it leads to
 
     @property
     def heading(self) -> str:
@@ -64,7 +66,8 @@ class Box:
 
     @property
     def said(self) -> tuple[str, ...]:
-        return (*(take.sentence for take in self.takes), *self.lines)
+        rows = (f"{first}: {'. '.join(filter(None, rest))}" for _, (first, *rest) in self.rows)
+        return (*(take.sentence for take in self.takes), *self.lines, *rows)
 
 
 def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from analysis.history import History, along
+import pandas as pd
+from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
 
-from . import feed, histories_by_machine, history_page, index, show
+from . import histories_by_machine, history_page, index, release_notes, show
 from .machine import page_of
 from .page import Page, write
 from .spreadsheet import csv_of
@@ -33,14 +34,14 @@ class Built:
     pages: Sequence[tuple[Page, Path]]
     summary: index.Summary
     histories: Sequence[History] = ()
-    advised: histories_by_machine.Advice | None = None
+    advised: pd.DataFrame | None = None
 
 
 def build(results: Path, machine: str, output: Path) -> Built:
     """Build and write the page of one machine, and that of its histories where it has any."""
     paths, unread = shown(results, machine)
     everything = load_files(results, paths)
-    histories = history_page.histories_of(everything)
+    histories = [*histories_of(everything).values()]
     loaded, before, others = latest(everything, along(everything) if histories else ())
     others = [*unread, *others]
     csv = csv_of(loaded)
@@ -65,9 +66,9 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
     index.write(output, [each.summary for each in built])
     with_history = [each for each in built if each.histories]
-    feed.write(output, [feed.changes_of(each.histories) for each in with_history])
+    release_notes.write_feed(output, [each.histories for each in with_history])
     histories = {each.machine: each.histories for each in with_history}
-    advised = {each.machine: each.advised for each in with_history if each.advised is not None}
+    advised = [each.advised for each in with_history if each.advised is not None]
     if not histories_by_machine.write(output / HISTORY, histories, advised):
         name_histories(output, list(histories))
 

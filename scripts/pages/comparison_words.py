@@ -4,8 +4,10 @@ Verdicts are said in words, colour only repeats them. What changed comes first, 
 them: the A/A and what was not comparable. Of instructions: what takes more now, and where time says otherwise.
 """
 
+import itertools
 import json
 import math
+import os
 import shutil
 import sys
 from collections import Counter
@@ -23,8 +25,8 @@ from pages import show
 from pages.show import code
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
-COLOURS = {SLOWER: "bold red", FASTER: "bold green", INCONCLUSIVE: "dim"}
-COLOURS |= {verdicts.FAILED: "red", verdicts.NOT_COMPARABLE: "yellow"}
+BOLD, DIM = "1", "2"  # as terminals have them
+COLOURS = {SLOWER: "1;31", FASTER: "1;32", INCONCLUSIVE: DIM, verdicts.FAILED: "31", verdicts.NOT_COMPARABLE: "33"}
 COLOURS |= {verdicts.MORE: COLOURS[SLOWER], verdicts.FEWER: COLOURS[FASTER]}
 FIRST = (SLOWER, FASTER, verdicts.FAILED)  # shown without being asked for, ...
 AT_MOST = 20  # ... this many of each
@@ -41,7 +43,7 @@ def why(reason: Reason) -> str:
     if not reason:
         return ""
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
-    share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_PACE else ""
+    share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_SPEED else ""
     values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
     return " ".join(show.prose("comparison_reasons", reason.what.replace(" ", "_"), **values))
 
@@ -57,6 +59,10 @@ def number(value: float, digits: int = 2) -> str:
 def probability(value: float) -> str:
     """A p or q value: = .003, or < .001."""
     return "< .001" if value < 0.001 else f"= {number(value, 3)}"
+
+
+def ends(low: float, high: float) -> str:
+    return f"{number(low)}–{number(high)}"
 
 
 def percentage(share: float) -> str:
@@ -81,46 +87,21 @@ def change_of(row: Mapping[str, Any]) -> str:
     return factor(row["verdict"], row["ratio"]) + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
 
-def change(verdict: str, ratio: float, low: float, high: float, q: float) -> tuple[str, str]:
-    """A change that was found, and its evidence: ("1.08× slower", "95 % CI 1.05–1.11; q = .003")."""
-    if verdict == FASTER:
-        low, high = 1 / high, 1 / low
-    return f"{factor(verdict, ratio)} {verdict}", f"95 % CI {number(low)}–{number(high)}; q {probability(q)}"
-
-
 def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A cell's verdict with its evidence."""
-    verdict = row["verdict"]
-    base, new = row["base_processes"], row["new_processes"]
-    kind = "fresh processes" if row["fresh"] else "processes"
-    processes = f"{base} {kind} a side" if base == new else f"{base} and {new} {kind}"
-    if verdict in (SLOWER, FASTER):
-        effect, evidence = change(verdict, row["ratio"], row["low95"], row["high95"], row["q"])
-        return f"{effect} ({evidence}; {processes})"
-    if verdict == NO_CHANGE:
-        name = verdict_name(verdict, comparison)
-        return f"{name} (90 % CI {number(row['low90'])}–{number(row['high90'])})"
-    if verdict == INCONCLUSIVE:
-        return f"{verdict}: {_undecided(row, comparison)}"
-    return f"{verdict}: {why(row['reason'])}"
+    """A cell's verdict with its evidence: 1.08× slower (95 % CI 1.05–1.11; q = .003; 8 processes a side)."""
+    return said("of_time", comparison, row=row)
 
 
-def _undecided(row: Mapping[str, Any], comparison: Comparison) -> str:
-    seen = f"{number(row['low95'])}–{number(row['high95'])}; " if math.isfinite(row["low95"]) else ""
-    if row["reason"].what in verdicts.FINAL:
-        return seen + why(row["reason"])
-    more = int(row["more"]) if math.isfinite(row["more"]) else 0
-    wanted = f"{more:,} more process{'es' if more > 1 else ''}"
-    if more > MANY:
-        return f"{seen}more than {MANY:,} processes would be needed to decide ±{_margin(comparison)}"
-    if row["reason"]:
-        return f"{seen}{why(row['reason'])}; at least {wanted} needed"
-    side_by_side = "" if comparison.interleaved else ", taken by --run,"
-    return f"{seen}about {wanted}{side_by_side} would decide ±{_margin(comparison)}"
+def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
+    """A count's verdict with its evidence, and what the time of the same call says where that is something else."""
+    return said("of_count", comparison, row=row)
 
 
-def _margin(comparison: Comparison) -> str:
-    return percentage(comparison.settings.equivalence)
+def said(block: str, comparison: Comparison, **values: Any) -> str:
+    """A block of comparison.md.jinja."""
+    about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
+    about |= {"words": sys.modules[__name__], "verdicts": verdicts, "least": MIN_PROCESSES}
+    return " ".join(show.prose("comparison", block, **about, **values))
 
 
 def cell_line(row: Mapping[str, Any]) -> str:
@@ -153,10 +134,7 @@ def counts_line(comparison: Comparison) -> str:
 
 def decided_line(comparison: Comparison) -> str:
     """How much was decided: without it "nothing slower" may mean that nothing was seen."""
-    decided = f"{comparison.decided} of {comparison.comparable} cells decided"
-    if not comparison.comparable:
-        return decided
-    return f"{decided}, {percentage(comparison.share_decided)} of those that could be compared"
+    return said("decided", comparison)
 
 
 def all_lines(comparison: Comparison) -> list[str]:
@@ -185,7 +163,7 @@ def trust(comparison: Comparison) -> tuple[str, ...]:
         comparison=comparison,
         check=comparison.check,
         rate=percentage(comparison.check.rate),
-        upper=percentage(comparison.check.upper),
+        bounds=[percentage(bound) for bound in (comparison.check.lower, comparison.check.upper)],
         promise=percentage(comparison.settings.promise),
         learnt=percentage(round(session, 3)) if session else "",
         reasons=reasons,
@@ -195,94 +173,56 @@ def trust(comparison: Comparison) -> tuple[str, ...]:
 
 def withheld(comparison: Comparison) -> list[str]:
     """That the method's own check contradicts what it promises, where it does."""
-    return [f"verdicts withheld: {_contradicted(comparison)}"] if comparison.withheld else []
-
-
-def _contradicted(comparison: Comparison) -> str:
-    check = comparison.check
-    return (
-        f"the A/A on the baseline's own processes flags {check.rate:.1%} of cells that cannot differ (at least "
-        f"{check.lower:.1%}), and at most {comparison.settings.promise:.1%} was promised: no verdict on this data"
-    )
+    return [f"verdicts withheld: {said('why_not', comparison)}"] if comparison.withheld else []
 
 
 def headline(comparison: Comparison) -> str:
     """The answer in one sentence."""
-    counts = comparison.counts
-    if comparison.withheld:
-        return "could not compare: the data contradicts what the method promises"
-    if not comparison.possible:
-        return "could not compare: " + why_not(comparison)
+    counts, cells = comparison.counts, len(comparison.cells)
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    outcome = f"{show.join(changed)} of {len(comparison.cells)} cells" if changed else "nothing faster, nothing slower"
-    if comparison.cells.empty:
-        outcome = "" if changed_counts(comparison) else "nothing changed"
+    outcome = f"{show.join(changed)} of {cells} cells" if changed else "nothing faster, nothing slower" if cells else ""
     outcome = "; ".join(filter(None, (outcome, changed_counts(comparison))))
-    return f"too little decided: {outcome}" if comparison.exit_code == 2 else outcome
+    return said("headline", comparison, outcome=outcome or "nothing changed")
 
 
 def refusal(comparison: Comparison) -> str:
     """Why the exit code is 2, and what to do, in one line."""
-    if not comparison.possible:
-        return f"could not compare: {why_not(comparison)}"
-    return (
-        f"too little decided: {decided_line(comparison)}, and --min-decided asks for "
-        f"{percentage(comparison.settings.min_decided)}: take more processes (run.py --rounds 8; in turns: "
-        "compare.py --run), find a quieter machine, or ask for less"
-    )
+    return said("refusal", comparison)
 
 
-def why_not(comparison: Comparison) -> str:
-    """Why no cell could be judged."""
-    if comparison.withheld:
-        return _contradicted(comparison)
-    if comparison.counts[INCONCLUSIVE]:
-        fewest = comparison.cells[["base_processes", "new_processes"]].max().min()
-        return f"a verdict takes 4 processes a side and no cell has more than {fewest} on both: run.py --rounds 4"
+def usual_reason(comparison: Comparison) -> str:
+    """Why most cells were not compared."""
     reasons = Counter([*comparison.cells["reason"], *comparison.counted["reason"]]).most_common(1)
-    return f"no cell has comparable figures on both sides ({why(reasons[0][0])})"
+    return why(reasons[0][0])
 
 
 # --- the terminal ----------------------------------------------------------------------------------------------------
 
 
 def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdout) -> None:
-    """Print the comparison: with colours and a table where ``stream`` is a terminal and rich is installed."""
-    try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        Console = None  # type: ignore[assignment, misc]
-    if Console is None or not stream.isatty():
-        stream.write(text(comparison, everything))
-        return
-    console = Console(file=stream, highlight=False)
-    console.print(Text(title(comparison), style="bold"))
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
-    table.add_column("verdict", overflow="fold", ratio=1)
-    table.add_column("cell", overflow="fold", ratio=1)
-    for verdict, evidence, cell, hidden in _listing(comparison, everything):
-        table.add_row(Text(evidence, style=COLOURS.get(verdict, "")), Text(cell, style="dim" if hidden else ""))
-    if table.row_count:
-        console.print(table)
-    styled = [("bold", [headline(comparison)]), ("", all_lines(comparison)), ("bold yellow", withheld(comparison))]
-    for style, lines in [*styled, ("dim", trust(comparison))]:
-        for line in lines:
-            console.print(Text(line, style=style))
+    """Print the comparison, with colours where ``stream`` is a terminal."""
+    stream.write(text(comparison, everything, coloured=stream.isatty() and "NO_COLOR" not in os.environ))
 
 
-def text(comparison: Comparison, everything: bool) -> str:
-    """The same as plain text, whatever the width."""
+def text(comparison: Comparison, everything: bool, coloured: bool = False) -> str:
+    """The comparison in lines, whatever the width."""
+
+    def styled(style: str, line: str) -> str:
+        return f"\x1b[{style}m{line}\x1b[0m" if coloured and style else line
+
     listing = list(_listing(comparison, everything))
     width = min(max((len(evidence) for _, evidence, _, _ in listing), default=0), 74)
     width = min(width, max(40, shutil.get_terminal_size((160, 24)).columns // 2))
-    lines = [title(comparison), ""]
-    lines += [f"{evidence:<{width}}  {cell}".rstrip() for _, evidence, cell, _ in listing]
+    lines = [styled(BOLD, title(comparison)), ""]
+    for verdict, evidence, cell, hidden in listing:
+        padding = " " * (max(width - len(evidence), 0) + 2)
+        lines.append(
+            (styled(COLOURS.get(verdict, ""), evidence) + padding + styled(DIM if hidden else "", cell)).rstrip()
+        )
     lines += [""] if listing else []
-    lines += [headline(comparison), *all_lines(comparison), *withheld(comparison), *trust(comparison)]
-    return "\n".join(lines) + "\n"
+    lines += [styled(BOLD, headline(comparison)), *all_lines(comparison)]
+    lines += [styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in withheld(comparison)]
+    return "\n".join([*lines, *(styled(DIM, line) for line in trust(comparison))]) + "\n"
 
 
 def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, bool]]:
@@ -308,30 +248,15 @@ def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[
 
 def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     """A comment for a pull request: headline, how much was decided, what changed, how far to trust it, the command."""
-    escape = show.to_markdown
-    lines = [MARKER, f"### Conversion benchmarks: {escape(headline(comparison))}", ""]
-    lines += [f"{escape(title(comparison))}: {escape(decided_line(comparison))}.", ""]
-    counted = counted_line(comparison)
-    lines += [f"{escape(counted)}.", ""] if counted else []
     pairs = [pair for _, group in _told(comparison, everything) for pair in group]
-    listing = [f"| {escape(said)} | {escape(cell_line(row))} |" for said, row in pairs]
-    tail = ["", "| verdict | cells |", "| --- | ---: |"]
-    for verdict, count in comparison.counts.items():
-        tail.append(f"| {escape(verdict_name(verdict, comparison))} | {count} |")
-    tail += [f"| all | {len(comparison.cells)} |", "", "<details><summary>How far to trust this</summary>", ""]
-    tail += [f"- {escape(line)}" for line in (*withheld(comparison), *trust(comparison))]
-    tail += ["", "Made with:", "", show.fenced(command), "</details>", ""]
-    if listing:
-        lines += ["| verdict | cell |", "| --- | --- |"]
-        room = COMMENT_CHARACTERS - sum(len(line) + 1 for line in (*lines, *tail))
-        shown = 0
-        while shown < len(listing) and room >= len(listing[shown]) + 100:
-            room -= len(listing[shown]) + 1
-            shown += 1
-        lines += listing[:shown]
-        if shown < len(listing):
-            lines += ["", f"and {len(listing) - shown} more: a comment has room for no more of them"]
-    return "\n".join([*lines, *tail])
+    rows = [f"| {show.to_markdown(said)} | {show.to_markdown(cell_line(row))} |" for said, row in pairs]
+
+    def comment(shown: int) -> str:
+        about: dict[str, Any] = {"comparison": comparison, "words": sys.modules[__name__], "command": command}
+        return show.written("comparison_comment", rows=rows, shown=shown, **about) + "\n"
+
+    room = COMMENT_CHARACTERS - len(comment(0))
+    return comment(sum(length <= room for length in itertools.accumulate(len(row) + 1 for row in rows)))
 
 
 # --- programs --------------------------------------------------------------------------------------------------------
@@ -357,7 +282,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "interleaved": comparison.interleaved,
         "exit_code": comparison.exit_code,
         "headline": headline(comparison),
-        "withheld": _contradicted(comparison) if comparison.withheld else "",
+        "withheld": said("why_not", comparison) if comparison.withheld else "",
         "session_variance": dict(comparison.sessions),
         "counts": comparison.counts,
         "decided": {
@@ -389,25 +314,6 @@ def _plain(value: Any) -> Any:
 
 
 CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
-
-
-def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A count's verdict with its evidence, and what the time of the same call says where that is something else."""
-    unit, verdict = row["unit"], row["verdict"]
-    numbers = f"{row['base_count']:,.0f} → {row['new_count']:,.0f}" if row["base_count"] == row["base_count"] else ""
-    range_of = f"{row['low']:.3f}–{row['high']:.3f} by any two repeats"
-    if verdict in CHANGED_COUNTS:
-        words = f"{row['ratio']:.3g}× the {unit} ({numbers}; {range_of})"
-    elif verdict == verdicts.AS_MANY:
-        words = f"as many {unit}, to ±{_margin(comparison)} ({numbers}; {range_of})"
-    elif verdict == INCONCLUSIVE:
-        words = f"inconclusive: {range_of} ({numbers} {unit})"
-    else:
-        return f"{verdict}: {why(row['reason'])}"
-    if row["contradicts"]:
-        changed = row["time"] in (SLOWER, FASTER)
-        words += f"; but its time: {row['time']}" + (f", {row['time_ratio']:.3g}× as long" if changed else "")
-    return words
 
 
 def counted_line(comparison: Comparison) -> str:

@@ -5,8 +5,6 @@ be slower, is analysis/choices.py's word, as on the page of one machine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,13 +12,13 @@ from urllib.parse import quote
 import pandas as pd
 from analysis import case
 from analysis.cells import cells_of, credible
-from analysis.changes import DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, over_machines
+from analysis.changes import DIFFERS, LAYOUT, NOT_KNOWN, SAME, over_machines
 from analysis.choices import asked as asked_of
 from analysis.choices import choices
 from analysis.history import History
 from analysis.results import Results
 from analysis.transfers import recommendations, transfers_of
-from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER
 from cli import put
 from store.files import node_of
 
@@ -51,64 +49,37 @@ COLUMNS: dict[tuple[str, ...], str] = {
 }
 
 
-@dataclass(frozen=True)
-class Preferred:
-    """What to take for a question, asked as on a machine's page, from a source of this dtype and size.
-
-    seconds  that the route takes
-    slower   the safe routes that are decided to be slower there -> their seconds
-    """
-
-    question: str
-    dtype: str
-    nbytes: int
-    route: str
-    seconds: float
-    slower: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What a machine prefers at a release, such as "torch 2.15.0 with numpy 1.26.4"; node: that measured it, or ""."""
-
-    release: str
-    node: str
-    preferred: tuple[Preferred, ...]
-
-
-def write(output: Path, histories: Mapping[str, Sequence[History]], advised: Mapping[str, Advice]) -> Path | None:
+def write(output: Path, histories: Mapping[str, Sequence[History]], advised: Sequence[pd.DataFrame]) -> Path | None:
     """Write index.html, README.md and changes.csv over machines with histories; None where no two have a call or a
-    question in common. advised: of each machine what to take at its newest release."""
-    changes = over_machines(histories)
-    if changes.empty and not asked(advised):
+    question in common. advised: of each machine what to take at its newest release, see ``of_newest``."""
+    changes, advice = over_machines(histories), pd.concat(advised, ignore_index=True) if advised else pd.DataFrame()
+    asked = _asked(advice) if len(advice) else advice
+    if changes.empty and asked.empty:
         return None
-    for name, content in rendered(page_of(list(histories), changes, advised)).items():
+    for name, content in rendered(page_of(list(histories), changes, asked)).items():
         put(output / name, content)
     return output / "index.html"
 
 
-def page_of(machines: Sequence[str], changes: pd.DataFrame, advised: Mapping[str, Advice]) -> Page:
-    """Everything the page over all histories says. changes: see ``over_machines``."""
+def page_of(machines: Sequence[str], changes: pd.DataFrame, asked: pd.DataFrame) -> Page:
+    """Everything the page over all histories says. changes: see ``over_machines``; asked: see ``_asked``."""
+    different = _differing(asked) if len(asked) else asked
     said = changes[changes["evidence"] != LAYOUT].groupby("change")["said"].agg(set)
     sorts = {DIFFERS: said.map(lambda each: DIFFERS in each)}
     sorts[NOT_KNOWN] = ~sorts[DIFFERS] & said.map(lambda each: NOT_KNOWN in each)
     sorts[SAME] = ~sorts[DIFFERS] & ~sorts[NOT_KNOWN]
     numbers = {sort: said.index[chosen] for sort, chosen in sorts.items()}
-    lines = [
-        f"{len(said)} changes were measured on several machines: {len(numbers[SAME])} are the same, "
-        f"{len(numbers[DIFFERS])} differ, {len(numbers[NOT_KNOWN])} are not known on some machine."
-    ]
-    words = {SAME: "Same", DIFFERS: "Differs"}
-    lines += [
-        f"{word}: {_change(changes, number)}" for sort, word in words.items() for number in numbers[sort][:IN_BOX]
-    ]
+    counts = {sort.replace(" ", "_"): len(found) for sort, found in numbers.items()}
+    lines = [*prose("history", "over_machines", every=len(said), **counts)]
+    lines += [f"Same: {_change(changes, number)}" for number in numbers[SAME][:IN_BOX]]
+    lines += [f"Differs: {_change(changes, number)}" for number in numbers[DIFFERS][:IN_BOX]]
     titles = {SAME: "The same on every machine", DIFFERS: "Different on some machine", NOT_KNOWN: "Not known on some"}
     return Page(
         title="What releases of torch and numpy changed, by machine",
         machine="",
         facts=(f"{len(machines)} machines",),
-        warnings=tuple(_other_releases(advised)),
-        boxes=(Box("The same everywhere, or only here", lines=tuple(lines)), *_advice(advised)),
+        warnings=tuple(_other_releases(asked)),
+        boxes=(Box("The same everywhere, or only here", lines=tuple(lines)), *_advice(asked, different)),
         legend=prose("history", "machines"),
         sections=[
             *(
@@ -116,7 +87,7 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame, advised: Mapping[str
                 for sort, title in titles.items()
                 if len(numbers[sort])
             ),
-            *_differences(advised),
+            *_differences(different),
         ],
         links=(
             *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
@@ -173,108 +144,109 @@ def _csv(changes: pd.DataFrame) -> str:
 
 # --- what to take -----------------------------------------------------------------------------------------------------
 
-
-def of_newest(history: History, newest: Results) -> Advice:
-    """What to take by ``newest``, the results of the newest release of a history."""
-    release = history.releases[-1]
-    return Advice(f"{release.name} with {history.held}", node_of(release.file), tuple(_preferred(newest)))
+ASKED = ["question", "dtype", "nbytes"]
 
 
-def _preferred(results: Results) -> Iterator[Preferred]:
-    timed = cells_of(results)
+def of_newest(history: History, newest: Results) -> pd.DataFrame:
+    """What to take by ``newest``, the results of the newest release of a history, and what is slower.
+
+    A row a question, source and route: machine, release (such as "torch 2.15.0 with numpy 1.26.4"), node (that measured
+    it, or ""), question (as on a machine's page), dtype, nbytes, route, kind (case.BEST or SLOWER) and seconds.
+    """
+    timed = cells_of(newest)
     table = choices([*filter(credible, timed)])
-    for rows in asked_of(table, ONE_THREAD):
-        for _, here in rows.groupby(["need", "nbytes"], sort=False):
-            yield _of(title(here), here)
-    for by_need in recommendations(table, transfers_of(results, timed)):
-        for need, here in by_need.items():
-            yield _of(f"{capital(way_of(need))}, {result_of(need)}", here)
+    each = [here for rows in asked_of(table, ONE_THREAD) for _, here in rows.groupby(["need", "nbytes"], sort=False)]
+    parts = [here.assign(question=title(here)) for here in each]
+    for by_need in recommendations(table, transfers_of(newest, timed)):
+        parts += [here.assign(question=f"{capital(way_of(need))}, {result_of(need)}") for need, here in by_need.items()]
+    every = pd.concat(parts) if parts else table.assign(question="")
+    every = every[every["kind"].isin([case.BEST, case.SLOWER])].assign(
+        dtype=lambda rows: [c.dtype for c in rows["cell"]]
+    )
+    release = history.releases[-1]
+    about = {"release": f"{release.name} with {history.held}", "node": node_of(release.file)}
+    return every[[*ASKED, "route", "kind", "seconds"]].assign(machine=history.machine, **about)
 
 
-def _of(question: str, rows: pd.DataFrame) -> Preferred:
-    (cell,), others = (rows["cell"][rows["kind"] == kind] for kind in (case.BEST, case.SLOWER))
-    slower = {other.route: _short(other.seconds) for other in others}
-    return Preferred(question, cell.dtype or "", cell.nbytes, cell.route, _short(cell.seconds), slower)
+def _asked(advised: pd.DataFrame) -> pd.DataFrame:
+    """The rows of questions, dtypes and sizes that several machines answer."""
+    return advised[advised.groupby(ASKED)["machine"].transform("nunique") > 1]
 
 
-def _short(seconds: float) -> float:
-    return float(f"{seconds:.4g}")
+def _differing(asked: pd.DataFrame) -> pd.DataFrame:
+    """What machines take where they take different routes, the largest loss first: a row a machine, with ``others``,
+    the routes that others take and that are slower here -> their seconds.
 
-
-def asked(advised: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
-    """Machine -> what it prefers, of each question, dtype and size that several machines answer.
-
-    advised: machine -> its advice
+    Two machines differ where each decides that the other's route is slower. Else, as far as is known, one of the routes
+    does for both.
     """
-    questions: dict[tuple[str, str, int], dict[str, Preferred]] = {}
-    for machine, advice in advised.items():
-        for preferred in advice.preferred:
-            questions.setdefault((preferred.question, preferred.dtype, preferred.nbytes), {})[machine] = preferred
-    return [by_machine for by_machine in questions.values() if len(by_machine) > 1]
-
-
-def loss(by_machine: Mapping[str, Preferred]) -> float:
-    """The largest factor by which a machine is slower with the route of another that it differs from; 0 where none do.
-
-    Two differ where each decides that the other's route is slower. Else, as far as is known, one of the routes does for
-    both.
-    """
-    pairs = permutations(by_machine.values(), 2)
-    differing = ((here, there) for here, there in pairs if there.route in here.slower and here.route in there.slower)
-    return max((here.slower[there.route] / here.seconds for here, there in differing), default=0.0)
-
-
-def differing(advised: Mapping[str, Advice]) -> list[dict[str, Preferred]]:
-    """Where machines prefer different routes, the largest loss first; see ``asked``."""
-    return sorted(filter(loss, asked(advised)), key=loss, reverse=True)
+    best, slower = (asked[asked["kind"] == kind] for kind in (case.BEST, case.SLOWER))
+    pairs = best.merge(best[[*ASKED, "machine", "route"]], on=ASKED, suffixes=("", "_there"))
+    pairs = pairs.merge(
+        slower[[*ASKED, "machine", "route", "seconds"]],
+        left_on=[*ASKED, "machine", "route_there"],
+        right_on=[*ASKED, "machine", "route"],
+        suffixes=("", "_slower"),
+    )
+    back = pairs[[*ASKED, "machine", "machine_there"]].set_axis([*ASKED, "machine_there", "machine"], axis=1)
+    both = pairs.merge(back, on=[*ASKED, "machine", "machine_there"])
+    if both.empty:
+        return both
+    loss = (both["seconds_slower"] / both["seconds"]).groupby([both[name] for name in ASKED]).max().rename("loss")
+    others = pairs.groupby([*ASKED, "machine"]).apply(lambda own: dict(zip(own["route_there"], own["seconds_slower"])))
+    found = best.merge(loss, on=ASKED).merge(others.rename("others"), on=[*ASKED, "machine"], how="left")
+    return found.sort_values("loss", ascending=False, kind="stable")
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
-def _other_releases(advised: Mapping[str, Advice]) -> Iterator[str]:
+def _other_releases(asked: pd.DataFrame) -> Iterator[str]:
     """What makes machines differ beside themselves."""
-    if len({advice.release for advice in advised.values()}) > 1 and asked(advised):
-        each = show.join([f"{advice.release} on {machine}" for machine, advice in advised.items()])
-        yield f"What to take is told of each machine's newest release: {each}. What differs there may be the releases'."
+    releases = asked.drop_duplicates("machine")
+    if len(asked) and releases["release"].nunique() > 1:
+        each = show.join([f"{row.release} on {row.machine}" for row in releases.itertuples()])
+        yield f"What to take is that of each machine's newest release: {each}. What differs may be the releases'."
 
 
-def _advice(advised: Mapping[str, Advice]) -> list[Box]:
+def _advice(asked: pd.DataFrame, different: pd.DataFrame) -> list[Box]:
     """How many questions machines decide differently, and the largest of these; nothing where none is asked of two."""
-    every, differences = asked(advised), differing(advised)
-    if not every:
+    if asked.empty:
         return []
-    lines = [f"Of {len(every)} questions that several machines answer, {len(differences)} are decided differently."]
-    for by_machine in differences[:IN_BOX]:
-        routes = show.join([f"{code(each.route)} on {machine}" for machine, each in by_machine.items()])
-        lines.append(f"{', '.join(_question(by_machine))}: {routes}.")
-    if len(differences) > IN_BOX:
-        lines.append(f"{len(differences) - IN_BOX} more are in the table.")
+    every = asked.groupby(ASKED).ngroups
+    found = list(different.groupby(ASKED, sort=False))
+    lines = [f"Of {every} questions that several machines answer, {len(found)} are decided differently."]
+    for question, rows in found[:IN_BOX]:
+        routes = show.join([f"{code(row.route)} on {row.machine}" for row in rows.itertuples()])
+        lines.append(f"{', '.join(_question(*question))}: {routes}.")
+    if len(found) > IN_BOX:
+        lines.append(f"{len(found) - IN_BOX} more are in the table.")
     return [Box("What to take, by machine", lines=tuple(lines))]
 
 
-def _question(by_machine: Mapping[str, Preferred]) -> list[str]:
+def _question(question: str, dtype: str, nbytes: int) -> list[str]:
     """What was asked, and of which source."""
-    first = next(iter(by_machine.values()))
-    return [first.question, " ".join(filter(None, (first.dtype, show.size(first.nbytes))))]
+    return [question, " ".join(filter(None, (dtype, show.size(nbytes))))]
 
 
-def _differences(advised: Mapping[str, Advice]) -> list[Section]:
+def _differences(different: pd.DataFrame) -> list[Section]:
     """What the machines prefer where two of them differ."""
-    differences = differing(advised)
-    if not differences:
+    if different.empty:
         return []
-    rows = [(_question(each), [_told(machine, each) for machine in each]) for each in differences]
-    machines = {" ".join(filter(None, (name, advice.node))): advice.release for name, advice in advised.items()}
-    where = show.join([f"{release} on {machine}" for machine, release in machines.items()])
-    about = prose("advice_by_machine", where=where)
+    rows = [
+        (_question(*question), [_taken(row) for row in found.to_dict("records")])
+        for question, found in different.groupby(ASKED, sort=False)
+    ]
+    machines = different.drop_duplicates("machine").to_dict("records")
+    where = [f"{row['release']} on {' '.join(filter(None, (row['machine'], row['node'])))}" for row in machines]
+    about = prose("advice_by_machine", where=show.join(where))
     table = Table("Different routes", ("question", "what to take"), tuple(rows), numeric=False)
     return [Section("advice", "Where machines prefer different routes", about, tables=(table,))]
 
 
-def _told(machine: str, by_machine: Mapping[str, Preferred]) -> str:
+def _taken(row: Mapping[str, Any]) -> str:
     """What a machine prefers, and what the others' routes take there."""
-    here = by_machine[machine]
-    others = dict.fromkeys(other.route for other in by_machine.values() if other.route in here.slower)
-    beside = [f"{code(route)} {show.seconds(here.slower[route])}" for route in others]
-    return f"{machine}: {code(here.route)}, {show.seconds(here.seconds)}" + (f"; {show.join(beside)}" if beside else "")
+    others = row["others"] if isinstance(row["others"], dict) else {}
+    slower = show.join([f"{code(route)} {show.seconds(seconds)}" for route, seconds in others.items()])
+    taken = f"{row['machine']}: {code(row['route'])}, {show.seconds(row['seconds'])}"
+    return f"{taken}; {slower}" if slower else taken

@@ -12,8 +12,9 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from analysis.changes import INSTRUCTIONS, LAYOUT, TIME
+from analysis.changes import LAYOUT
 from analysis.history import History
+from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
 
 from pages import show
@@ -143,8 +144,8 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
                     label = show.short(call["route"].iloc[0], LETTERS)
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
         span = f"{history.releases[0].name} to {history.releases[-1].version}"
-        description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}. The table below has every point."
-        caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
+        description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}"
+        caption = f"{history.package}: {title}"
         return finish(figure, name, caption, description, (), caption)
 
 

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.changes import CALL, INSTRUCTIONS, LAYOUT, TIME, headlines
+from analysis.changes import CALL, LAYOUT, headlines
 from analysis.findings import DTYPE, MEMORY, TAKEN
-from analysis.history import History, Release, history_of, packages
+from analysis.history import History, Release
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
-from analysis.verdicts import FASTER, FEWER, MORE, SLOWER
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from store.records import Record, sessions_of
 
 from benchmarks.contracts import ALIAS, COPY
@@ -41,29 +41,16 @@ MEANING = {
     ("machine",): "where it was measured",
     ("what",): "time or instructions",
     ("benchmark",): "the call, then its parameters",
-    ("sizes",): "all sizes in bytes of the series: a call that shares memory costs the same at every size",
+    ("sizes",): "bytes; a call that shares memory costs the same at every size, and is one series",
     ("processes",): "quiet processes; 0 for instructions",
-    ("value", "low", "high"): "seconds per call with a 95 % interval; instructions per call with the range of repeats",
-    ("level",): "the value of the segment between two changes",
-    (
-        "verdict",
-        "ratio",
-        "ratio_low",
-        "ratio_high",
-        "q",
-    ): "of a release that begins a new level: slower, faster, more or "
-    "fewer; new level over old with its interval, and the false discovery rate",
+    ("value", "low", "high"): "seconds with a 95 % interval, or instructions with the range of repeats",
+    ("level",): "the value between two changes",
+    ("verdict", "ratio", "ratio_low", "ratio_high", "q"): "where a level begins: new over old, and the evidence",
     ("earliest", "latest"): "the releases between which the change lies (95 %)",
-    ("evidence",): "whether instructions and time agree, contradict each other, or instructions are unchanged; layout: "
-    "less than 5 % with the same instructions",
+    ("evidence",): "what instructions say of time, and time of them",
     ("nodes_with", "nodes_without"): "nodes that show the change, and that do not",
-    ("control",): "True for work that no release can change: its changes are false alarms",
+    ("control",): "True for work that no release can change",
 }
-
-
-def histories_of(results: Results) -> list[History]:
-    """The histories that the results of one machine hold."""
-    return [history_of(results, package) for package in packages(results)]
 
 
 def link(histories: Sequence[History]) -> str:
@@ -85,7 +72,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(histories, records),
-        warnings=(*_warnings(histories), *prose("history", "nodes", **_nodes_differ(records))),
+        warnings=_warnings(histories, records),
         boxes=tuple(_box(history) for history in histories),
         heats=tuple(heat for history in histories for heat in heats_of(history)),
         legend=prose("history", "legend"),
@@ -100,43 +87,28 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
 
 
 def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
-    facts = []
-    for history in histories:
-        first, last = history.releases[0], history.releases[-1]
-        facts.append(f"{len(history.releases)} releases of {first.name} to {last.version} with {history.held}")
+    days = sorted({record.started[:10] for record in records if record.started})
+    span = " to ".join(dict.fromkeys((*days[:1], *days[-1:])))
     nodes = max(len(history.nodes) for history in histories)
-    facts += [f"{nodes} nodes"] if nodes else []
-    facts += [f"Python {histories[0].python}", "one torch thread"]
-    if records:
-        conditions = records[-1].conditions
-        facts += [f"{conditions.cpu}, {conditions.cores_allowed} cores"] if conditions.cpu else []
-        days = sorted({record.started[:10] for record in records if record.started})
-        facts += [f"measured {' to '.join(dict.fromkeys((days[0], days[-1])))}"] if days else []
-    return tuple(facts)
+    conditions = records[-1].conditions if records else None
+    return prose("history", "facts", histories=histories, nodes=nodes, conditions=conditions, days=span)
 
 
-def _warnings(histories: Sequence[History]) -> Iterator[str]:
-    for history in histories:
-        for version, reason in history.failed.items():
-            yield f"{history.package} {version} was not measured with Python {history.python}: {reason}."
-        yield from (f"{note}; they are not shown." for note in history.notes)
-        processes = history.rows.loc[history.rows["what"] == TIME, "processes"]
-        if len(processes) and processes.median() < MIN_PROCESSES:
-            yield f"{processes.median():.0f} processes per result; {MIN_PROCESSES} find smaller changes."
+def _warnings(histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
+    times = [history.rows.loc[history.rows["what"] == TIME, "processes"] for history in histories]
+    few = [int(processes.median()) for processes in times if len(processes) and processes.median() < MIN_PROCESSES]
+    about = {"histories": histories, "few": few, "least": MIN_PROCESSES}
+    return prose("history", "warnings", **about, **_nodes_differ(records))
 
 
 def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
     """Of a fleet's records whether one machine stood for all nodes, and what of the machine is not the same on all."""
     of_fleet = [record for record in records if record.fleet]
-    facts: dict[str, set[str]] = {"processor": set(), "cores": set(), "caches": set(), "C library": set()}
-    for record in of_fleet:
-        machine = record.conditions
-        values = (machine.cpu, str(machine.cores), str(sorted(machine.caches.items())), machine.libc)
-        for known, value in zip(facts.values(), values):
-            known.add(value)
+    names = {"processor": "cpu", "cores": "cores", "caches": "caches", "C library": "libc"}
+    known = {name: {str(getattr(each.conditions, of)) for each in of_fleet} for name, of in names.items()}
     return {
         "pretended": any(record.fleet.get("engine") == "debug" for record in of_fleet),
-        "unlike": [name for name, known in facts.items() if len(known) > 1],
+        "unlike": [name for name, values in known.items() if len(values) > 1],
     }
 
 
@@ -192,12 +164,13 @@ def _box(history: History) -> Box:
     """What each release came to, the newest first."""
     first, last = history.releases[0], history.releases[-1]
     changes = history.changes[history.changes["evidence"] != LAYOUT]
-    lines = []
+    largest = changes[changes["what"] == TIME].groupby("release").head(1).set_index("release")
+    rows = []
     for row in _headlines(history):
-        own = changes[(changes["release"] == row["release"]) & (changes["what"] == TIME)].head(1).to_dict("records")
-        most = f". Largest: {summary(own[0])}" if own else ""
-        lines.append(f"{history.package} {row['release']} ({row['date']}): {headline(row)}{most}")
-    return Box(f"{first.name} to {last.version}, {history.held}", lines=tuple(lines))
+        most = summary(largest.loc[row["release"]]) if row["release"] in largest.index else ""
+        rows.append((row["tag"], (f"{history.package} {row['release']} ({row['date']})", headline(row), most)))
+    columns = ("release", "calls that changed, once each", "largest change of time")
+    return Box(f"{first.name} to {last.version}, {history.held}", columns=columns, rows=tuple(rows))
 
 
 def _headlines(history: History) -> list[dict[str, Any]]:
@@ -219,28 +192,27 @@ def _sections(results: Results, history: History) -> Iterator[Section]:
             *(_appeared(each) for each in appeared if each.at.version == release.version),
             *(_meant(each) for each in meanings if each.at.version == release.version),
         ]
-        small = own[(own["evidence"] == LAYOUT) & (own["what"] == TIME)]
-        intro = prose("history", "release", row=row, headline=headline(row), behaviour=behaviour, small=len(small))
-        title = f"{release.name}, {release.date}"
-        tables = tuple(_changes(history, own[own["evidence"] != LAYOUT], release))
-        yield Section(release.tag, title, intro, tables=tables)
+        intro = (f"{headline(row)[:1].upper()}{headline(row)[1:]}.", *behaviour)
+        yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=_changes(history, own, release))
 
 
-def _changes(history: History, own: pd.DataFrame, release: Release) -> Iterator[Table]:
-    """Slower and faster calls, then those of which instructions alone changed: a row per call."""
-    calls = sorted((each for _, each in own.groupby(CALL, sort=False, dropna=False)), key=lambda each: -_size(each))
-    kinds = [each["verdict"].iloc[0] if each["what"].iloc[0] == TIME else INSTRUCTIONS for each in map(_first, calls)]
-    titles = {SLOWER: "slower", FASTER: "faster", INSTRUCTIONS: "the same time, other instructions"}
-    for kind, words in titles.items():
-        mine = [each for each, of_kind in zip(calls, kinds) if of_kind == kind]
-        rows: list[tuple[Entry, ...]] = []
-        for each in mine[:AT_MOST]:
+def _changes(history: History, own: pd.DataFrame, release: Release) -> tuple[Table, ...]:
+    """Slower calls, then faster ones, then those of which instructions alone changed: a row per call."""
+    layout = own["evidence"] == LAYOUT
+    calls = [each for _, each in own[~layout].groupby(CALL, sort=False, dropna=False)]
+    rows: list[tuple[Entry, ...]] = []
+    for kind, words in {SLOWER: SLOWER, FASTER: FASTER, INSTRUCTIONS: "with other instructions"}.items():
+        mine = [each for each in calls if kind in _first(each)[["what", "verdict"]].to_numpy()]
+        for each in sorted(mine, key=_size, reverse=True)[:AT_MOST]:
             times, counts = (each[each["what"] == what] for what in (TIME, INSTRUCTIONS))
             rows.append((call_of(each.iloc[0]), _times(times), _counts(counts), _evidence(history, times, counts)))
-        if rows:
-            more = (f"{len(mine) - AT_MOST} more calls are in results.csv.",) if len(mine) > AT_MOST else ()
-            columns = ("call", "time", "instructions", "evidence")
-            yield Table(f"{release.name}: {words}", columns, tuple(rows), more, numeric=False)
+        if len(mine) > AT_MOST:
+            rows.append((f"{len(mine) - AT_MOST} more {words}, in results.csv", "", "", ""))
+    small = int((layout & (own["what"] == TIME)).sum())
+    if small:
+        rows.append((*prose("history", "layout", small=small), "same instructions"))
+    columns = ("call", "time", "instructions", "evidence")
+    return (Table(f"What {release.name} changed", columns, tuple(rows), numeric=False),) if rows else ()
 
 
 def _first(each: pd.DataFrame) -> pd.DataFrame:

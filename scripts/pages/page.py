@@ -96,6 +96,12 @@ class Page:
     known: str = ""  # what the form shows, see case.py; "" for a page without one
 
     @property
+    def menu(self) -> list[Section]:
+        """The sections that no row of a box leads to."""
+        led = {address for box in self.boxes for address, _ in box.rows}
+        return [section for section in self.sections if section.key not in led]
+
+    @property
     def rebuild(self) -> str:
         return f"python scripts/report.py{f' --machine {shlex.quote(self.machine)}' if self.machine else ''}"
 

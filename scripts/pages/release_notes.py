@@ -1,24 +1,35 @@
-"""What a release changed, in a title and a paragraph: for a terminal, an issue, a feed, a program."""
+"""What a release changed, in a title and a paragraph: for a terminal, an issue, a program, and reports/feed.xml.
 
+The feed is an Atom feed over all machines, an entry a release that changed something. Ids and anchors are made of a
+release's tag, so they stay whatever else comes.
+"""
+
+import itertools
 import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
 
 import cli
+import jinja2
 import pandas as pd
 from analysis.changes import CHANGED, LAYOUT, by_call, headlines
-from analysis.history import History, Release, history_of, packages
+from analysis.history import History, Release, histories_of
 from analysis.results import load
 from analysis.verdicts import MORE, SLOWER
-from cli import UserError, put
+from cli import put
 from toolchains import ledger
 
-from . import show
+from . import page, show
 from .history_page import headline, summary
 
 SHOWN = 3  # calls that a paragraph names
+FEED = "feed.xml"
+SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids, for good
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,16 @@ class News:
         return f"{self.release.name} ({seen}{self.release.date}) {against}: {headline(self.row)}.{most}"
 
     @property
+    def address(self) -> str:
+        return f"history/{quote(self.history.machine)}/index.html#{quote(self.release.tag)}"
+
+    @property
+    def html(self) -> str:
+        """What the release changed on the machine, for a feed."""
+        items = "".join(f"<li>{show.to_html(line)}</li>" for line in (self.title, *self.lines))
+        return f'<p>On <a href="{self.address}">{show.to_html(self.history.machine)}</a>:</p><ul>{items}</ul>'
+
+    @property
     def exit_code(self) -> int:
         """0 nothing slower, 1 something slower or of more instructions."""
         return 1 if self.row[SLOWER] or self.row[MORE] else 0
@@ -64,35 +85,25 @@ def news_in(history: History) -> list[News]:
     return [News(history, at, before, rows[at.version], found[found["release"] == at.version]) for before, at in pairs]
 
 
-def news_of(results: Path, machine: str, toolchain: ledger.Toolchain) -> News:
-    """What a release changed on a machine. UserError if it, or the release before it, was not measured there."""
-    loaded = load(results, machine)
-    failed = [record.failed for record in loaded.runs if record.failed and record.toolchain.tag == toolchain.tag]
-    if toolchain.history in packages(loaded):
-        for news in news_in(history_of(loaded, toolchain.history)):
-            if news.release.version == toolchain.version:
-                return news
-    why = f": {failed[-1]}" if failed else " or is the oldest there"
-    raise UserError(f"{toolchain.tag} has no figures on {machine}{why}")
-
-
 def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
-    """Print what each release changed, and write it if ``into`` is given; an exit code each (2: not measured)."""
-    codes = []
-    for toolchain in releases:
-        try:
-            news = news_of(results, machine, toolchain)
-        except UserError as why:
-            print(cli.line(f"{toolchain.tag} cannot be judged: {why}"))
-            codes.append(2)
+    """Print what each release changed on a machine, and write it if ``into`` is given; an exit code each (2: it, or the
+    release before it, was not measured there)."""
+    if not releases:
+        return []
+    loaded = load(results, machine)
+    known = {news.release.tag: news for history in histories_of(loaded).values() for news in news_in(history)}
+    failed = {record.toolchain.tag: record.failed for record in loaded.runs if record.failed}
+    for tag in (toolchain.tag for toolchain in releases):
+        if tag not in known:
+            why = f": {failed[tag]}" if tag in failed else " or is the oldest there"
+            print(cli.line(f"{tag} cannot be judged: it has no figures on {machine}{why}"))
             continue
-        print(show.to_plain(news.paragraph))
-        codes.append(news.exit_code)
+        print(show.to_plain(known[tag].paragraph))
         if into:
             into.mkdir(parents=True, exist_ok=True)
-            put(into / f"{toolchain.tag}.md", markdown(news))
-            put(into / f"{toolchain.tag}.json", as_json(news))
-    return codes
+            put(into / f"{tag}.md", markdown(known[tag]))
+            put(into / f"{tag}.json", as_json(known[tag]))
+    return [known[toolchain.tag].exit_code if toolchain.tag in known else 2 for toolchain in releases]
 
 
 def markdown(news: News) -> str:
@@ -119,3 +130,30 @@ def as_json(news: News) -> str:
         "changed": {verdict: news.row[verdict] for verdict in CHANGED if news.row[verdict]},
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+# --- the feed --------------------------------------------------------------------------------------------------------
+
+
+def write_feed(output: Path, machines: Sequence[Sequence[History]]) -> Path | None:
+    """Write the feed over the histories of each machine that has some; None where there is none."""
+    if not machines:
+        return None
+    by_tag: dict[str, list[News]] = {}
+    for news in itertools.chain.from_iterable(map(news_in, itertools.chain.from_iterable(machines))):
+        if any(news.row[verdict] for verdict in CHANGED):
+            by_tag.setdefault(news.release.tag, []).append(news)
+    entries = [_entry(tag, sorted(each, key=lambda news: -len(news.history.releases))) for tag, each in by_tag.items()]
+    entries.sort(key=lambda entry: (entry["news"][0].release.date, entry["news"][0].release.tag), reverse=True)
+    environment = jinja2.Environment(**page.OPTIONS)
+    environment.filters |= {"xml": escape, "quoted": quoteattr}
+    text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
+    put(output / FEED, text)
+    return output / FEED
+
+
+def _entry(tag: str, changes: Sequence[News]) -> dict[str, Any]:
+    """updated: when the entry last changed, its newest measurement; the day of the release where no run says when."""
+    started = [news.release.started for news in changes if news.release.started]
+    updated = max(started, default=f"{changes[0].release.date}T12:00:00+00:00")
+    return {"id": uuid.uuid5(SPACE, tag), "updated": updated, "news": changes}
