@@ -188,7 +188,7 @@ def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results):
     cells = cells_of(load(results))
     several, alone = (asked(choices(cells), threads) for threads in (ALL_THREADS, ONE_THREAD))
     box = advice(several[0], alone[0], 4)
-    assert box.heading == "NumPy array to tensor, as a copy of its own, 4 torch threads"
+    assert box.heading == "NumPy array to tensor, as a copy, 4 torch threads"
     assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]
     took = show.seconds(seconds(COPIED["expression"], 16 * MIB, False))
     (note,) = (show.to_plain(note) for note in box.notes if "DataLoader" in note)

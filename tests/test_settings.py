@@ -170,7 +170,7 @@ def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_p
     assert found.setting == KEEPING and not found.ties and not found.busy
     said = box(found)
     text = "\n".join(map(show.to_plain, (said.title, *said.said, *said.notes)))
-    assert "A fresh copy in torch's memory, 64 MiB: a setting to start with" in text
+    assert "A fresh copy in torch's memory, 64 MiB: environment variables to set before python" in text
     assert f"`{KEEPING}`, `{CLONE}` takes 4.50 ms, without it 33.0 ms: 7.33× as fast" in text
     assert "the process keeps 64 MiB when all results are freed" in text
     assert f"`{KEEPING} python program.py`" in text
@@ -220,7 +220,7 @@ def test_routes_that_have_a_setting_in_common_get_one(tmp_path):
     (found,) = advised(tmp_path, bench("Copies", copies), bench("Batches", batches))
     assert found.setting == KEEPING and [gain.cell.family for gain in found.gains] == ["settings"] * 2
     assert [round(gain.factor, 1) for gain in found.gains] == [3.3, 6.6]
-    assert box(found).title == "Fresh memory, 64 MiB: a setting to start with"
+    assert box(found).title == "Fresh memory, 64 MiB: environment variables to set before python"
 
 
 def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
@@ -233,7 +233,7 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     assert gain.routes[0] == gain.route == "np.copyto(b.numpy(), a)"
     assert "torch.from_numpy(a.copy())" in gain.routes and "torch.from_numpy(a).clone()" not in gain.routes
     (found,) = known.advised(results, cells_of(results))
-    assert box(found).title == "A copy between neighbours, 64 KiB: a setting to start with"
+    assert box(found).title == "A copy between neighbours, 64 KiB: environment variables to set before python"
 
 
 def placed(seconds):

@@ -145,7 +145,7 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
         span = f"{history.releases[0].name} to {history.releases[-1].version}"
         description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}. The table below has every point."
         caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
-        return finish(figure, name, caption, description, (), caption)
+        return finish(figure, name, description, (), caption)
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
