@@ -391,6 +391,7 @@ def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
 
 def found(cells: Sequence[Cell]) -> str:
     """The least and the most time at the largest of the sizes at which most routes were measured."""
+    cells = [cell for cell in cells if cell.quiet] or cells
     counts = Counter(cell.nbytes for cell in cells)
     nbytes = max(counts, key=lambda n: (counts[n], n))
     first, *_, last = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds) * 2
