@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does the suite keep what it promises, on this machine?
+"""Check on this machine that the suite keeps its promises.
 
-    python scripts/check.py timing     is it honest? against torch.utils.benchmark, about 8 minutes
-    python scripts/check.py noise      what does noise do to its figures? about half an hour
-    python scripts/check.py advice     is what advise.py says right? about ten minutes
-    python scripts/check.py history    how well is a history known? from results, seconds
+    python scripts/check.py timing     compare timing with torch.utils.benchmark: about 8 minutes
+    python scripts/check.py noise      measure under deliberate noise: about half an hour
+    python scripts/check.py advice     test the advice on random cases: about ten minutes
+    python scripts/check.py history    check the intervals of a history, from results: seconds
 
-Each has options, see --help behind its name. Exit code: 0 as promised, 1 not, 2 too noisy, or could not be checked.
+Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to check.
 """
 
 import argparse
@@ -52,11 +52,11 @@ PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(ADVICE)
-    parser.add_argument("--machine", help="whose results are asked (default: the only one there is)")
-    parser.add_argument("--cases", type=int, default=40, help="for each number of threads (default 40)")
-    parser.add_argument("--seed", type=int, default=0, help="another one gives other cases (default 0)")
-    parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)")
-    parser.add_argument("--processes", type=int, default=3, help="per route and case (default 3)")
+    parser.add_argument("--machine", help="machine whose results to use (default: the only one)")
+    parser.add_argument("--cases", type=int, default=40, help="number of cases per number of threads (default: 40)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random cases (default: 0)")
+    parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="torch threads (default: both)")
+    parser.add_argument("--processes", type=int, default=3, help="processes per route and case (default: 3)")
     chosen = parser.parse_args(argv)
     if chosen.processes < 1 or chosen.cases < 1:
         raise UserError("--processes and --cases take whole numbers from 1")

@@ -218,7 +218,7 @@ def of_effects(lines: Mapping[str, Sequence[Line]]) -> Findings:
 
 def check() -> int:
     """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
-    print("looking for about ten seconds", flush=True)
+    print("checking the machine for about ten seconds", flush=True)
     os.environ[PATIENCE_VARIABLE] = f"{SECONDS / 2}/{PROCESSES}"
     at = settings()
     lines = measured()

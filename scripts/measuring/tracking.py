@@ -62,7 +62,7 @@ def interrupted(
     if plan:
         Runner(journal, plan).file_whole()
     elif resume:
-        print("nothing to resume: a new run")
+        print("nothing to resume: starting a new run")
     journal.forget()
     return None
 
