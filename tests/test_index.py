@@ -58,7 +58,7 @@ def test_machines_stand_at_the_sizes_that_all_have():
     table = index.side_by_side(best, machines)
     assert [show.bare(head) for head in table.columns[1:]] == ["one", "other (noisy: quiet 50 % of the time)"]
     shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}
-    assert shown == {"all, 8 B": [["f", "1.00 µs"], ["h", "1.00 µs ~"]], "own, 64 B": [["g", "1.00 µs"], []]}
+    assert shown == {"all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]], "own": [["g", "64 B: 1.00 µs"], []]}
 
 
 def test_every_address_leads_somewhere(tmp_path):

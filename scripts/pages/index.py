@@ -61,7 +61,7 @@ def page_of(machines: Sequence[Summary]) -> Page:
         warnings=(),
         boxes=(),
         legend=(),
-        sections=[Section("answers", "Fastest safe calls", show.prose("index", "answers"), tables=(table,))],
+        sections=[Section("calls", "Fastest safe calls", show.prose("index", "answers"), tables=(table,))],
         links=tuple(links),
         command="python scripts/run.py",
         csv=text_of(best[[name for names in COLUMNS for name in names]]),
@@ -72,19 +72,23 @@ def page_of(machines: Sequence[Summary]) -> Page:
 
 
 def side_by_side(best: pd.DataFrame, machines: Sequence[Summary]) -> Table:
-    """Need and size down, machines across: the call and its time, at sizes that all machines have which answer it."""
+    """Need down, machines across: call and times, at sizes that all machines have which answer it."""
     rows: list[tuple[Entry, ...]] = []
-    one_thread = best[best["threads"].isin(["", ONE_THREAD])]
-    for question, answers in one_thread.groupby("question", sort=False):
+    for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
         common = measured.index[measured == measured.max()]
         sizes = [nbytes for nbytes in WANTED if nbytes in common] or common[-1:]
-        for nbytes, here in answers[answers["nbytes"].isin(sizes)].groupby("nbytes"):
-            found = {row.machine: _answer(row) for row in here.itertuples()}
-            rows.append((f"{question}, {show.size(nbytes)}", *(found.get(each.machine, "") for each in machines)))
+        there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
+        found = {machine: _answer(here) for machine, here in there.groupby("machine")}
+        rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
     heads = [" ".join(show.prose("index", "head", each=each, page=each.page)) for each in machines]
-    return Table("Fastest safe calls", ("need, size", *heads), tuple(rows), numeric=False)
+    return Table("Fastest safe calls", ("need", *heads), tuple(rows), numeric=False)
 
 
-def _answer(row: "pd.core.frame.Pandas") -> list[str]:  # type: ignore[name-defined]
-    return [show.code(row.route), show.seconds(row.seconds, bool(row.quiet))]
+def _answer(rows: pd.DataFrame) -> list[str]:
+    """The call of a machine, and its times by size; another call where that is faster."""
+    lines: list[str] = []
+    for _, same in rows.groupby((rows["route"] != rows["route"].shift()).cumsum()):
+        times = [f"{show.size(row.nbytes)}: {show.seconds(row.seconds, bool(row.quiet))}" for row in same.itertuples()]
+        lines += [show.code(same["route"].iloc[0]), *times]
+    return lines
