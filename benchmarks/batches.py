@@ -9,8 +9,8 @@ from . import timing as _timing
 
 section = "Many small arrays"
 about = (
-    "As in a program that has freed a large array before: in a fresh one malloc may give memory back at every call, "
-    "which takes several times as long."
+    "Measured in a program that has freed a large array before. In a fresh program, malloc may return memory to the "
+    "system at every call, which takes several times as long."
 )
 place = 6
 

@@ -12,8 +12,8 @@ from . import sources as _sources
 
 section = "Source not in the caches"
 about = (
-    "The sources are float32, rotated through more memory than the caches hold. Taking the next is part of the time; "
-    "the harness's floor under Machine and method says how much."
+    "Sources are float32 and rotate through more memory than the caches hold. The time includes taking the next source "
+    "(see the harness overhead under Machine and method)."
 )
 place = 8
 drawn = False

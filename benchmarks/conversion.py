@@ -65,7 +65,7 @@ class RequiresGradToNumpy(_Conversion):
 
     role = "requires grad"
     section = "Tensors that require grad"
-    about = "Here: from a tensor that requires grad, by the routes that detach."
+    about = "From a tensor that requires grad, by the routes that detach."
     place = 7
     across = "nbytes"
     direction = _routes.TORCH_TO_NUMPY

@@ -18,10 +18,9 @@ from . import sources as _sources
 
 section = "From files"
 about = (
-    "The numbers are float32. Open: the call alone; what maps the file has read nothing yet. Warm and cold: the call, "
-    "and a sum that reads every number once. Warm: the file is in the system's page cache. Cold: none of it is there, "
-    "which is looked at before every sample; what lies below the system, such as the host of a virtual machine, may "
-    "have it all the same."
+    "Numbers are float32. Open: the call alone; a mapped file is not read yet. Warm and cold: the call, and a sum that "
+    "reads every number once. Warm: the file is in the system's page cache. Cold: it is not, which is checked before "
+    "every sample; the host of a virtual machine may still hold it."
 )
 place = 12
 noise = "files"  # page faults and a disk: whether memory is shared has no part in it

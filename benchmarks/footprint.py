@@ -15,7 +15,7 @@ except ImportError:  # Windows
 
 section = "Memory"
 place = 10
-about = "Bytes as a multiple of the source's, which is float32; pages as a number."
+about = "Sources are float32. Bytes are multiples of the source's size; pages are a number."
 
 CALLS = 8  # counted after as many that are not, so that the allocators have settled
 

@@ -24,8 +24,8 @@ from . import sources as _sources
 
 section = "Instructions per call"
 about = (
-    "By Valgrind's callgrind, the empty loop taken off: evidence about calls, not about bytes, of which a single "
-    "instruction moves many. It depends on the C library, the processor's instruction sets and the interpreter."
+    "Counted by Valgrind's callgrind, less the empty loop. Counts describe calls, not bytes: an instruction moves "
+    "many. They depend on the C library, the processor's instruction sets and the interpreter."
 )
 place = 11
 across = "dtype"

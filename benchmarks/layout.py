@@ -6,8 +6,8 @@ from . import sources as _sources
 
 section = "Layout of the source"
 about = (
-    "The elements are float32. Strided: every second element. 5-d: contiguous, of five axes. A route that shares "
-    "memory keeps the strides."
+    "Elements are float32. Strided: every second element. 5-d: contiguous, with five axes. A route that shares memory "
+    "keeps the strides."
 )
 place = 5
 across = "layout"

@@ -16,7 +16,7 @@ from . import sources as _sources
 
 section = "More threads"
 place = 9
-about = "torch has all the threads that it takes by itself; 8 threads stand beside them where it takes more."
+about = "torch has its default number of threads; if that is more than 8, 8 threads are measured, too."
 across = "nbytes"
 drawn = False
 noise = "parallel"

@@ -12,9 +12,9 @@ from . import sources as _sources
 role = "placement"
 section = "Where arrays lie"
 about = (
-    "Float32. Neighbours: the target begins 16 bytes further on in its page than the source, as arrays of whole pages "
-    "do that malloc gives one behind the other. Timed into a buffer that exists, beside one that lies apart: half a "
-    "page, as in every other section. Counted: how often a fresh copy comes to lie so."
+    "Elements are float32. Neighbours: the target begins 16 bytes further on in its page than the source, as arrays of "
+    "whole pages do that malloc places one after the other. Apart: half a page, as in all other sections. Timed into "
+    "an existing buffer. Counted: how often a fresh copy is a neighbour."
 )
 place = 9
 drawn = False

@@ -24,10 +24,9 @@ from . import routes as _routes
 
 section = "Settings of the environment"
 about = (
-    "Sources are float32. Every process is looked at, after its first call: whether its memory is in huge pages or is "
-    "asked to be, whether it faults its pages in anew, whose malloc it calls. A setting "
-    "that is not in force is a failure. Counted: pages that a call faults in, how much of the memory around a result "
-    "lies in huge pages, what the process keeps when all results are freed."
+    "Sources are float32. After its first call, every process is checked: are its pages huge, are they faulted in "
+    "anew, whose malloc does it call? A setting without effect is a failure. Counted: pages that a call faults in, the "
+    "share of a result's memory in huge pages, and what the process keeps after freeing all results."
 )
 place = 12
 role = "settings"

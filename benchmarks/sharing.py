@@ -16,8 +16,8 @@ from . import sources as _sources
 
 section = "Between processes"
 about = (
-    "The numbers are float32. Answered: a worker that waits at a pipe has added all of them up and said so. "
-    "A queue is such a pipe with a lock and a thread. The worker is forked beforehand: to start one is no part of it."
+    "Numbers are float32. Answered: a worker that waits at a pipe has summed all of them and replied. A queue is such "
+    "a pipe with a lock and a thread. The worker is forked before; starting it is not timed."
 )
 place = 13
 noise = "processes"  # two of them, and what the system does between them

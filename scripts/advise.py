@@ -5,10 +5,10 @@
     python scripts/advise.py --from numpy --to torch --nbytes 3MiB --dtype float16 --own
     python scripts/advise.py --from torch --to cuda --nbytes 64MiB --source pageable --count 1000
 
-Without arguments it asks, one question at a time. It speaks of this machine's results, or else of those of the most
-similar machine, and says so. The first answer after a run takes some seconds longer, later ones less than one.
+Without arguments, it asks one question at a time. It uses the results of this machine or, if there are none, those of
+the most similar machine, and says which. The first answer after a run takes a few seconds, later ones less than one.
 
-Exit code: 0 an answer, 2 there cannot be one.
+Exit status: 0 an answer, 2 no answer is possible.
 """
 
 import argparse
@@ -44,31 +44,50 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--from", dest="source", metavar="FROM", required=True, help="numpy, torch or cuda")
     parser.add_argument("--to", dest="target", metavar="TO", required=True, help="numpy, torch or cuda")
-    parser.add_argument("--nbytes", required=True, help="size, such as 4096, 3MiB or 3MB; of each array of a batch")
-    parser.add_argument("--dtype", default="float32", help="of the source (default: float32)")
-    parser.add_argument("--to-dtype", dest="goal", default="", help="of the result (default: that of the source)")
-    parser.add_argument("--layout", default=CONTIGUOUS, help="of the source, such as fortran (default: contiguous)")
+    parser.add_argument(
+        "--nbytes", required=True, help="size of the source, such as 4096, 3MiB or 3MB; with --batch, of each array"
+    )
+    parser.add_argument("--dtype", default="float32", help="dtype of the source (default: float32)")
+    parser.add_argument(
+        "--to-dtype", dest="goal", default="", help="dtype of the result (default: dtype of the source)"
+    )
+    parser.add_argument(
+        "--layout", default=CONTIGUOUS, help="layout of the source, such as fortran (default: contiguous)"
+    )
     memory = parser.add_mutually_exclusive_group()
-    memory.add_argument("--own", dest="memory", action="store_const", const=COPY, help="the result owns its memory")
-    memory.add_argument("--share", dest="memory", action="store_const", const=ALIAS, help="it shares the source's")
     memory.add_argument(
-        "--into-buffer", dest="memory", action="store_const", const=INTO, help="it is a buffer you have"
+        "--own", dest="memory", action="store_const", const=COPY, help="the result must have its own memory"
+    )
+    memory.add_argument(
+        "--share", dest="memory", action="store_const", const=ALIAS, help="the result must share the source's memory"
+    )
+    memory.add_argument(
+        "--into-buffer", dest="memory", action="store_const", const=INTO, help="write into an existing buffer"
     )
     parser.set_defaults(memory="")
     parser.add_argument(
         "--threads",
         default="",
         metavar="N",
-        help="that torch has, such as 1 in a DataLoader worker (default: torch's own)",
+        help="number of torch threads, such as 1 in a DataLoader worker (default: torch's default)",
     )
-    parser.add_argument("--source", dest="host", metavar="MEMORY", default="", help="pageable or pinned, on the host")
+    parser.add_argument(
+        "--source", dest="host", metavar="MEMORY", default="", help="host memory of a transfer: pageable or pinned"
+    )
     parser.add_argument("--grad", action="store_true", help="the source requires grad")
-    parser.add_argument("--batch", default="0", metavar="N", help="N arrays into one")
-    parser.add_argument("--enqueue", action="store_true", help="rank by how long the call holds its caller")
-    parser.add_argument("--count", default="1", metavar="N", help="transfers that share what is paid once (default: 1)")
-    parser.add_argument("--json", action="store_true", help="all of the answer, as JSON")
-    parser.add_argument("--machine", help="whose results (default: this machine's, or the most similar one's)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="asv's results directory")
+    parser.add_argument("--batch", default="0", metavar="N", help="combine N arrays into one")
+    parser.add_argument("--enqueue", action="store_true", help="rank by enqueue time: until the call returns")
+    parser.add_argument(
+        "--count",
+        default="1",
+        metavar="N",
+        help="number of transfers over which one-time costs are amortised (default: 1)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
+    parser.add_argument(
+        "--machine", help="machine whose results to use (default: this machine, or the most similar one)"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of results (default: reports/results)")
     return parser.parse_args(argv)
 
 

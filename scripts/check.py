@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does the suite keep what it promises, on this machine?
+"""Check on this machine that the suite keeps its promises.
 
-    python scripts/check.py timing     is it honest? against torch.utils.benchmark, about 8 minutes
-    python scripts/check.py noise      what does noise do to its figures? about half an hour
-    python scripts/check.py advice     is what advise.py says right? about ten minutes
-    python scripts/check.py history    how well is a history known? from results, seconds
+    python scripts/check.py timing     compare timing with torch.utils.benchmark: about 8 minutes
+    python scripts/check.py noise      measure under deliberate noise: about half an hour
+    python scripts/check.py advice     test the advice on random cases: about ten minutes
+    python scripts/check.py history    check the intervals of a history, from results: seconds
 
-Each has options, see --help behind its name. Exit code: 0 as promised, 1 not, 2 too noisy, or could not be checked.
+Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to check.
 """
 
 import importlib

@@ -34,7 +34,7 @@ def _ended(number: int, frame: FrameType | None) -> NoReturn:
     raise Ended(number)
 
 
-ONLY = "restrict to cells whose name matches, as asv's --bench does it: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
+ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
 
 
 class Parser(argparse.ArgumentParser):

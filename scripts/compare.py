@@ -5,16 +5,15 @@
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
     python scripts/compare.py --run torch-2.12.0 installed
 
-BASE and NEW are toolchains with results in reports/results (by tag, release or commit), result files, or results
-directories (of a checkout, of asv, or of one machine) that hold one result file. With --run they are releases, which
-are installed when they are not yet, "installed", or Pythons (an executable, a program or a virtual environment): both
-are measured now, in turns, four processes everywhere and fresh ones where it is close; that takes twice as long as a
-run and sees smaller changes than two runs can show.
+BASE and NEW are toolchains with results in reports/results (tag, release or commit), result files, or directories with
+one result file. With --run they are releases (installed if necessary), "installed", or Python interpreters or virtual
+environments. Both sides are then measured now, taking turns: four processes per result, and more for close results.
+This takes twice as long as a run and finds smaller changes than two runs can show.
 
-A cell is decided when it is slower, faster, or not changed by more than --equivalence. Where less than --min-decided
-of the cells that could be compared are decided, "nothing slower" would only say that nothing was seen.
+Every result gets a verdict: slower, faster, no change (not more than --equivalence) or inconclusive. If fewer than
+--min-decided of the comparable results have a verdict, the comparison fails.
 
-Exit code: 0 nothing slower, 1 something slower, 2 could not compare, or nothing slower and too little decided.
+Exit status: 0 nothing slower, 1 something slower, 2 cannot compare, or nothing slower but too few verdicts.
 """
 
 import argparse
@@ -42,19 +41,25 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("base", metavar="BASE")
     parser.add_argument("new", metavar="NEW")
-    parser.add_argument("--machine", help="whose results, where several machines have some; with --run, its name")
+    parser.add_argument("--machine", help="machine whose results to compare; with --run, name of this machine")
     parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
-    parser.add_argument("--min-effect", default="1%", help="smaller changes are no changes (default: 1%%)")
-    parser.add_argument("--equivalence", default="5%", help="what 'no change' is to exclude (default: 5%%)")
-    parser.add_argument("--fdr", default="0.05", help="share of wrong flags among the flags (default: 0.05)")
-    decided = "exit with 2 where less than this share of the comparable cells is decided (default: 50%%; 0: never)"
+    parser.add_argument("--min-effect", default="1%", help="ignore changes smaller than this (default: 1%%)")
+    parser.add_argument(
+        "--equivalence", default="5%", help="report 'no change' only if larger changes are ruled out (default: 5%%)"
+    )
+    parser.add_argument(
+        "--fdr",
+        default="0.05",
+        help="false discovery rate: accepted share of false changes among the reported ones (default: 0.05)",
+    )
+    decided = "exit with status 2 if less than this share of the results has a verdict (default: 50%%; 0: never)"
     parser.add_argument("--min-decided", default="50%", help=decided)
-    parser.add_argument("--across-machines", action="store_true", help="compare though the machines differ")
-    parser.add_argument("--all", action="store_true", help="show every cell, not only what changed")
+    parser.add_argument("--across-machines", action="store_true", help="compare results of different machines")
+    parser.add_argument("--all", action="store_true", help="show every result, not only changes")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text")
-    parser.add_argument("--figure", metavar="FILE.svg", type=Path, help="write a forest plot")
-    parser.add_argument("--run", action="store_true", help="measure both sides now, in turns")
-    parser.add_argument("--profile", default="standard", help="with --run: which cells (default: standard)")
+    parser.add_argument("--figure", metavar="FILE.svg", type=Path, help="write a forest plot to this file")
+    parser.add_argument("--run", action="store_true", help="measure both sides now, taking turns")
+    parser.add_argument("--profile", default="standard", help="with --run: profile to measure (default: standard)")
     parser.set_defaults(rounds=None)
     chosen = parser.parse_args(argv)
     for name in ("min_effect", "equivalence", "fdr"):

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Measure a history on many machines: each release on several nodes of a type, by the Slurm that they already run.
+"""Measure a history on many machines through Slurm: each release on several nodes of a type.
 
     python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this cluster
     python scripts/fleet.py --history torch --types "cpu gpu-a100"                  a history of each type of node
     python scripts/fleet.py --resume                                                go on, from any login node
     python scripts/fleet.py --history torch                                         without Slurm: here, one by one
 
-Every node measures the reference, a block of releases, and the reference again; a release is dealt to several nodes.
-All measure the code as it is now. Results are gathered as they come, under the type's name and an anonymous one of each
-node. What is missing when no job is left is asked for again, on other nodes. This program may end at any moment: jobs
-go on, and --resume gathers. The plan is printed first; with --dry-run, only that. Slurm is spoken to by submitit.
+Every node measures the reference, a block of releases, and the reference again. Each release is measured on several
+nodes, with the code as it is now. Results are gathered as they arrive, under the name of the machine type and an
+anonymous name per node. Sessions that are missing when no job is left are submitted again on other nodes.
+You can stop this program at any time: jobs continue, and --resume gathers their results. The plan is printed first.
+Jobs are submitted with submitit.
 """
 
 import argparse
@@ -52,19 +53,23 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
     add_options(parser, DEFAULT)
-    parser.add_argument("--reference", metavar="2.13.0", help="measured on every node (default: the newest of them)")
-    parser.add_argument("--nodes", type=int, help="nodes of a type (default: 4; 1 with --engine debug)")
-    parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2, or 1 of 1)")
-    parser.add_argument("--engine", choices=(DEBUG, SLURM), help="slurm where a partition is named, else debug: here")
-    parser.add_argument("--types", metavar='"cpu gpu-a100"', help="partitions or features, a history of each")
+    parser.add_argument("--reference", metavar="2.13.0", help="release that every node measures (default: the newest)")
+    parser.add_argument("--nodes", type=int, help="nodes per machine type (default: 4; 1 with --engine debug)")
+    parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2; 1 of one node)")
+    parser.add_argument(
+        "--engine",
+        choices=(DEBUG, SLURM),
+        help="slurm: submit jobs; debug: measure on this machine (default: slurm if a partition is given)",
+    )
+    parser.add_argument("--types", metavar='"cpu gpu-a100"', help="partitions or node features, each with a history")
     for name, about in OPTIONS.items():
-        parser.add_argument(f"--{name}", help=f"of Slurm: {about}")
-    parser.add_argument("--time", type=int, metavar="MINUTES", help="that a job may take (default: by the estimate)")
-    parser.add_argument("--shared", action="store_true", help="let other jobs run on the nodes meanwhile")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="of a node, for environments (default: /tmp)")
-    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="bring wheels here, and install from here")
+        parser.add_argument(f"--{name}", help=f"Slurm option: {about}")
+    parser.add_argument("--time", type=int, metavar="MINUTES", help="time limit of a job (default: estimated)")
+    parser.add_argument("--shared", action="store_true", help="allow other jobs on the nodes at the same time")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where a node has environments (default: /tmp)")
+    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="download wheels here, and install from here")
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     chosen = parser.parse_args(argv)
     check_chosen(chosen)
     check_whole(chosen, "keep", "nodes", "copies", "time")

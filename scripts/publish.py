@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Gather all pages, the feed, the data and asv's own site in one folder, to be put on any web server.
+"""Gather all pages, the feed, the data and asv's own site in one folder, for any web server.
 
-    python scripts/publish.py                                  into .asv/site
-    python scripts/publish.py --url https://example.org/suite  the same, whose pages say where they are published
+    python scripts/publish.py                                  write to .asv/site
+    python scripts/publish.py --url https://example.org/suite  also put this address into the pages
 
-Links are relative, and checked. figures.csv holds every figure of all machines. Exit code: 0, 1 where a link leads
-nowhere.
+Links are relative, and they are checked. figures.csv holds every figure of all machines.
+
+Exit status: 0 all links work, 1 a link is broken.
 """
 
 import os
@@ -28,10 +29,17 @@ ROOT = REPORTS.parent
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--reports", type=Path, default=REPORTS, help="directory of the pages, with results/ in it")
-    parser.add_argument("--output", type=Path, default=ROOT / ".asv" / "site", help="the folder; what is in it goes")
-    parser.add_argument("--url", help="where the folder will be published")
-    parser.add_argument("--without-asv", action="store_true", help="leave asv's own site out")
+    parser.add_argument(
+        "--reports", type=Path, default=REPORTS, help="directory of the pages and results (default: reports)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / ".asv" / "site",
+        help="folder to write; existing content is deleted (default: .asv/site)",
+    )
+    parser.add_argument("--url", help="address at which the folder will be published")
+    parser.add_argument("--without-asv", action="store_true", help="leave out asv's own site")
     chosen = parser.parse_args(argv)
     if chosen.url and urlsplit(chosen.url).scheme not in ("http", "https"):
         raise UserError(f"--url {chosen.url}: write it with https://")

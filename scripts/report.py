@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Build the pages of a machine from its results, and print its answers.
 
-    python scripts/report.py                   the pages of every machine that has results, and one over all of them
-    python scripts/report.py --machine NAME    the pages of one machine
-    python scripts/report.py --check DIR       may results be submitted? reports/results/NAME: a line a finding
+    python scripts/report.py                   pages of every machine with results, and one page over all machines
+    python scripts/report.py --machine NAME    pages of one machine
+    python scripts/report.py --check DIR       check whether reports/results/NAME can be submitted: one line per finding
 
-Writes index.html (one file that loads nothing), README.md, the figures as SVG and results.csv (every figure) into
-reports/NAME/, and where releases of torch or numpy were measured (scripts/track.py) the same of their history into
-reports/history/NAME/. reports/feed.xml tells of all machines what releases changed. The same results give the same
-bytes. Exit code of --check: 0 nothing was found, 1 something was, 2 there are no results.
+Writes index.html (one self-contained file), README.md, figures as SVG and results.csv (every figure) to reports/NAME/.
+If releases were measured with scripts/track.py, it writes the same for their history to reports/history/NAME/.
+reports/feed.xml lists what releases changed, for all machines. The same results give the same bytes.
+
+Exit status of --check: 0 no findings, 1 findings, 2 no results.
 """
 
 import os
@@ -64,13 +65,17 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--machine", help="build the page of this machine only")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="asv's results directory")
-    parser.add_argument("--output", type=Path, default=REPORTS, help="directory of the pages")
+    parser.add_argument("--machine", help="build only the page of this machine")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of results (default: reports/results)")
     parser.add_argument(
-        "--check", metavar="DIR", type=Path, help="judge results that are to be submitted, build nothing"
+        "--output", type=Path, default=REPORTS, help="directory to write the pages to (default: reports)"
     )
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="with --check: write what it finds there, too")
+    parser.add_argument(
+        "--check", metavar="DIR", type=Path, help="check results before you submit them, and build nothing"
+    )
+    parser.add_argument(
+        "--markdown", metavar="FILE", type=Path, help="with --check: also write the findings to this file"
+    )
     chosen = parser.parse_args(argv)
     selection.check_machine(chosen.machine)
     if chosen.markdown and not chosen.check:

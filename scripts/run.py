@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
-    python scripts/run.py                      the quick profile: first answers after the first of four rounds
-    python scripts/run.py --profile standard   what published pages are made from: 27 minutes
-    python scripts/run.py --resume             go on where an interrupted run stopped
-    python scripts/run.py --check              is this machine fit to measure on? ten seconds, and what to change
+    python scripts/run.py                      quick profile, about 4 minutes; first answers after round 1 of 4
+    python scripts/run.py --profile standard   profile of the published pages, about 27 minutes
+    python scripts/run.py --resume             continue an interrupted run
+    python scripts/run.py --check              check in ten seconds whether this machine is quiet enough
+    python scripts/run.py --resume --rounds 2  file an interrupted run that has two finished rounds
 
-    python scripts/run.py --resume --rounds 2  file what an interrupted run has, once that is two rounds
-
-Everything is timed by asv, one process after the other, in rounds: each round gives every cell one more process and
-is kept when it is done, so an interruption costs a round at most. Significant answers are printed after each, and
-results filed when all rounds are done. It says first how long it takes here, by a look at how quiet the machine is.
+asv times everything, one process at a time, in rounds. Each round gives every result one more process. A finished round
+is kept, so an interruption loses one round at most. Significant answers are printed after each round, and results are
+filed when all rounds are finished. The expected duration on this machine is printed first.
 """
 
 import argparse
@@ -43,9 +42,13 @@ DEFAULT = "quick"  # profile
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     add_options(parser, DEFAULT)
-    parser.add_argument("--report-with", metavar="PYTHON", help="Python that builds the page (default: this one)")
     parser.add_argument(
-        "--check", action="store_true", help="look at the machine and file nothing (exit code 1: change it)"
+        "--report-with", metavar="PYTHON", help="Python interpreter that builds the page (default: this one)"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check whether this machine is quiet enough to measure on, then exit (status 1: it is not)",
     )
     chosen = parser.parse_args(argv)
     check_chosen(chosen)

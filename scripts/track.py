@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Measure what releases of torch and numpy did to conversion cost: each installed, timed by asv and filed in turn.
+"""Measure speed changes across torch and numpy releases: install each release, time it with asv, and file its results.
 
     python scripts/track.py                              both histories, the last patch of every minor release
     python scripts/track.py --history numpy --since 2.0
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
-    python scripts/track.py --resume                     go on where an interrupted run stopped
-    python scripts/track.py --new                        what came since: measured and judged against the release before
-    python scripts/track.py --update                     only note in releases.json what came since
+    python scripts/track.py --resume                     continue an interrupted run
+    python scripts/track.py --new                        new releases: measure each and compare it with the one before
+    python scripts/track.py --update                     only add new releases to releases.json
 
-Every release gets a virtual environment in .asv/env, about 5 GB and a minute and a half each where torch comes with
-CUDA; --keep says how many stay. A history is measured from coarse to fine, so what is there after an interruption spans
-all of it. The first toolchain is measured again at the end, into the same result file: what the machine itself did over
-the hours is in its samples, and summed up in its run record. Afterwards `asv compare`, `asv find` and `asv publish`
-work over releases; `git -C .asv/ledger tag` lists their names. The page of the histories is built, too.
+Every release gets a virtual environment in .asv/env. If torch comes with CUDA, it takes about 5 GB and 90 seconds;
+--keep limits how many stay. Releases are measured from coarse to fine, so that an interrupted run still spans the whole
+history. The first toolchain is measured again at the end, to show how the machine itself changed. Afterwards
+`asv compare`, `asv find` and `asv publish` work across releases; `git -C .asv/ledger tag` lists their names. The page
+of the histories is built, too.
 """
 
 import argparse
@@ -43,9 +43,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
     add_options(parser, DEFAULT)
-    parser.add_argument("--new", action="store_true", help="measure and judge what came since the last release")
-    parser.add_argument("--update", action="store_true", help="only note in releases.json what came since")
-    parser.add_argument("--verdicts", metavar="DIR", type=Path, help="with --new: write each as Markdown and JSON, too")
+    parser.add_argument("--new", action="store_true", help="measure new releases and compare each with the one before")
+    parser.add_argument("--update", action="store_true", help="only add new releases to releases.json")
+    parser.add_argument(
+        "--verdicts", metavar="DIR", type=Path, help="with --new: also write each verdict as Markdown and JSON"
+    )
     parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
     chosen = parser.parse_args(argv)
     check_chosen(chosen)

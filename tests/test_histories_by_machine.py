@@ -61,7 +61,7 @@ def test_one_machine_has_nothing_beside_it(tmp_path):
     assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")
 
 
-QUESTION = "NumPy array to tensor, as a copy of its own"
+QUESTION = "NumPy array to tensor, as a copy"
 FIRST, SECOND = {"r0": (0, 0.7)}, {"r1": (0, 0.7)}  # the route that takes least, from the first release on
 
 

@@ -76,7 +76,7 @@ def test_a_point_says_what_it_is(pages):
         said = browser.locator(".said").inner_text()
         row = browser.locator("#size figure").first.locator("tbody tr").first
         route = row.locator("th").text_content()
-        assert said.startswith(f"{route} · 8 B: ") and said.endswith("s")
+        assert said.startswith(f"{route} · 256 MiB: ") and said.endswith("s"), "of what shares memory, one size"
 
 
 @pytest.mark.slow

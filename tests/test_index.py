@@ -1,14 +1,15 @@
 """The page over all machines: where each one's pages are, what is the same on all of them, and what is not."""
 
-import csv
-import dataclasses
 import re
+from types import SimpleNamespace
 
+import pandas
 import report
 import resultfiles
 from pages import index, show
-from pages.advice import Box, Take
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, MIB, TENSOR, around, conversion
+
+from benchmarks.contracts import ONE_THREAD
 
 
 def machine(results, name, clone):
@@ -29,56 +30,35 @@ def pages_of(tmp_path, *machines):
     return tmp_path / "out"
 
 
-def test_machines_side_by_side(tmp_path):
+def test_machines_side_by_side(tmp_path, snapshot):
     out = pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5))
     text = (out / "README.md").read_text(encoding="utf-8")
-    same, _, differs = text.partition("**Not the same everywhere")
-    assert "**The same on all 2 machines, or on as many as answer it**" in same
-    assert "- NumPy array to tensor, sharing its memory: `torch.from_numpy(a)`" in same
-    assert "as a copy of its own" in differs.partition("## Side by side")[0] and "as a copy of its own" not in same
-    row = next(line for line in text.splitlines() if line.startswith("| NumPy array to tensor, as a copy"))
-    assert "different routes" in row
-    assert row.index("torch.from_numpy(a).clone()") < row.index("torch.tensor(a)")
+    assert re.sub(r"[0-9a-f]{64}", "SHA", text) == snapshot
     for name in ("one", "other"):
-        assert f"({name}/README.md)" in text
         assert f'href="{name}/index.html"' in (out / "index.html").read_text(encoding="utf-8")
-    rows = list(csv.DictReader((out / "answers.csv").open(encoding="utf-8")))
-    assert {row["machine"] for row in rows} == {"one", "other"}
-    assert {row["route"] for row in rows if "copy of its own" in row["question"]} == {
-        "torch.from_numpy(a).clone()",
-        "torch.tensor(a)",
-    }
+    answers = pandas.read_csv(out / "answers.csv")
+    copies = answers[answers["question"].str.endswith("as a copy")]
+    assert dict(zip(copies["machine"], copies["route"])) == {"one": CLONE["expression"], "other": TENSOR["expression"]}
+    assert set(answers["threads"].astype(str)) == {ONE_THREAD} and answers["quiet"].all()
 
 
-def test_where_some_machines_answer_it_is_said_how_many():
-    """One that was asked alone is no agreement."""
-    take = Take("", "t.numpy()", "500 ns")
-    other = dataclasses.replace(take, route="np.asarray(t)")
+def test_machines_stand_at_the_sizes_that_all_have():
+    """As far as they answer it; at the largest such size where none of the usual ones is. A noisy figure is marked."""
 
-    def summary(name, **answers):
-        boxes = tuple(Box(question, takes=(made,)) for question, made in answers.items())
-        return index.Summary(name, (), boxes)
+    def summary(name, *rows, quiet=0.95):
+        best = pandas.DataFrame(rows, columns=["question", "nbytes", "route", "seconds", "quiet"])
+        page = SimpleNamespace(best=best.assign(threads=ONE_THREAD), quiet=quiet)
+        return index.Summary(name, page)
 
     machines = [
-        summary("one", all=take, two=take, apart=take, alone=take),
-        summary("other", all=take, two=take, apart=other),
-        summary("third", all=take, apart=take),
+        summary("one", ("all", 8, "f", 1e-6, True), ("all", MIB, "f", 2e-6, True), ("own", 64, "g", 1e-6, True)),
+        summary("other", ("all", 8, "h", 1e-6, False), ("all", 4096, "f", 3e-6, True), quiet=0.5),
     ]
-    page = index.page_of(machines)
-    assert [tuple(map(show.to_plain, box.lines)) for box in page.boxes] == [
-        ("all: `t.numpy()`", "two: `t.numpy()` (2 machines)"),
-        ("apart",),
-        ("alone: `t.numpy()` (one)",),
-    ]
-    notes = [row[0][1] for row in page.sections[0].tables[0].rows]
-    assert notes == ["the same routes", "the same routes", "different routes", "one machine"]
-
-
-def test_one_machine_has_its_answers_there(tmp_path):
-    out = pages_of(tmp_path, ("a.b_c-1", 1e-5))
-    text = (out / "README.md").read_text(encoding="utf-8")
-    assert "**NumPy array to tensor, sharing its memory**" in text and "The same on" not in text
-    assert "(a.b_c-1/README.md)" in text
+    best = pandas.concat([each.page.best.assign(machine=each.machine) for each in machines])
+    table = index.side_by_side(best, machines)
+    assert [show.bare(head) for head in table.columns[1:]] == ["one", "other (noisy: quiet 50 % of the time)"]
+    shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}
+    assert shown == {"all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]], "own": [["g", "64 B: 1.00 µs"], []]}
 
 
 def test_every_address_leads_somewhere(tmp_path):

@@ -54,11 +54,10 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
 # --- pieces ----------------------------------------------------------------------------------------------------------
 
 
-def test_labels_keep_their_distance_and_their_order():
-    places = figures.spaced([0.5, 0.5, 0.51, 0.9, 0.99], 0.1, 0.0, 1.0)
-    assert all(b - a >= 0.1 - 1e-9 for a, b in zip(places, places[1:]))
-    assert places[0] >= 0 and places[-1] <= 1.0 + 1e-9
-    assert figures.spaced([0.2, 0.8], 0.1, 0.0, 1.0) == pytest.approx([0.2, 0.8])
+def test_a_label_is_broken_where_the_figure_ends():
+    label = "torch.stack([torch.from_numpy(x) for x in arrays]).to(device, non_blocking=True)"
+    pieces = figures.broken(label)
+    assert " ".join(pieces) == label and max(map(len, pieces)) <= figures.LABEL_LETTERS
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_what_was_not_measured_is_left_out(tmp_path):
 # 1: which call
 
 
-def test_which_call_shares_memory(tmp_path):
+def test_which_call_shares_memory(tmp_path, snapshot):
     risky = contract("torch.risky(a)", "alias", hazard="bites")
     plain, other = (contract(f"torch.{name}(a)", "alias") for name in ("from_numpy", "as_tensor"))
     times = {("torch.risky(a)", n): around(1e-9) for n in (8, MIB)}
@@ -83,22 +83,19 @@ def test_which_call_shares_memory(tmp_path):
         {("torch.from_numpy(a)", "float32"): 1},
         unit="1: shares memory",
     )
-    assert ask(tmp_path, "share memory", conversion(times | copies, everything), measured) == [
-        "numpy→torch: `torch.from_numpy(a)` shares memory (measured: alias), 400 ns at 8 B.",
-        "numpy→torch: `torch.as_tensor(a)` shares memory by its contract, 500 ns at 1 MiB.",
-    ]
+    assert ask(tmp_path, "share memory", conversion(times | copies, everything), measured) == snapshot
 
 
-def test_where_only_a_hazard_was_measured_it_is_said(tmp_path):
+def test_where_only_a_hazard_was_measured_it_is_said(tmp_path, snapshot):
     risky = contract("torch.risky(a)", "alias", hazard="bites")
     said = ask(tmp_path, "share memory", conversion({("torch.risky(a)", 8): around(1e-7)}, [risky]))
-    assert said == ["numpy→torch: `torch.risky(a)` shares memory by its contract, 100 ns at 8 B; bites."]
+    assert said == snapshot
 
 
 # 2: a list of arrays
 
 
-def test_a_list_of_arrays(tmp_path):
+def test_a_list_of_arrays(tmp_path, snapshot):
     slow = contract("torch.tensor(arrays)", "copy", per_element=True, hazard="goes element by element")
     promises = [slow, contract("torch.risky(arrays)", "copy", hazard="bites"), contract("torch.stack(arrays)", "copy")]
     cells = {("torch.tensor(arrays)", n): around(n / 1e8) for n in (KIB, MIB)}
@@ -106,34 +103,25 @@ def test_a_list_of_arrays(tmp_path):
     cells |= {("torch.stack(arrays)", n): around(n / 1e10) for n in (KIB, MIB)}
     params = {"route": [one["expression"] for one in promises], "nbytes": [KIB, MIB]}
     said = ask(tmp_path, "list of arrays", Bench("batches.ArraysToTensor.timeit_convert", params, cells, promises))
-    assert said == [
-        "`torch.tensor(arrays)` takes 10.5 ms at 1 MiB: it goes element by element.",
-        "`torch.stack(arrays)` is 100× as fast.",
-    ]
+    assert said == snapshot
 
 
 # 3: .cpu()
 
 
-def test_why_cpu_is_slow(tmp_path):
+def test_why_cpu_is_slow(tmp_path, snapshot):
     early = "h.copy_(t, non_blocking=True)"
     promises = [contract("t.cpu()", "copy", TO_HOST), contract("h.copy_(t)", "into", TO_HOST)]
     promises.append(contract(early, "into", TO_HOST, hazard="reading too early gives garbage"))
     times = {("t.cpu()", "pageable", BIG): around(32e-3), ("h.copy_(t)", "pageable", BIG): around(8e-3)}
     times |= {("h.copy_(t)", "pinned", BIG): around(2e-3), (early, "pinned", BIG): around(1e-3)}
-    assert ask(tmp_path, ".cpu() slow", transfer(times, promises, "DeviceToHost")) == [
-        "`t.cpu()` into fresh pageable memory takes 32.0 ms, 2.1 GB/s at 64 MiB.",
-        "`h.copy_(t)` is 4.00× as fast, into a pageable tensor that exists: 8.00 ms, 8.4 GB/s.",
-        "`h.copy_(t)` is 16× as fast, into a pinned tensor that exists: 2.00 ms, 34 GB/s.",
-        f"`{early}` is 32× as fast, into a pinned tensor that exists: 1.00 ms, 67 GB/s "
-        "(its condition: reading too early gives garbage).",
-    ]
+    assert ask(tmp_path, ".cpu() slow", transfer(times, promises, "DeviceToHost")) == snapshot
 
 
 # 4: the two errors
 
 
-def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path):
+def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path, snapshot):
     """t.cpu().numpy() is a route on the CPU, too; what it takes there says nothing of a device."""
     on_cpu = {("t.numpy()", BIG): around(5e-7)} | {(route, BIG): around(9e-7) for route in ON_CPU}
     bits = {("t.float().numpy()", "bfloat16", MIB): around(3e-5)}
@@ -147,64 +135,47 @@ def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path):
         grad({"t.data.numpy()": 6e-7, "t.detach().numpy()": 7e-7}, DATA, DETACH),
         transfer(skipped, list(FROM_DEVICE.values()), "DeviceToHost"),
     )
-    assert said == [
-        "`t.numpy()` refuses a tensor that requires grad (RuntimeError).",
-        "This takes it: `t.detach().numpy()`, 700 ns at 1 MiB.",
-        "From a device, by its contract (not measured here): `t.cpu().numpy()`.",
-        "From a device, where it requires grad, by its contract (not measured here): `t.detach().cpu().numpy()`.",
-    ]
+    assert said == snapshot
 
 
-def test_with_a_device_its_figures_answer(tmp_path):
+def test_with_a_device_its_figures_answer(tmp_path, snapshot):
     """The plain route where it ties; never the legacy one, however fast."""
     seconds = dict(zip(FROM_DEVICE, (0.0300, 0.0301, 0.0360, 0.0100)))
     said = ask(tmp_path, "what then", pageable(seconds), grad({"t.detach().numpy()": 7e-7}, DETACH))
-    assert said[1:] == [
-        "From a device: `t.cpu().numpy()`, 30.0 ms, 2.2 GB/s at 64 MiB.",
-        "From a device, where it requires grad: `t.detach().cpu().numpy()`, 30.1 ms, 2.2 GB/s at 64 MiB.",
-    ]
+    assert said[1:] == snapshot
 
 
-def test_grad_by_contract_alone(tmp_path):
-    """Where nothing that requires grad was timed: neither what goes element by element nor what has a hazard."""
+def test_grad_that_was_not_timed(tmp_path):
+    """The refusal was declared; what takes it instead was not measured."""
     promises = [BY_ELEMENT, DATA, NUMPY, DETACH]
     times = {("t.numpy()", 8): around(5e-7)}
     said = ask(tmp_path, "what then", conversion(times, promises, "TorchToNumpy"))
-    assert said[1:] == ["This takes it, by its contract (not timed here): `t.detach().numpy()`."]
+    assert said[1:] == [], "what was not timed is left out"
 
 
 # 5: the order of .detach().cpu()
 
 
-@pytest.mark.parametrize(
-    "cpu, words", [(1.001, "a tie."), (1.3, "the first takes 0.769× the time."), (0.5, "the first takes 0.500× the")]
-)
-def test_the_order_of_detach_and_cpu(tmp_path, cpu, words):
+@pytest.mark.parametrize("cpu", [1.001, 1.3, 0.5])
+def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
     first, last = "t.detach().cpu().numpy()", "t.cpu().detach().numpy()"
     times = {(first, MIB): around(1e-6), (last, MIB): around(cpu * 1e-6)}
     on_cpu = conversion(times, [ON_CPU[first], ON_CPU[last]], "TorchToNumpy")
     said = ask(tmp_path, "order", on_cpu, pageable({first: 0.03, last: 0.03}))
-    assert len(said) == 2 and words in said[0] and said[0].startswith("Tensor on the CPU: ")
-    quicker = last if cpu < 1 else first
-    assert f"Tensor on the CPU: `{quicker}` and " in said[0]
-    assert said[1] == f"Tensor on the device: `{first}` and `{last}`: 30.0 ms and 30.0 ms at 64 MiB, a tie."
+    assert said == snapshot and (last if cpu < 1 else first) in said[0].partition(" and ")[0]
 
 
 # 6: bfloat16
 
 
-def test_bfloat16(tmp_path):
+def test_bfloat16(tmp_path, snapshot):
     """At a size that both were measured at; what gives the numbers before what gives their bits."""
     cells = {("t.view(torch.int16).numpy()", "bfloat16", n): around(1e-6) for n in (MIB, BIG)}
     cells["t.float().numpy()", "bfloat16", MIB] = around(3e-5)
     params = {"route": [BITS["expression"], FLOAT["expression"]], "dtype": ["bfloat16"], "nbytes": [MIB, BIG]}
     own = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, cells, [BITS, FLOAT])
     said = ask(tmp_path, "bfloat16", own, conversion({("t.numpy()", 8): around(5e-7)}, [NUMPY], "TorchToNumpy"))
-    assert said == [
-        "`t.numpy()` of bfloat16: TypeError.",
-        "`t.float().numpy()` takes 30.0 µs at 1 MiB, gives float32.",
-        "`t.view(torch.int16).numpy()` takes 1.00 µs at 1 MiB, gives int16: bits, no values.",
-    ]
+    assert said == snapshot
 
 
 # 7 and 8: pinned memory, non-blocking
@@ -226,54 +197,35 @@ def to_device():
     yield transfer(held, TO_THE_DEVICE, "HostToDevice", "enqueue")
 
 
-def test_pinned_memory(tmp_path):
-    assert ask(tmp_path, "pin_memory", *to_device()) == [
-        f"From pageable memory `{TO}` takes 6.00 ms, 11 GB/s at 64 MiB.",
-        f"From memory that is pinned already `{TO}` is 4.00× as fast: 1.50 ms, 45 GB/s.",
-        f"From memory that is pinned already `{EARLY}` is 5.00× as fast: 1.20 ms, 56 GB/s "
-        "(its condition: do not change the source before a synchronize).",
-        f"Pinning at every call: `{PIN}` takes 2.00× the time: it pins at every call.",
-    ]
+def test_pinned_memory(tmp_path, snapshot):
+    assert ask(tmp_path, "pin_memory", *to_device()) == snapshot
 
 
-def test_non_blocking(tmp_path):
-    assert ask(tmp_path, "non_blocking", *to_device()) == [
-        "From pinned memory, 64 MiB: the bytes arrive after 1.20 ms, blocking after 1.50 ms, and the call holds its "
-        "caller for 10.0 µs of that.",
-        "Its condition: do not change the source before a synchronize.",
-        "From pageable memory, 64 MiB: the bytes arrive after 6.00 ms, blocking after 6.00 ms, and the call holds its "
-        "caller for 6.10 ms.",
-    ]
+def test_non_blocking(tmp_path, snapshot):
+    assert ask(tmp_path, "non_blocking", *to_device()) == snapshot
 
 
 # 9: garbage
 
 
-def test_garbage(tmp_path):
+def test_garbage(tmp_path, snapshot):
     early = contract("h.copy_(t, non_blocking=True)", "into", TO_HOST, hazard="reading too early gives garbage")
     done = transfer({(early["expression"], "pinned", BIG): around(1e-3)}, [early], "DeviceToHost")
     held = transfer({(early["expression"], "pinned", BIG): around(1e-5)}, [early], "DeviceToHost", "enqueue")
-    assert ask(tmp_path, "garbage", done, held) == [
-        "`h.copy_(t, non_blocking=True)`: reading too early gives garbage.",
-        "The call returns after 10.0 µs, 64 MiB have arrived after 1.00 ms.",
-    ]
+    assert ask(tmp_path, "garbage", done, held) == snapshot
 
 
-def test_where_the_call_takes_as_long_as_the_copy_nothing_is_told_of_garbage_as_measured(tmp_path):
+def test_where_the_call_takes_as_long_as_the_copy_nothing_is_told_of_garbage_as_measured(tmp_path, snapshot):
     early = contract("h.copy_(t, non_blocking=True)", "into", TO_HOST, hazard="reading too early gives garbage")
     done = transfer({(early["expression"], "pinned", BIG): around(8.5e-3)}, [early], "DeviceToHost")
     held = transfer({(early["expression"], "pinned", BIG): around(10.7e-3)}, [early], "DeviceToHost", "enqueue")
-    assert ask(tmp_path, "garbage", done, held) == [
-        "`h.copy_(t, non_blocking=True)`: reading too early gives garbage.",
-        "But the call takes no less than until the bytes have arrived: here this copy is not asynchronous, and the run "
-        "shows nothing of that.",
-    ]
+    assert ask(tmp_path, "garbage", done, held) == snapshot
 
 
 # 10 and 11: once in a process
 
 
-def test_pinning_what_exists_and_the_first_use(tmp_path):
+def test_pinning_what_exists_and_the_first_use(tmp_path, snapshot):
     benches = [
         once("first_tensor", {None: around(0.2)}, "Context"),
         once("allocate", {BIG: around(0.02), GIB: around(0.4)}),
@@ -282,36 +234,20 @@ def test_pinning_what_exists_and_the_first_use(tmp_path):
         transfer({(TO, "registered", BIG): around(1.4e-3), (TO, "pinned", BIG): around(1.3e-3)}, TO_THE_DEVICE, "X"),
     ]
     benches[-1].name = "transfer.HostToDevice.timeit_completion"
-    assert ask(tmp_path, "existing array", *benches) == [
-        "A pinned copy, t.pin_memory(), takes 30.0 ms the first time, at 64 MiB.",
-        "Registering its memory in place takes 10.0 ms the first time, at 64 MiB.",
-        f"From registered memory `{TO}` then takes 1.40 ms, 48 GB/s, from pinned memory 1.30 ms, 52 GB/s at 64 MiB.",
-    ]
-    assert ask(tmp_path, "first use", *benches) == [
-        "The first tensor on the device makes its context: 200 ms once a process.",
-        "The first 1 GiB of pinned memory take 400 ms, 0.400 s/GiB.",
-    ]
+    assert ask(tmp_path, "existing array", *benches) == snapshot
+    assert ask(tmp_path, "first use", *benches) == snapshot
 
 
-def test_a_device_that_cannot_register_says_why(tmp_path):
+def test_a_device_that_cannot_register_says_why(tmp_path, snapshot):
     benches = [once("pin_copy", {BIG: around(0.03)}), once("register", {BIG: SKIPPED})]
-    assert ask(tmp_path, "existing array", *benches, skipped="no such call")[-1] == (
-        "Registering in place: no such call."
-    )
+    assert ask(tmp_path, "existing array", *benches, skipped="no such call") == snapshot
 
 
 # 12: NumPy 2
 
 
-@pytest.mark.parametrize(
-    "numpy, last, first",
-    [
-        ("2.4.6", 5e-7, "torch 2.13.0 and numpy 2.4.6 work together: 2 conversions were timed."),
-        ("2.4.6", None, "torch 2.13.0 and numpy 2.4.6: 1 conversion was timed, 1 failed."),
-        ("1.26.4", 5e-7, "This run has numpy 1.26.4: it tells nothing of NumPy 2."),
-    ],
-)
-def test_numpy_2(tmp_path, numpy, last, first):
+@pytest.mark.parametrize("numpy, last", [("2.4.6", 5e-7), ("2.4.6", None), ("1.26.4", 5e-7)])
+def test_numpy_2(tmp_path, snapshot, numpy, last):
     """The figure is that of the route's own direction."""
     warns = contract("np.array(t)", "copy", TO_NUMPY, hazard="warns on NumPy 2")
     same = contract("np.array(t)", "copy", "numpy→torch")
@@ -322,32 +258,17 @@ def test_numpy_2(tmp_path, numpy, last, first):
         conversion({("np.array(t)", MIB): last and around(last)}, [warns], "TorchToNumpy"),
         settings={"torch": "2.13.0", "numpy": numpy},
     )
-    figure = " (500 ns at 1 MiB)" if last else ""
-    assert said == [first, f"`np.array(t)`: warns on NumPy 2{figure}."]
+    assert said == snapshot and ("500 ns" in said[1]) == bool(last)
 
 
 # 13: neighbours
 
 
-@pytest.mark.parametrize(
-    "near, said",
-    [
-        (
-            24e-6,
-            [
-                "By where its arrays lie: the target begins 1 to 31 bytes further on in its page than the source.",
-                "`np.copyto(b.numpy(), a)`: 24.0 µs at 64 KiB, 3.00 µs where they lie apart, 8.00× as long.",
-            ],
-        ),
-        (
-            3e-6,
-            ["Not by where its arrays lie: no copy is decided to take half as long again here between neighbours."],
-        ),
-    ],
-)
-def test_the_same_copy_takes_longer_between_neighbours(tmp_path, near, said):
+@pytest.mark.parametrize("near", [24e-6, 3e-6])
+def test_the_same_copy_takes_longer_between_neighbours(tmp_path, snapshot, near):
     route = "np.copyto(b.numpy(), a)"
     params = {"route": [route], "lying": ["apart", "neighbours"], "nbytes": [64 * KIB]}
     times = {(route, "apart", 64 * KIB): around(3e-6), (route, "neighbours", 64 * KIB): around(near)}
     made = Bench("placement.NumpyToTorch.timeit_convert", params, times, [contract(route, "into", "numpy→torch")])
-    assert ask(tmp_path, "same copy", made) == said
+    said = ask(tmp_path, "same copy", made)
+    assert said == snapshot and any(route in line for line in said) == (near > 3e-6)

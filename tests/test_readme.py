@@ -1,6 +1,8 @@
 """The README's figures are those of the committed results, and its paths and commands exist."""
 
+import json
 import re
+from pathlib import Path
 
 import advise
 import compare
@@ -8,12 +10,14 @@ import pytest
 from analysis import results
 from cli import UserError
 from conftest import ROOT
+from measuring.profiles import PROFILES
 from pages import show
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SIZES = (8, 2**20, 64 * 2**20)
 MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
-TORCH, NUMPY = re.search(r"reference machine .*?torch ([\w.+]+), numpy ([\w.]+);", README, re.DOTALL).groups()
+METHOD, ACCURACY = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("method", "accuracy"))
+TORCH, NUMPY, DAY = re.search(r"torch ([\w.+]+), numpy ([\w.]+), .*?measured ([\d-]+)", README).groups()
 ROWS = re.findall(r"^\| [^|]+→[^|]+ \| `([^`]+)`[^|]*\|(.+)\|$", README, re.MULTILINE)[1:]
 
 
@@ -28,7 +32,7 @@ def cells(committed):
 
 
 def seconds(cells, route, nbytes, family="conversion", **others):
-    """As shown, where the machine was calm: a busy one's figure is an upper bound, and no headline."""
+    """As shown, of quiet cells: another's figure is an upper bound, and no headline."""
     found = cells[
         (cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes) & cells.quiet.astype(bool)
     ]
@@ -55,7 +59,7 @@ def test_figures_of_the_table(cells, route, figures):
 
 def test_figures_of_one_thread(cells):
     copied, spread = re.search(
-        r"There `torch.from_numpy\(a.copy\(\)\)` takes (\S+ \S+) at 1 MiB, where\s+"
+        r"There `torch.from_numpy\(a.copy\(\)\)` takes (\S+ \S+) at 1 MiB, and\s+"
         r"`torch.from_numpy\(a\).clone\(\)` takes (\S+ \S+)\.\s",
         README,
     ).groups()
@@ -65,8 +69,8 @@ def test_figures_of_one_thread(cells):
 
 def test_figures_of_the_warning(cells):
     by_element, copied, arrays, stack = re.search(
-        r"tolist\(\)\)` takes (\S+ \S+) at 64 KiB, where `torch.from_numpy\(a.copy\(\)\)` takes (\S+ \S+), and\s+"
-        r"`torch.tensor\(arrays\)` of 64 arrays of 1 MiB together (\S+ \S+), where .*? takes (\S+ \S+)\.\n",
+        r"tolist\(\)\)` takes (\S+ \S+) at 64 KiB, where\s+`torch.from_numpy\(a.copy\(\)\)` takes (\S+ \S+)\. "
+        r"`torch.tensor\(arrays\)` of 64 arrays, 1 MiB in all, takes (\S+ \S+), where\s.*? takes (\S+ \S+)\.\n",
         README,
     ).groups()
     assert by_element in seconds(cells, "torch.tensor(a.tolist())", 2**16)
@@ -77,16 +81,44 @@ def test_figures_of_the_warning(cells):
 
 def test_figures_of_the_setting(cells):
     without, behind, setting = re.search(
-        r"`torch.from_numpy\(a\).clone\(\)` takes (\S+ \S+), and (\S+ \S+)\s+behind `([^`]+)`", README
+        r"`torch.from_numpy\(a\).clone\(\)` takes (\S+ \S+), and\s+(\S+ \S+) if the program starts with `([^`]+)`",
+        README,
     ).groups()
     for shown, name in ((without, "none"), (behind, setting)):
         assert shown in seconds(cells, "torch.from_numpy(a).clone()", 64 * 2**20, "settings", setting=name)
 
 
+def test_durations(committed):
+    """On a quiet machine by a profile's estimate; on a busy one by the runs of the page, or by what docs record."""
+    quick, busy, share = re.search(
+        r"about (\d+) minutes on a quiet machine, and took ([\d.]+) minutes on one that was quiet\s+(\d+) %", README
+    ).groups()
+    assert int(quick) == round(PROFILES["quick"].minutes)
+    assert f"a quick run took {busy} minutes on a machine that was quiet {share} %" in " ".join(ACCURACY.split())
+    standard, longest, at = re.search(
+        r"about (\d+) minutes on a quiet machine, (\d+) on one that is quiet (\d+) %", README
+    ).groups()
+    assert int(standard) == round(PROFILES["standard"].minutes)
+    records = (committed / "reports" / "results" / MACHINE).glob("*.jsonl")
+    runs = [json.loads(line) for path in records for line in path.read_text(encoding="utf-8").splitlines()]
+    of_page = [run for run in runs if run["profile"] == "standard" and run["started"].startswith(DAY)]
+    assert round(sum(run["seconds"] for run in of_page) / 60) == int(longest)
+    assert show.percent(max(of_page, key=lambda run: run["seconds"])["quiet"]) == f"{at} %"
+    release = re.search(r"about (\d+) minutes per release", README)
+    assert int(release[1]) == PROFILES["tracking"].minutes
+
+
+def test_profiles_of_the_method():
+    table = re.findall(r"^\| `([\w-]+)` \|.*\| (\d+)(?: \(estimate\))? \|$", METHOD, re.MULTILINE)
+    assert {name: int(minutes) for name, minutes in table} == {
+        name: round(profile.minutes, -1 if name == "transfers-full" else None) for name, profile in PROFILES.items()
+    }
+
+
 @pytest.mark.slow
 def test_advice(committed, tmp_path, monkeypatch, capsys):
     """Line by line; one that ends with … begins as that of the answer does."""
-    shown = re.search(r"scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)
+    shown = re.search(r"\$ \S+ scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)
     monkeypatch.setattr(advise, "KEPT", tmp_path / "advise.json")
     monkeypatch.setattr(advise, "RESULTS", committed / "reports" / "results")
     assert advise.main([*shown[1].split(), "--machine", MACHINE]) == 0
@@ -111,16 +143,27 @@ def test_comparisons_that_are_offered(committed, monkeypatch, capsys):
         assert " → " in capsys.readouterr().out.splitlines()[0]
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
-def test_links_lead_somewhere(committed, path):
-    assert (committed / path).exists()
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*"))]
+)
+def test_links_lead_somewhere(committed, name):
+    """To files of the repository, and to headings and anchors in them."""
+    page = ROOT / name
+    for path, anchor in re.findall(r"\]\(([^):#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        target = (
+            committed / Path(name).parent / path if path.startswith(("reports", "../reports")) else page.parent / path
+        )
+        target = target if path else page
+        assert target.exists(), path
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings], anchor
 
 
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`?make ([a-z-]+)", README)) - {"bench"}:
-        if target not in ("it", "one"):
-            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for target in set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README + METHOD)):
+        assert re.search(rf"^(?:[\w-]+ )*{target}\b.*:", makefile, re.MULTILINE), target
 
 
 def test_what_releases_changed(committed):

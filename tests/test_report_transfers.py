@@ -164,11 +164,11 @@ def test_a_device_without_pinned_memory(tmp_path):
 def test_the_sections_of_an_accelerator(built):
     sections = re.findall(r'<section id="([^"]+)">', built[0])
     assert sections == [
-        *("transfers", "clocks", "transfer-dtypes", "transfers-casting-layout-containers-scalars"),
+        *("questions", "transfers", "clocks", "transfer-dtypes", "transfers-casting-layout-containers-scalars"),
         "transfers-threads-of-the-host-pinned-memory-anew",
         *("a-training-step-a-dataloader", "transfers-while-the-device-is-busy", "many-small-tensors-to-the-device"),
         *("overlap", "firsts", "link"),
-        *("contracts", "questions", "method", "data"),
+        *("contracts", "method", "data"),
     ]
     assert "An Accelerator (cuda:0)" in built[0]
 
@@ -227,7 +227,7 @@ def test_a_size_at_which_the_fastest_was_not_measured_is_no_band(tmp_path):
 
 
 def test_figures_name_their_clock(built):
-    captions = re.findall(r"<figure[^>]*>\s*<h3>([^<]+)</h3>", built[0])
+    captions = re.findall(r"<figure[^>]*>\s*<h3>(.+?)</h3>", built[0])
     assert len(captions) == len(set(captions)) > 10
     for caption in captions:
         assert any(clock in caption for clock in ("completion", "enqueue", "sustained")), caption
@@ -271,7 +271,7 @@ def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(declare
 def test_threads_of_the_host_and_misses_of_the_pinned_cache_stand_beside_one_thread_and_hits(declared, built):
     threads = declared[f"{HOST}: staged, pinned or cast on the host, completion, 64 MiB, by threads"]
     assert threads.columns == ("route", "all") and len(threads.rows) == 3
-    assert threads.rows[0][1] == ["5.60 ms", "one thread 16.8 ms: 3.00× as fast"]
+    assert threads.rows[0][1] == ["5.60 ms", "one thread 16.8 ms: 0.334× as long"]
     for way in (HOST, DEVICE):
         misses = declared[f"{way}: by way of pinned memory made by the call, completion, 64 MiB, by cache"]
         assert [row[1] for row in misses.rows] == [["16.8 ms", "a hit 5.60 ms: 3.00× as long"]]
@@ -352,7 +352,7 @@ def test_a_part_that_is_missing_hides_nothing(tmp_path):
 def test_forms_of_a_step_stand_against_the_naive_one(declared):
     step = declared["From NumPy batch to NumPy loss, step, by size"]
     assert [row[0] for row in step.rows] == ["pinned", "pinned non_blocking", "prefetch", "already pinned"]
-    assert step.rows[2][1][1] == "naive 331 µs: 1.43× as fast"
+    assert step.rows[2][1][1] == "naive 331 µs: 0.700× as long"
     loader = declared["From a DataLoader to the device, batch, by workers"]
     assert loader.columns == ("memory", "0", "2")
     assert [entry[1] for entry in loader.rows[0][1:]] == [f"pageable {n}.00 ms: 1.25× as fast" for n in (3, 1)]
@@ -458,9 +458,7 @@ def test_the_answers_are_on_the_page_below_their_question(built):
 
 def test_the_short_profile_makes_a_whole_page(tmp_path):
     markdown = page(tmp_path, [*accelerator.transfers(profile="transfers"), *accelerator.conversions()])[1]
-    said = answers_of(markdown)
-    (grad,) = (answer for answer in said.values() if "not measured here" in answer)
-    assert "where it requires grad, by its contract (not measured here): `t.detach().cpu().numpy()`" in grad
+    assert "not measured here" not in " ".join(answers_of(markdown).values())
     assert "From a registered host tensor of 64 MiB to the device" in markdown
     assert "From the device to a NumPy array of 64 MiB" in markdown
     assert "Hold their caller until the work" in markdown and "float32 to bfloat16, 16 MiB" in markdown
@@ -542,14 +540,14 @@ def test_what_is_smaller_than_the_limit_was_measured_at_is_not_held_against_it(t
 
 def answers_of(markdown):
     """Question -> its answer, of a page."""
-    rows = markdown.partition("**What users ask")[2].partition("\n\n\n")[0]
+    rows = markdown.partition("## What users ask")[2].partition("\n\n\n")[0]
     return dict(re.findall(r"^\| ([^|]*\?) \| (.*) \| $", rows, re.MULTILINE))
 
 
 def test_every_question_about_a_device_is_answered_from_its_figures(built):
     said = answers_of(built[1])
-    assert "33.6 ms" in said["Why is .cpu() slow?"] and "5.99× as fast" in said["Why is .cpu() slow?"]
-    assert "the call holds its caller for 4.80 ms of that" in said["Should I always use non\\_blocking?"]
+    assert "33.6 ms" in said["Why is .cpu() slow?"] and "17 % of that time" in said["Why is .cpu() slow?"]
+    assert "the call returns after 4.80 ms" in said["Should I always use non\\_blocking?"]
     assert "reading the result before a" in said["Why garbage after a non-blocking copy to the host?"]
     assert "210 ms" in said["Why is the first use slow?"] and "0.400 s/GiB" in said["Why is the first use slow?"]
     assert len(said) == 8, "of transfers alone"
@@ -620,13 +618,13 @@ def test_how_the_device_ran_is_told_where_its_driver_said(tmp_path):
     assert "its driver said: link generation 5, clock 1,200 to 1,980 MHz." in markdown
     assert f"Slowed by power: `{cells[0]}`." in markdown and "Clock below its most: " in markdown
     assert f"`{cells[2]}` and 2 more." in markdown and cells[3] not in markdown
-    assert "| 0, 2 |" in markdown and "by a context beside the run" in markdown
+    assert "| 0, 2 |" in markdown and "by a context of its own" in markdown
 
 
 def test_why_the_device_was_not_kept_awake_is_told(tmp_path):
     _, markdown = page(tmp_path, accelerator.transfers(), not_awake="the device is busy")
     assert "The device was not kept awake beside this run: the device is busy." in markdown
-    assert "by a context beside the run" not in markdown
+    assert "by a context of its own" not in markdown
 
 
 # What little was measured

@@ -170,9 +170,9 @@ def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_p
     assert found.setting == KEEPING and not found.ties and not found.busy
     said = box(found)
     text = "\n".join(map(show.to_plain, (said.title, *said.said, *said.notes)))
-    assert "A fresh copy in torch's memory, 64 MiB: a setting to start with" in text
-    assert f"`{KEEPING}`, `{CLONE}` takes 4.50 ms, without it 33.0 ms: 7.33× as fast" in text
-    assert "the process keeps 64 MiB when all results are freed" in text
+    assert "A fresh copy in torch's memory, 64 MiB: environment variables to set before python" in text
+    assert f"`{KEEPING}`, `{CLONE}` takes 4.50 ms with it, and 7.33× as long without (33.0 ms)" in text
+    assert "the process keeps 64 MiB after freeing all results" in text
     assert f"`{KEEPING} python program.py`" in text
     assert "up to 1 GiB of what it freed" in text
 
@@ -199,7 +199,7 @@ def test_nothing_is_decided_by_what_was_never_calm(tmp_path):
     times = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(4.5e-3)}
     assert advised(tmp_path / "a", bench("Copies", times), busy=[NONE]) == []
     (found,) = advised(tmp_path / "b", bench("Copies", times), busy=[KEEPING])
-    assert found.setting == HUGE and "Not decided here: the machine was busy." in box(found).notes
+    assert found.setting == HUGE and "No verdict here: the machine was noisy." in box(found).notes
 
 
 def test_no_huge_pages_are_nobodys_advice(tmp_path):
@@ -220,7 +220,7 @@ def test_routes_that_have_a_setting_in_common_get_one(tmp_path):
     (found,) = advised(tmp_path, bench("Copies", copies), bench("Batches", batches))
     assert found.setting == KEEPING and [gain.cell.family for gain in found.gains] == ["settings"] * 2
     assert [round(gain.factor, 1) for gain in found.gains] == [3.3, 6.6]
-    assert box(found).title == "Fresh memory, 64 MiB: a setting to start with"
+    assert box(found).title == "Fresh memory, 64 MiB: environment variables to set before python"
 
 
 def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
@@ -233,7 +233,7 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     assert gain.routes[0] == gain.route == "np.copyto(b.numpy(), a)"
     assert "torch.from_numpy(a.copy())" in gain.routes and "torch.from_numpy(a).clone()" not in gain.routes
     (found,) = known.advised(results, cells_of(results))
-    assert box(found).title == "A copy between neighbours, 64 KiB: a setting to start with"
+    assert box(found).title == "A copy between neighbours, 64 KiB: environment variables to set before python"
 
 
 def placed(seconds):
@@ -256,7 +256,7 @@ def test_a_copy_between_neighbours_is_told_of_where_it_costs_most(tmp_path):
     assert found.cell.nbytes == found.apart.nbytes == 64 * KIB and found.factor == pytest.approx(8, rel=0.01)
     said = neighbours([found])
     assert show.to_plain(said.lines[0]) == (
-        "`np.copyto(b.numpy(), a)`: 24.0 µs at 64 KiB, 3.00 µs where they lie apart, 8.00× as long"
+        "`np.copyto(b.numpy(), a)` takes 24.0 µs at 64 KiB, 8.00× as long as between arrays that lie apart (3.00 µs)"
     )
     assert f"`{COPYING}` before the command" in show.to_plain(said.notes[0])
 
@@ -289,7 +289,7 @@ def test_the_section_has_settings_down_and_sizes_across(tmp_path):
     (section,) = families.sections(results, cells_of(results), tables.Missing(results))
     timed, pages = section.tables
     assert timed.columns == pages.columns == ("setting", "16 MiB", "64 MiB")
-    assert timed.rows == ((show.code(HUGE), *[["10.0 ms", "without 33.0 ms: 3.30× as fast"]] * 2),)
+    assert timed.rows == ((show.code(HUGE), *[["10.0 ms", "without 33.0 ms: 0.303× as long"]] * 2),)
     kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept", unit="bytes kept")
     results = load(resultfiles.write(tmp_path / "kept", [kept]))
     (section,) = families.sections(results, cells_of(results), tables.Missing(results))

@@ -14,7 +14,7 @@ from pages import site, spreadsheet
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 
 
 def published(reports, output, *arguments, code=0):
@@ -141,8 +141,8 @@ def test_the_data_hold_every_cell_of_every_machine(committed, whole):
     assert (found["low"].dropna() <= found["high"].dropna()).all()
 
 
-def test_the_lines_of_the_readme_draw_a_figure(whole, tmp_path):
-    (code,) = re.findall(r"```python\n(.+?)\n```", README, re.DOTALL)
+def test_the_lines_of_the_docs_draw_a_figure(whole, tmp_path):
+    (code,) = re.findall(r"```python\n(.+?)\n```", METHOD, re.DOTALL)
     assert len(list(filter(None, code.splitlines()))) == 5
     root = whole.parent.parent
     more = {"MPLBACKEND": "svg", "MPLCONFIGDIR": str(tmp_path)}

@@ -173,8 +173,8 @@ def _again(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("machine", nargs="?", metavar="NAME", help="a folder of reports/results")
-    parser.add_argument("--before", metavar="REV", help="a git revision that has its results of another time")
+    parser.add_argument("machine", nargs="?", metavar="NAME", help="machine: a directory of reports/results")
+    parser.add_argument("--before", metavar="REV", help="git revision with another measurement of this history")
     chosen = parser.parse_args(argv)
     found = machines(RESULTS)
     if chosen.machine not in found and (chosen.machine or len(found) != 1):

@@ -384,8 +384,8 @@ def summary(verdict: Verdict) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
-    parser.add_argument("--processes", type=int, default=4, help="processes a cell (default 4)")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="sizes in bytes, separated by commas")
+    parser.add_argument("--processes", type=int, default=4, help="processes per result (default: 4)")
     chosen = parser.parse_args(argv)
     try:
         sizes = list(dict.fromkeys(map(int, chosen.sizes.split(","))))

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def new_id() -> str:
 
 def this_command() -> str:
     """The command line, as a person would type it in the checkout."""
-    return " ".join([f"python scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def copy_code(source: Path, root: Path) -> None:

@@ -233,7 +233,7 @@ def findings(known: Mapping[str, Any]) -> dict[str, str]:
 
 def check() -> int:
     """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
-    print("looking for about ten seconds", flush=True)
+    print("checking the machine for about ten seconds", flush=True)
     at, found = settings(), findings(facts())
     print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")
     for what, advice in found.items():

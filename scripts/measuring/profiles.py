@@ -413,10 +413,16 @@ def add_options(parser: argparse.ArgumentParser, default: str) -> None:
     """Those that say what is measured, and under which name; ``default``: profile."""
     parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: {default})")
     parser.add_argument("--only", metavar="REGEX", help=ONLY)
-    parser.add_argument("--rounds", type=int, help="processes a cell (default: the profile's)")
-    parser.add_argument("--machine", help="name to file results under (default: made of hardware; the partition)")
-    parser.add_argument("--resume", action="store_true", help="go on with what was interrupted")
-    parser.add_argument("--no-report", action="store_true", help="do not build the page")
+    parser.add_argument("--rounds", type=int, help="rounds, each with one process per result (default: the profile's)")
+    parser.add_argument("--machine", help="name in reports/results (default: the partition, or made from the hardware)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue an interrupted run: its finished rounds are kept",
+    )
+    parser.add_argument(
+        "--no-report", action="store_true", help="measure only; scripts/report.py builds the page later"
+    )
 
 
 def check_chosen(chosen: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to pr
 PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
-SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
+SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
 BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
 
@@ -108,7 +108,7 @@ class Runner:
             record = self.journal.record(jobs[0].session)
             own = record and (jobs[0].tag or (self.here and self.here.tag)) == record.toolchain.tag
             if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
-                print(f"{self.file(jobs[0]).toolchain.tag}: was whole when the run was interrupted, and is filed now")
+                print(f"{self.file(jobs[0]).toolchain.tag}: was complete when the run was interrupted; filed now")
 
     def left(self) -> list[str]:
         """The toolchains of the plan that are not filed."""
@@ -255,7 +255,7 @@ class Runner:
         untouched = [cell for cell in cells if cell in counted]
         allowance = (left if job.cells else WITHIN * left, processes)
         if untouched:
-            print("counting what no noise touches: some minutes in which nothing is shown", flush=True)
+            print("counting instructions: takes some minutes without output", flush=True)
             with meanwhile or nullcontext():
                 asv(untouched, allowance)
         others = [cell for cell in cells if cell not in counted]

@@ -77,7 +77,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     if plan:
         Runner(journal, plan).file_whole()
     elif chosen.resume:
-        print("nothing to resume: a new run")
+        print("nothing to resume: starting a new run")
     journal.forget()
     return fresh
 

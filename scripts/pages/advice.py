@@ -19,7 +19,7 @@ from benchmarks.contracts import (
 )
 
 from . import show
-from .case import promises, routes_by, unusual, why_unsafe
+from .case import outcomes, promises, routes_by, why_unsafe
 from .show import code
 
 ENDS = {
@@ -31,7 +31,7 @@ ENDS = {
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
-MEMORY = {ALIAS: "sharing its memory", COPY: "as a copy of its own", INTO: "into a buffer that exists"}
+MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Box:
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     threads: str = ""  # that torch has, in words; "" where that is no question
+    folded: bool = False  # on a page only its title shows until a reader opens it
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of these columns; first the section it leads to
 
@@ -80,17 +81,14 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
     faster = of_one[of_one["kind"].isin([CONDITION, UNSAFE])].sort_values("ratio", kind="stable")
     faster = faster.drop_duplicates("route").sort_index()
-    contracts = {cell.route: cell.contract for cell in best["cell"][best["need"] == needs[0]]}
     notes = show.prose(
         "advice",
         busy=tuple(busy(rows)),
         ties=of_one[of_one["kind"] == TIE],
         alone=_faster_alone(of_one, alone) if alone is not None else {},
-        contracts=contracts,
-        inputs=routes_by((words, route) for route, each in contracts.items() for words in unusual(each)),
+        measured=of_one["nbytes"].nunique(),
         faster=list(zip(faster["cell"], faster["ratio"])),
         slowest=_slowest(of_one),
-        promises=promises,
         why_unsafe=why_unsafe,
     )
     taken = list(takes(first))
@@ -100,6 +98,18 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         taken[-1] = replace(taken[-1], cost=f"{times} at {show.size(last['nbytes'].iloc[0])}")
     moves = best["cell"].iloc[0].memory != ALIAS
     return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
+
+
+def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
+    """What to know of all routes that the answers name, each fact once; None where there is nothing."""
+    best = [cell for rows in made for cell in rows["cell"][rows["kind"] == BEST]]
+    contracts = {cell.route: cell.contract for cell in best}.items()
+    lines = show.prose(
+        "conditions",
+        promised=routes_by((words, route) for route, each in contracts for words in promises(each)),
+        inputs=routes_by((words, route) for route, each in contracts for words in outcomes(each)),
+    )
+    return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
 
 def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Cell]]:
@@ -125,7 +135,7 @@ def setting(advised: Advised) -> Box:
     about = capital(titles.pop()) if len(titles) == 1 else "Fresh memory"
     cost = " ".join(show.prose("settings", "cost", advised=advised, kept=kept))
     return Box(
-        f"{about}, {show.size(advised.gains[0].cell.nbytes)}: a setting to start with",
+        f"{about}, {show.size(advised.gains[0].cell.nbytes)}: environment variables to set before python",
         (Take("", advised.setting, cost),),
         notes=show.prose("settings", "notes", advised=advised),
     )
@@ -145,7 +155,7 @@ def title(rows: pd.DataFrame) -> str:
     need = rows["need"].iloc[0]
     source, target = ends(need.direction)
     if need.grad:
-        return "Tensor that requires grad to NumPy array, sharing its memory"
+        return "Tensor that requires grad to NumPy array, sharing memory"
     if need.batch:
         return "List of NumPy arrays into one tensor"
     if need.goal:
@@ -200,4 +210,4 @@ def busy(rows: pd.DataFrame) -> Iterator[str]:
     """The sizes at which not everything could be decided because of the machine."""
     sizes = sorted({cell.nbytes for cell in rows["cell"][rows["kind"].isin(GOOD)] if not cell.quiet})
     if sizes:
-        yield f"Not decided here: the machine was busy{f' at {show.sizes(sizes)}' if any(sizes) else ''}."
+        yield f"No verdict{f' at {show.sizes(sizes)}' if any(sizes) else ''}: the machine was noisy."

@@ -125,6 +125,12 @@ def unusual(contract: Route) -> tuple[str, ...]:
     return show.prose("unusual_inputs", contract=contract)
 
 
+def outcomes(contract: Route) -> list[str]:
+    """The same, a piece for each thing that it does; what is refused is left out."""
+    pieces = [piece for words in unusual(contract) for piece in words.rstrip(".").split("; ")]
+    return [piece for piece in pieces if not piece.endswith("(see Contracts)")]
+
+
 def _rests_on(candidate: Candidate, case: Case) -> str:
     """How a figure came about that was not measured as it stands; "" of one that was."""
     sizes, at = show.sizes(candidate.sizes), show.size(case.total)

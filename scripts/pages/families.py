@@ -73,7 +73,7 @@ def _section(
     words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
     every = [cell for declared in benchmarks for cell in timed.get(declared.name, [])]
     if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
-        words += f" Figures are of {usual_dtype(drawn[0][0].cells)}; results.csv holds the other dtypes."
+        words += f" Figures are for {usual_dtype(drawn[0][0].cells)}; results.csv has the other dtypes."
     intro = (*([words] if words else []), *sentences.get(benchmarks[0].family, ()))
     return Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
@@ -83,7 +83,7 @@ def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table
     panels = []
     for values, series in alike(cells).items():
         name = ", ".join((_about(series[0]), *values))
-        for figure in times_figure(slug("time", series[0].family, name), f"Time against size: {name}", name, series):
+        for figure in times_figure(slug("time", series[0].family, name), name, series):
             panels.append((figure, curves(figure.cells, missing)))
     return panels
 
@@ -137,8 +137,7 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
 
 
 def _as_long(cell: Cell, other: Cell) -> str:
-    longer = cell.seconds / other.seconds
-    return f"{show.ratio(longer)} as long" if longer >= 1 else f"{show.ratio(1 / longer)} as fast"
+    return f"{show.ratio(cell.seconds / other.seconds)} as long"
 
 
 def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:

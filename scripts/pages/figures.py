@@ -5,7 +5,9 @@ import io
 import math
 import os
 import re
+import textwrap
 import xml.etree.ElementTree as xml
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,28 +15,38 @@ from typing import Any
 
 os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
-import numpy as np
 from analysis.cells import Cell, Limit, conversions, method
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, of_verdict
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, PercentFormatter
-from scipy.optimize import isotonic_regression
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    PercentFormatter,
+)
 
-from benchmarks.contracts import COPY, INTO, MEMORIES
+from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
 from . import advice, show
 from . import comparison_words as words
+from .show import code
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
 INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
 MONO = "DejaVu Sans Mono"
 MEMCPY_LABEL, LIMIT_LABEL = "memcpy", "measured limit"
-WIDTH, LEAST_PLOT, MOST_PLOT = 5.4, 1.8, 2.8  # inches: figure, and the plot in it; the rest is for labels at line ends
-LABEL_POINTS, LABEL_GAP = 7.2, 9.6  # size of a label, and distance between the baselines of two
-LABEL_LETTERS = 80  # at most: the figure is as wide as its longest label asks for
+WIDTH, PLOT = 3.67, 2.0  # inches: a telephone's 364 CSS pixels show its text of 8 points at 11 pixels; a plot's height
+LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.24, 0.06, 0.52  # inches around the plot
+LABEL_POINTS, LABEL_GAP = 8, 11.5  # size of a label, and distance between the baselines of two
+LABEL_LETTERS = 46  # a line of a label takes; what is longer is broken
+FLAT = 1.25  # largest / smallest time of a route up to which it does not depend on the size
 NAME_LETTERS = 100  # of a file, of which a file system takes 255
 # As the page shows them, so that it can give each a dark variant; the literal stays as fallback
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
@@ -70,45 +82,58 @@ class Figure:
     limited: bool = False  # memcpy is drawn, too
 
 
-def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least ``gap`` apart, in ascending order like ``wanted``, each as near to its own as that allows."""
-    # less what their order asks for, places must not descend: least squares under order
-    steps = gap * np.arange(len(wanted))
-    flat = isotonic_regression(np.asarray(wanted) - steps).x
-    top = max(low, high - gap * (len(wanted) - 1))
-    return list(np.clip(flat, low, top) + steps)
-
-
 def lines(ax: Axes, series: Mapping[str, Points], limit: Points = (), name: str = MEMCPY_LABEL) -> None:
-    """A line a route with range bars and its label at the right; ``limit``, dashed, is called ``name``. Axes first."""
-    ends: list[tuple[float, float, str, str]] = []
+    """A line per route with range bars, named below in the order of their ends; ``limit`` (``name``) is dashed."""
+    ends: list[tuple[float, str, Line2D]] = []
     if limit:
-        ax.plot([p[0] for p in limit], [p[1] for p in limit], color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
-        ends.append((limit[-1][0], limit[-1][1], name, MUTED))
+        (drawn,) = ax.plot(
+            [p[0] for p in limit], [p[1] for p in limit], color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1
+        )
+        ends.append((limit[-1][1], name, drawn))
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for index, (label, points) in enumerate(series.items()):
         colour, marker = f"#{colours[index % len(colours)].lstrip('#')}", MARKERS[index % len(MARKERS)]
         x, y, low, high = zip(*points)
         ax.vlines(x, low, high, color=colour, linewidth=2.6, alpha=0.35)
-        ax.plot(x, y, color=colour, marker=marker, markeredgewidth=0, gid=f"{POINTS}{index}")
-        ends.append((x[-1], y[-1], label, colour))
-    _end_labels(ax, ends)
+        (drawn,) = ax.plot(x, y, color=colour, marker=marker, markeredgewidth=0, gid=f"{POINTS}{index}")
+        ends.append((y[-1], label, drawn))
+    _legend(ax, [(label, drawn) for _, label, drawn in sorted(ends, key=lambda end: (-end[0], end[1]))])
 
 
-def _end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Labels right of the axes that do not overlap, each joined to the end of its line."""
-    to_axes = ax.transAxes.inverted()
-    places = [tuple(to_axes.transform(ax.transData.transform((x, y)))) for x, y, _, _ in ends]
-    order = sorted(range(len(ends)), key=lambda i: (places[i][1], ends[i][2]))
-    height = ax.get_window_extent().height / ax.figure.dpi * 72  # points
-    heights = spaced([places[i][1] for i in order], LABEL_GAP / height, 0.0, 1.0)
-    for i, place in zip(order, heights):
-        _, _, label, colour = ends[i]
-        family = "DejaVu Sans" if label in (MEMCPY_LABEL, LIMIT_LABEL) else MONO
-        across, down = [places[i][0], 1.03, 1.055], [places[i][1], place, place]
-        ax.plot(across, down, color=colour, linewidth=0.7, transform=ax.transAxes, clip_on=False)
-        look = {"color": INK, "fontsize": LABEL_POINTS, "family": family, "va": "center_baseline"}
-        ax.text(1.07, place, show.short(label, LABEL_LETTERS), transform=ax.transAxes, **look)  # type: ignore[arg-type]
+def _legend(ax: Axes, entries: Sequence[tuple[str, Line2D]]) -> None:
+    """Names of lines below the plot, each with a piece of its line."""
+    figure, row = ax.figure, LABEL_GAP / 72 / ax.figure.get_figheight()  # type: ignore[union-attr]
+    above = sum(len(broken(label)) for label, _ in entries) - 0.3
+    for label, drawn in entries:
+        look = {name: getattr(drawn, f"get_{name}")() for name in ("color", "linestyle", "marker", "linewidth")}
+        place = row * above
+        figure.add_artist(
+            Line2D([0.01, 0.045, 0.08], [place] * 3, markevery=[1], markersize=3.6, markeredgewidth=0, **look)
+        )
+        for text in broken(label):
+            family = "DejaVu Sans" if label in (MEMCPY_LABEL, LIMIT_LABEL) else MONO
+            figure.text(0.1, row * above, text, color=INK, fontsize=LABEL_POINTS, family=family, va="center_baseline")
+            above -= 1
+
+
+def broken(label: str) -> list[str]:
+    """A label in lines that fit the figure."""
+    return textwrap.wrap(label, LABEL_LETTERS, break_on_hyphens=False) or [label]
+
+
+def dots(ax: Axes, cells: Sequence[Cell]) -> None:
+    """A route per row with its name above, the fastest first: its time, and the range over processes."""
+    for place, cell in enumerate(cells):
+        ax.hlines(place, cell.low, cell.high, color="#0072b2", linewidth=2.6, alpha=0.35)
+        ax.plot(cell.seconds, place, "o", color="#0072b2", markersize=4.4, markeredgewidth=0, gid=f"{POINTS}{place}")
+        look: dict[str, Any] = {"fontsize": LABEL_POINTS, "family": MONO, "va": "center_baseline", "color": INK}
+        ax.text(0.01, place - 0.5, show.short(label(cell), LABEL_LETTERS), transform=ax.get_yaxis_transform(), **look)
+    ax.set_xlim(0, 1.08 * max(cell.high for cell in cells))
+    ax.set_ylim(len(cells) - 0.5, -1)
+    ax.set_yticks([])
+    ax.xaxis.set_major_formatter(EngFormatter("s", sep=" "))
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.set_xlabel("time per call")
 
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
@@ -117,7 +142,8 @@ def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
     low, high = min(sizes), max(sizes)
     margin = (high / low) ** 0.03
     ax.set_xlim(low / margin, high * margin)
-    apart = 0.5 / (ax.get_window_extent().width / ax.figure.dpi) * math.log2(high / low)  # half an inch, in doublings
+    ax.set_xlabel("size of the source")
+    apart = 0.55 / (ax.get_window_extent().width / ax.figure.dpi) * math.log2(high / low)  # inches, in doublings
     labelled: list[int] = []
     for nbytes in sorted(sizes, reverse=True):
         if not labelled or math.log2(labelled[-1] / nbytes) >= apart:
@@ -131,6 +157,7 @@ def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
 def seconds_axis(ax: Axes, values: Sequence[float]) -> None:
     """A logarithmic axis of seconds; 1, 2, 5 where it spans less than two decades."""
     ax.set_yscale("log")
+    ax.set_ylabel("time per call")
     low, high = min(values), max(values)
     ax.set_ylim(low / 1.25, high * 1.25)
     decades = math.log10(high / low)
@@ -194,6 +221,7 @@ def draw_efficiency(ax: Axes, cells: Sequence[Cell], limit: Limit) -> None:
         return cell.nbytes, top / cell.seconds, top / cell.high, top / cell.low
 
     ax.set_ylim(0, max(1.05, *(point(cell)[3] for cell in cells)))
+    ax.set_ylabel("memcpy's time ÷ the route's")
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 2)), linewidth=1.1)
     lines(ax, _points(cells, point))
@@ -211,19 +239,23 @@ def draw_bandwidth(ax: Axes, cells: Sequence[Cell], limit: float | None = None) 
     series = _points(cells, point)
     top = [(float(n), limit / 1e9, limit / 1e9, limit / 1e9) for n in sizes] if limit else []
     ax.set_ylim(0, 1.08 * max(high for points in (*series.values(), top) for _, _, _, high in points))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} GB/s"))
+    ax.set_ylabel("GB/s")
     lines(ax, series, top, LIMIT_LABEL)
 
 
-def bandwidths(name: str, title: str, caption: str, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
+def bandwidths(name: str, about: str, cells: Sequence[Cell], limit: float | None) -> list[Figure]:
     """GB/s against size, where there are two sizes and more."""
     if len({cell.nbytes for cell in cells}) < 2:
         return []
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *([LIMIT_LABEL] if limit else [])])
         draw_bandwidth(ax, cells, limit)
+        most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
+        found = (
+            f"{about}: {show.bandwidth(most.nbytes / most.seconds)} by {code(label(most))} at {show.size(most.nbytes)}"
+        )
         description = _told(cells) + (f" The measured limit is {show.bandwidth(limit)}." if limit else "")
-        return [finish(figure, name, title, description, cells, caption)]
+        return [finish(figure, name, description, cells, found)]
 
 
 def slug(*words: str) -> str:
@@ -231,22 +263,19 @@ def slug(*words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower().replace("→", "-to-")).strip("-")[:NAME_LETTERS]
 
 
-def _panel(labels: Sequence[str]) -> tuple[plt.Figure, Axes]:
-    """A figure with room for these labels at line ends."""
-    left, right, top, bottom = 0.55, 0.3, 0.08, 0.3  # inches
-    letters = 0.61 * LABEL_POINTS / 72 * min(LABEL_LETTERS, max(map(len, labels)))
-    plot = min(MOST_PLOT, max(LEAST_PLOT, WIDTH - left - right - letters))
-    width = max(WIDTH, left + plot + right + letters)
-    height = max(1.9, (len(labels) + 1) * LABEL_GAP / 72)
-    total = height + top + bottom
-    figure = plt.figure(figsize=(width, total))
-    return figure, figure.add_axes((left / width, bottom / total, plot / width, height / total))
+def _panel(labels: Sequence[str], plot: float = PLOT) -> tuple[plt.Figure, Axes]:
+    """A figure with room for these labels below the plot."""
+    below = BOTTOM + sum(len(broken(label)) for label in labels) * LABEL_GAP / 72
+    total = plot + TOP + below
+    figure = plt.figure(figsize=(WIDTH, total))
+    return figure, figure.add_axes((LEFT / WIDTH, below / total, 1 - (LEFT + RIGHT) / WIDTH, plot / total))
 
 
 def finish(
-    figure: plt.Figure, name: str, title: str, description: str, cells: Sequence[Cell], cap: str, limited: bool = False
+    figure: plt.Figure, name: str, description: str, cells: Sequence[Cell], caption: str, limited: bool = False
 ) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's colours)."""
+    title = show.bare(caption)
     buffer = io.BytesIO()
     with plt.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -276,7 +305,7 @@ def finish(
             words if words and words.strip() else "" for words in (element.text, element.tail)
         )
     return Figure(
-        name, title, description, file, xml.tostring(root, encoding="unicode") + "\n", tuple(cells), cap, limited
+        name, title, description, file, xml.tostring(root, encoding="unicode") + "\n", tuple(cells), caption, limited
     )
 
 
@@ -351,62 +380,88 @@ def _unique(key: str, value: str, name: str) -> str:
 
 
 def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
-    """What a figure shows, in words computed from its cells."""
-    series = _series(cells)
-    last = max(cell.nbytes for cell in cells)
-    at_last = sorted((cell for cell in cells if cell.nbytes == last), key=lambda cell: cell.seconds)
-    first, slow = at_last[0], at_last[-1]
-    sizes = sorted({cell.nbytes for cell in cells})
-    what = "routes" if first.route else f"values of {first.row}" if first.row else "line"
-    text = f"{len(series)} {what} at {len(sizes)} sizes from {show.size(sizes[0])} to {show.size(last)}. "
-    text += f"At {show.size(last)} {label(first)} takes {show.time(first)}"
-    text += f", the least, and {label(slow)} {show.time(slow)}, the most." if slow is not first else "."
-    if limit and last in limit.seconds:
-        text += f" memcpy takes {show.seconds(limit.seconds[last])}."
+    """What a figure shows beyond its title, in words computed from its cells."""
+    series, sizes = _series(cells), sorted({cell.nbytes for cell in cells})
+    what = "routes" if cells[0].route else f"values of {cells[0].row}" if cells[0].row else "line"
+    text = f"{len(series)} {what}, {show.span(sizes)}."
+    if limit and sizes[-1] in limit.seconds:
+        text += f" memcpy takes {show.seconds(limit.seconds[sizes[-1]])} at {show.size(sizes[-1])}."
     return text
 
 
+def found(cells: Sequence[Cell]) -> str:
+    """The least and the most time at the largest of the sizes at which most routes were measured."""
+    cells = [cell for cell in cells if cell.quiet] or cells
+    counts = Counter(cell.nbytes for cell in cells)
+    nbytes = max(counts, key=lambda n: (counts[n], n))
+    first, *_, last = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds) * 2
+    words = f"{show.time(first)} by {code(label(first))}" if label(first) else show.time(first)
+    if last.seconds > first.seconds:
+        words += f" to {show.time(last)} by {code(label(last))}"
+    return f"{words} at {show.size(nbytes)}"
+
+
 def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
-    """One panel a direction and kind of memory, where there are two sizes and more."""
+    """One panel per direction and kind of memory, where there are two sizes and more."""
     made = []
     plain = conversions(cells)
-    usual = plain[0].dtype if plain else ""
     for memory in MEMORIES:
         for direction in dict.fromkeys(cell.direction for cell in plain):
             shown = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
-            against = limit if memory in (COPY, INTO) and limit.seconds else None
             source, target = advice.ends(direction)
-            what = f"{source} to {target}, {advice.MEMORY[memory]}"
-            title, caption = f"Time against size: {what}", f"{advice.capital(what)} ({usual})"
-            made += times_figure(slug("time", direction, memory), title, caption, shown, against)
+            about, name = (
+                advice.capital(f"{source} to {target}, {advice.MEMORY[memory]}"),
+                slug("time", direction, memory),
+            )
+            if memory == ALIAS and all(_flat(by_size) for by_size in _series(shown).values()):
+                made += dots_figure(name, about, shown)
+            else:
+                made += times_figure(name, about, shown, limit if memory in (COPY, INTO) and limit.seconds else None)
     return made
 
 
-def times_figure(
-    name: str, title: str, caption: str, cells: Sequence[Cell], limit: Limit | None = None
-) -> list[Figure]:
+def _flat(cells: Sequence[Cell]) -> bool:
+    """Whether a route's time does not depend on the size."""
+    return max(cell.seconds for cell in cells) <= FLAT * min(cell.seconds for cell in cells)
+
+
+def dots_figure(name: str, about: str, cells: Sequence[Cell]) -> list[Figure]:
+    """The times of routes that do not depend on the size, at the largest size of each."""
+    shown = sorted((by_size[-1] for by_size in _series(cells).values()), key=lambda cell: cell.seconds)
+    if len(shown) < 2:
+        return []
+    with plt.style.context(STYLE):
+        figure, ax = _panel([], plot=(2 * len(shown) + 1) * LABEL_GAP / 72)
+        dots(ax, shown)
+        return [finish(figure, name, _told(shown), shown, f"{about}: {found(shown)} and at any other size")]
+
+
+def times_figure(name: str, about: str, cells: Sequence[Cell], limit: Limit | None = None) -> list[Figure]:
     if len({cell.nbytes for cell in cells}) < 2:
         return []
     with plt.style.context(STYLE):
         figure, ax = _panel([*_series(cells), *([MEMCPY_LABEL] if limit else [])])
         draw_times(ax, cells, limit)
-        return [finish(figure, name, title, _told(cells, limit), cells, caption, bool(limit))]
+        return [finish(figure, name, _told(cells, limit), cells, f"{about}: {found(cells)}", bool(limit))]
 
 
 def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
-    """One panel a direction: copies and copies into a buffer as a share of memcpy."""
+    """One panel per direction: copies and copies into a buffer as a share of memcpy."""
     made = []
     plain = [cell for cell in conversions(cells) if cell.memory in (COPY, INTO) and limit.decides(cell.nbytes)]
     for direction in dict.fromkeys(cell.direction for cell in plain):
         shown = [cell for cell in plain if cell.direction == direction]
         if len({cell.nbytes for cell in shown}) < 2:
             continue
-        title = f"Share of memcpy's bandwidth that copies reach, {direction}"
+        counts = Counter(cell.nbytes for cell in shown)
+        nbytes = max(counts, key=lambda n: (counts[n], n))
+        best = max((cell for cell in shown if cell.nbytes == nbytes), key=lambda cell: limit.share(cell) or 0)
         with plt.style.context(STYLE):
             figure, ax = _panel(list(_series(shown)))
             draw_efficiency(ax, shown, limit)
-            name = slug("efficiency", direction)
-            made.append(finish(figure, name, title, _told(shown, limit), shown, f"{direction} ({shown[0].dtype})"))
+            reached = f"{show.percent(limit.share(best) or 0)} of memcpy's speed at {show.size(nbytes)}"
+            about = f"{direction}: {code(best.route)} reaches {reached}"
+            made.append(finish(figure, slug("efficiency", direction), _told(shown, limit), shown, about))
     return made
 
 
@@ -482,4 +537,4 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
             look: dict[str, Any] = {"fontsize": 7, "va": "center_baseline", "transform": ax.get_yaxis_transform()}
             ax.text(-0.03, place, text, ha="right", color=INK, family=MONO, **look)
             ax.text(1.03, place, word, ha="left", color=INK, **look)
-        return finish(figure, name, words.title(comparison), description, (), caption)
+        return finish(figure, name, description, (), f"{words.title(comparison)}. {caption}")

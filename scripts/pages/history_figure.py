@@ -144,9 +144,9 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
                     label = show.short(call["route"].iloc[0], LETTERS)
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
         span = f"{history.releases[0].name} to {history.releases[-1].version}"
-        description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}"
-        caption = f"{history.package}: {title}"
-        return finish(figure, name, caption, description, (), caption)
+        description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}."
+        caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
+        return finish(figure, name, description, (), caption)
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:

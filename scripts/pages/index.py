@@ -1,4 +1,4 @@
-"""The page over all machines: where each one's pages are, what holds on all of them, and what only on some."""
+"""The page over all machines: the fastest safe call for each need, machines side by side, and where their pages are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,50 +8,34 @@ from urllib.parse import quote
 import pandas as pd
 from cli import put
 
+from benchmarks.contracts import ONE_THREAD
+
 from . import show
-from .advice import Box, Take
 from .page import Page, Section, rendered
 from .spreadsheet import text_of
 from .tables import Entry, Table
 
 TITLE = "What it costs to move data between NumPy and PyTorch"
 COLUMNS = {
-    ("machine", "question"): "whose answer, and to what",
-    ("threads",): "how many torch has; empty where that is no question",
-    ("when", "route"): "what to take, and in which case; empty where that is always",
-    ("cost",): "what it takes there",
+    ("machine", "question"): "the machine, and the need that is answered",
+    ("threads",): "torch threads: 1, or all (torch's default); empty for transfers",
+    ("nbytes", "route"): "size of the source in bytes, and the fastest safe call there",
+    ("seconds", "quiet"): "its time in seconds per call; False: no quiet sample, so an upper bound",
 }
+WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each other, as far as all have measured them
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the head of a machine's page says. history: what its page of releases is called; "" where it has none."""
+    """A machine in the page over all of them. history: the title of its page of releases; "" for none."""
 
     machine: str
-    facts: tuple[str, ...]
-    boxes: tuple[Box, ...]
+    page: Page
     history: str = ""
-
-    @property
-    def answers(self) -> dict[str, tuple[Take, ...]]:
-        """Question -> what to take."""
-        return {box.title: box.takes for box in self.boxes if box.takes}
-
-    @property
-    def threads(self) -> dict[str, str]:
-        """Question -> how many threads torch has in the answer, in words; "" where that is no question."""
-        return {box.title: box.threads for box in self.boxes if box.takes}
-
-    def said(self, question: str) -> list[str]:
-        """The answer to a question, for a cell of a table."""
-        sentences = [take.sentence for take in self.answers.get(question, ())]
-        threads = self.threads.get(question)
-        return [f"{threads}:", *sentences] if threads else sentences
 
 
 def summary_of(page: Page) -> Summary:
-    """What the head of a machine's page says."""
-    return Summary(page.machine, tuple(page.facts), tuple(page.boxes), next((words for words, _ in page.links), ""))
+    return Summary(page.machine, page, next((words for words, _ in page.links), ""))
 
 
 def write(output: Path, summaries: Sequence[Summary]) -> Path:
@@ -64,84 +48,47 @@ def write(output: Path, summaries: Sequence[Summary]) -> Path:
 
 def page_of(machines: Sequence[Summary]) -> Page:
     """Everything the page over all machines says."""
-    questions = list(dict.fromkeys(question for summary in machines for question in summary.answers))
-    alike = {question: _alike(question, machines) for question in questions}
-    number = len(machines)
-    boxes = _grouped(alike, machines) if number > 1 else machines[0].boxes
     links = []
-    for summary in machines:
-        place = f"{quote(summary.machine)}/"
-        links.append((f"{summary.machine}: {' · '.join(summary.facts)}", place))
-        links += [(f"{summary.machine}: {summary.history}", f"history/{place}")] if summary.history else []
+    for each in machines:
+        links.append((each.machine, f"{quote(each.machine)}/"))
+        links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.history else []
+    best = pd.concat([each.page.best.assign(machine=each.machine) for each in machines], ignore_index=True)
+    table = side_by_side(best, machines)
     return Page(
         title=TITLE,
         machine="",
-        facts=(f"{number} machine{'s' if number > 1 else ''}",),
+        facts=show.prose("index", "facts", machines=len(machines)),
         warnings=(),
-        boxes=boxes,
+        boxes=(),
         legend=(),
-        sections=[Section("machines", "Side by side", (), tables=(_table(questions, alike, machines),))],
+        sections=[Section("calls", "Fastest safe calls", show.prose("index", "answers"), tables=(table,))],
         links=tuple(links),
         command="python scripts/run.py",
-        csv=_csv(machines),
+        csv=text_of(best[[name for names in COLUMNS for name in names]]),
         columns=COLUMNS,
         data="answers.csv",
-        feed="feed.xml" if any(summary.history for summary in machines) else "",
+        feed="feed.xml" if any(each.history for each in machines) else "",
     )
 
 
-def _answering(question: str, machines: Sequence[Summary]) -> list[Summary]:
-    return [summary for summary in machines if question in summary.answers]
-
-
-def _alike(question: str, machines: Sequence[Summary]) -> tuple[str, ...]:
-    """The routes that all machines take that answer the question; () where they differ."""
-    taken = [
-        tuple(dict.fromkeys(take.route for take in summary.answers[question]))
-        for summary in _answering(question, machines)
-    ]
-    return taken[0] if len({frozenset(routes) for routes in taken}) == 1 else ()
-
-
-def _grouped(alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> tuple[Box, ...]:
-    """A line a question: where machines agree, where they differ, and where a single one answers."""
-    same: list[str] = []
-    other: list[str] = []
-    alone: list[str] = []
-    for question, routes in alike.items():
-        answering = _answering(question, machines)
-        said = f"{question}: {show.codes(routes)}"
-        if not routes:
-            other.append(question)
-        elif len(answering) == 1:
-            alone.append(f"{said} ({answering[0].machine})")
-        else:
-            fewer = f" ({len(answering)} machines)" if len(answering) < len(machines) else ""
-            same.append(f"{said}{fewer}")
-    titled = {
-        f"The same on all {len(machines)} machines, or on as many as answer it": same,
-        "Not the same everywhere: see side by side": other,
-        "Answered on one machine only": alone,
-    }
-    return tuple(Box(title, lines=tuple(lines)) for title, lines in titled.items() if lines)
-
-
-def _table(questions: Sequence[str], alike: dict[str, tuple[str, ...]], machines: Sequence[Summary]) -> Table:
+def side_by_side(best: pd.DataFrame, machines: Sequence[Summary]) -> Table:
+    """Need down, machines across: call and times, at sizes that all machines have which answer it."""
     rows: list[tuple[Entry, ...]] = []
-    for question in questions:
-        several = len(_answering(question, machines)) > 1
-        note = "different routes" if not alike[question] else "the same routes" if several else "one machine"
-        cells = [summary.said(question) or "" for summary in machines]
-        rows.append(([question, *([note] if len(machines) > 1 else [])], *cells))
-    return Table("Answers", ("question", *(summary.machine for summary in machines)), tuple(rows), numeric=False)
+    for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
+        measured = answers.groupby("nbytes")["machine"].nunique()
+        common = measured.index[measured == measured.max()]
+        sizes = [nbytes for nbytes in WANTED if nbytes in common] or common[-1:]
+        there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
+        found = {machine: _answer(here) for machine, here in there.groupby("machine")}
+        rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
+    heads = [" ".join(show.prose("index", "head", each=each, page=each.page)) for each in machines]
+    return Table("Fastest safe calls", ("need", *heads), tuple(rows), numeric=False)
 
 
-def _csv(machines: Sequence[Summary]) -> str:
-    rows = [
-        (summary.machine, question, summary.threads[question], take.when, take.route, show.bare(take.cost))
-        for summary in machines
-        for question, takes in summary.answers.items()
-        for take in takes
-    ]
-    columns = [name for names in COLUMNS for name in names]
-    return text_of(pd.DataFrame(rows, columns=columns))
+def _answer(rows: pd.DataFrame) -> list[str]:
+    """The call of a machine, and its times by size; another call where that is faster."""
+    lines: list[str] = []
+    for _, same in rows.groupby((rows["route"] != rows["route"].shift()).cumsum()):
+        times = [f"{show.size(row.nbytes)}: {show.seconds(row.seconds, bool(row.quiet))}" for row in same.itertuples()]
+        lines += [show.code(same["route"].iloc[0]), *times]
+    return lines

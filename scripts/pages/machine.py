@@ -3,18 +3,20 @@
 The sections say what was measured of conversions on its processor; their order is here.
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 from analysis import comparison, verdicts
-from analysis.case import AS_GOOD, BY_BYTES
+from analysis.case import AS_GOOD, BEST, BY_BYTES
 from analysis.cells import MARGIN, PROMISE, Cell, Limit, cells_of, conversions, credible, limit_of, usual_dtype
 from analysis.choices import asked, choices, known_of
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
-from analysis.transfers import Transfers, transfers_of
+from analysis.transfers import Transfers, answered, transfers_of
 from store.records import UNKNOWN, Record
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
@@ -22,7 +24,7 @@ from pages import comparison_words as words
 from pages import transfers
 
 from . import case, families, figures, questions, show, tables
-from .advice import advice, neighbours, setting, title
+from .advice import advice, conditions, neighbours, setting, title
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
@@ -32,7 +34,7 @@ from .tables import Table
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
 
-CALM = 0.9  # share of the time at full speed from which a machine is called calm
+MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 
 def facts_of(results: Results) -> tuple[str, ...]:
@@ -43,14 +45,14 @@ def facts_of(results: Results) -> tuple[str, ...]:
         run=results.last,
         at=results.last.settings,
         device=tables.device_of(results.last.settings),
-        quiet=paces_of(results),
+        quiet=quiet_of(results),
         python=results.cells["python"].iloc[0],
         processes=[int(count) for count in results.timed["processes"]],
     )
 
 
-def paces_of(results: Results) -> list[float]:
-    """Shares of the time at full speed, a run that cells are of each; none where nobody watched."""
+def quiet_of(results: Results) -> list[float]:
+    """Shares of quiet samples, one per run that cells are of; none where nobody watched."""
     shown = [record.quiet for record, _, _ in runs_shown(results) if record.quiet is not None]
     last = results.last.quiet
     return shown or ([] if last is None else [last])
@@ -68,6 +70,22 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     return runs[::-1]
 
 
+def pasted(record: Record) -> str:
+    """The command of a run, so that a shell takes it: earlier records hold their pattern without quotes."""
+    return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
+
+
+def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, tuple[str, ...]]:
+    """Figure -> the commands of the runs that measured its cells, the latest first."""
+    runs = results.processes.groupby("cell", sort=False, observed=True)["run"].max()
+    commands = {record.started: pasted(record) for record in results.runs if record.command}
+    return {
+        figure.name: tuple(commands[run] for run in sorted(set(runs.loc[names]), reverse=True) if run in commands)
+        for figure, names in ((f, [c.cell for c in f.cells]) for section in sections for f, _ in section.figures)
+        if names
+    }
+
+
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
     failed = results.missing[results.missing["status"] == "failed"]["benchmark"]
@@ -80,8 +98,8 @@ def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tu
         cells_failed=len(failed),
         runs=runs_shown(results),
         least_processes=MIN_PROCESSES,
-        quiet=paces_of(results),
-        calm=CALM,
+        quiet=quiet_of(results),
+        mostly=MOSTLY,
         noisy=int((~results.timed["quiet"].astype(bool)).sum()),
         timed=len(results.timed),
         changed=sum(changed),
@@ -123,6 +141,7 @@ def page_of(
             *([neighbours(copies)] if copies else []),
             *(advice(rows, with_one.get(title(rows)), threads) for rows in made),
             *about_transfers,
+            *filter(None, [conditions(made)]),
         ),
         legend=prose(
             "machine_legend",
@@ -132,14 +151,28 @@ def page_of(
             threads=threads,
         ),
         warnings=warnings_of(results, others, moved),
-        sections=sections_of(results, before, cells, table, threads, moved),
+        sections=(sections := sections_of(results, before, cells, table, threads, moved)),
+        measured=commands_of(results, sections),
         links=tuple(links),
-        command=results.last.command or "asv run --record-samples",
+        command=pasted(results.last) or "asv run --record-samples",
         csv=csv,
         columns=columns_of(results),
         toolchain=every[0],
+        best=best_of(table, moved),
+        quiet=min(quiet_of(results), default=None),
         known=case.embedded(known) if (known := known_of(results, machine, cells, table)).rows else "",
     )
+
+
+def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
+    """The fastest safe call of each need that a page answers, and size: the data of the page over machines."""
+    every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
+    needs = [rows for frame in every for _, rows in frame.groupby("need", sort=False)]
+    named = [rows.assign(question=title(rows)) for rows in needs]
+    named += [rows.assign(question=transfers.question(need)) for need, rows in answered(table, moved)]
+    best = pd.concat([rows[rows["kind"] == BEST] for rows in named]) if named else table[:0].assign(question="")
+    cells = {"seconds": [c.seconds for c in best["cell"]], "quiet": [c.quiet for c in best["cell"]]}
+    return best.assign(**cells)[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
 
 def with_one_thread(cells: Sequence[Cell]) -> list[Cell]:
@@ -184,7 +217,10 @@ def sections_of(
             transfers=bool(moved.main),
         )
 
-    times, reached = (tuple(map(data, draw(one_thread, limit))) for draw in (figures.times, figures.efficiency))
+    times = tuple(map(data, figures.times(one_thread, limit)))
+    reached = tuple(
+        (drawn, tables.shares(drawn.cells, missing, limit)) for drawn in figures.efficiency(one_thread, limit)
+    )
     broken = tables.broken(semantics, results.contracts.values())
     decided = (tables.decision(decisions, limit if threads == 1 else Limit()),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
@@ -192,10 +228,13 @@ def sections_of(
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
-    sections = [
-        Section("decision", f"Decision table, {show.threads(threads)}", said("decision"), tables=decided),
+    first_read = [
+        Section("questions", "What users ask", tables=(questioned,)),
         first,
         Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
+    ]
+    details = [
+        Section("decision", f"Decision table, {show.threads(threads)}", said("decision"), tables=decided),
         Section("efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached),
         *families.sections(results, cells, missing),
         clocks,
@@ -204,10 +243,9 @@ def sections_of(
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
         *against,
-        Section("questions", "What users ask", tables=(questioned,)),
         _method(results, cells, missing),
     ]
-    return [section for section in sections if section]
+    return [section for section in (*first_read, *(replace(each, folded=True) for each in details)) if section]
 
 
 def comparison_section(compared: Comparison) -> Section:
@@ -228,7 +266,10 @@ def comparison_section(compared: Comparison) -> Section:
 
 
 def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
-    parts = [tables.runs(results.runs), tables.environment(results.last) if results.runs else None]
+    parts = [
+        tables.runs([(record, pasted(record)) for record in results.runs]),
+        tables.environment(results.last) if results.runs else None,
+    ]
     parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
     lengths = {declared.sample_time for declared in results.benchmarks.values() if declared.sample_time}
     absent = results.missing["status"].value_counts()

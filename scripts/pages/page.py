@@ -5,12 +5,13 @@ import hashlib
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 from cli import UserError
 from markupsafe import Markup
 
@@ -39,6 +40,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     after: tuple[str, ...] = ()
     wide: bool = False  # its figures take the page's whole width
+    folded: bool = False  # only its title shows until a reader opens it
 
     def __bool__(self) -> bool:
         return bool(self.figures or self.tables)
@@ -94,6 +96,9 @@ class Page:
     heats: tuple[Heat, ...] = ()  # after the boxes
     feed: str = ""  # address of the feed that tells of what is on this page
     known: str = ""  # what the form shows, see case.py; "" for a page without one
+    measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # figure -> commands; else ``command``
+    best: pd.DataFrame = field(default_factory=pd.DataFrame)  # of a machine: a call per need and size
+    quiet: float | None = None  # of a machine: the least share of quiet samples of its runs
 
     @property
     def menu(self) -> list[Section]:

@@ -19,7 +19,7 @@ from benchmarks.contracts import ALIAS, COMPLETION, DEVICE_TO_HOST, INTO, NONE, 
 
 from . import show
 from .advice import takes
-from .tables import Entry, Table, catalogue, compared, measured_memory
+from .tables import Entry, Table, compared, measured_memory
 from .transfers import best, cost_words
 
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
@@ -51,8 +51,7 @@ def table(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame]
         lists=_lists([cell for rows in asked if rows["need"].iloc[0].batch for cell in rows["cell"]]),
         plain=plain,
         takes_grad=[take for rows in grad for take in takes(rows)],
-        promises_grad="" if grad else _promising(results, TORCH_TO_NUMPY, "takes_grad", "shares"),
-        from_device=list(_from_device(results, moved)),
+        from_device=list(_from_device(moved)),
         orders=list(_orders(cells, moved)),
         bfloat16=sorted(_usual(bfloat16), key=lambda cell: not cell.safe),
         pinned=_usual(pinned),
@@ -73,7 +72,7 @@ def table(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame]
         else:
             found[-1][1].append(said)
     rows = tuple((question, answer) for question, answer in found if answer)
-    return Table("What users ask, answered by this run", ("question", "answer"), rows, numeric=False)
+    return Table("What users ask", ("question", "answer"), rows, numeric=False)
 
 
 def _usual(cells: Sequence[Cell]) -> list[Cell]:
@@ -89,19 +88,17 @@ def _lists(cells: Sequence[Cell]) -> Mapping[str, Cell | None]:
     return {"slow": slow, "best": best(rank(rest)) if rest else None}
 
 
-def _from_device(results: Results, moved: Transfers) -> Iterator[tuple[bool, str, Cell | None]]:
-    """From a device to an array: the plain route, then one that takes what requires grad, where that is another. A
-    figure is a device's alone."""
+def _from_device(moved: Transfers) -> Iterator[tuple[bool, Cell]]:
+    """From a device to an array: the plain route, then one that takes what requires grad, where that is another."""
     arrays = [c for c in moved.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
     fresh = [cell for cell in arrays if cell.memory != INTO]
-    named = {""}
+    named: set[str] = set()
     for grad in (False, True):
         here = _usual([cell for cell in fresh if cell.contract.takes_grad or not grad])
         cell = best(rank(here)) if here else None
-        route = cell.route if cell else _promising(results, DEVICE_TO_HOST, "array", *["takes_grad"][: int(grad)])
-        if route not in named:
-            named.add(route)
-            yield grad, route, cell
+        if cell and cell.route not in named:
+            named.add(cell.route)
+            yield grad, cell
 
 
 def _orders(cells: Sequence[Cell], moved: Transfers) -> Iterator[tuple[str, Cell, Cell, str]]:
@@ -109,13 +106,6 @@ def _orders(cells: Sequence[Cell], moved: Transfers) -> Iterator[tuple[str, Cell
     for where, those in (("CPU", conversions(cells)), ("device", moved.of(COMPLETION, DEVICE_TO_HOST))):
         both = _usual([cell for cell in those if cell.route in ORDERS])
         if len(both) == 2:
-            tie = compared(both[0], both[1], "", tie="a tie")
+            tie = compared(both[0], both[1], "", tie="no significant difference")
             first, last = sorted(both, key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
             yield where, first, last, tie
-
-
-def _promising(results: Results, direction: str, *wanted: str) -> str:
-    """The catalogue's first safe route whose contract has what is wanted; "" where there is none."""
-    promises = (results.contracts[key] for key in catalogue(results) if key[0] == direction)
-    has = (each for each in promises if each.safe and all(getattr(each, name) for name in wanted))
-    return next((contract.expression for contract in has), "")

@@ -23,12 +23,9 @@ from .show import code
 
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
-UNDECIDED = "not decided"  # of two cells, one of which has no quiet process
-BUSY_NOTE: str = f"{show.BUSY.strip()} at most: the machine was never calm, and this is the fastest sample of all."
-TIE = (
-    f"Tie: it was not decided that either route takes more than {show.percent(MARGIN)} longer than the other (see "
-    "Machine and method)."
-)
+UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
+BUSY_NOTE: str = f"{show.BUSY.strip()} No quiet sample: the value is the fastest sample, an upper bound."
+TIE = f"Tie: neither route takes significantly more than {show.percent(MARGIN)} longer than the other."
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 WORTH = 0.005  # by which the repeats of a count differ: said from here on
 NO_COUNTS: Mapping[tuple[Any, ...], Count] = MappingProxyType({})
@@ -220,6 +217,15 @@ def curves(
     return Table(table.title, columns, rows, table.notes)
 
 
+def shares(cells: Sequence[Cell], missing: Missing, limit: Limit) -> Table:
+    """The figures behind a panel of efficiency: memcpy's time as a share of the route's."""
+
+    def share(cell: Cell) -> Entry:
+        return f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.BUSY}"
+
+    return pivot("memcpy's time divided by the route's", cells, "nbytes", missing, share, show.size)
+
+
 def count(counted: Count | None) -> Entry:
     """A count, and its range where its repeats differ by more than is worth mentioning."""
     if counted is None:
@@ -283,9 +289,9 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)
             rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
-        columns = ("route", "memory", "measured", "result dtype", "measured", "awkward sources")
-        more = ("grad taken, measured",) if graded else ()
-        title = f"{direction}: what each route promises, what was measured, what it does with awkward sources"
+        columns = ("route", "memory", "measured", "result dtype", "measured", "unusual inputs")
+        more = ("takes grad, measured",) if graded else ()
+        title = f"{direction}: contracts, declared and measured"
         tables.append(Table(title, (*columns, *more), tuple(rows), numeric=False))
     return tables
 
@@ -323,14 +329,14 @@ def spread(cells: Sequence[Cell]) -> Table:
         worst = max(of_kind, key=lambda cell: cell.cv)
         median = show.percent(statistics.median(cell.cv for cell in of_kind), 1)
         rows.append((kind, f"{len(of_kind)}", median, [show.percent(worst.cv, 1), code(worst.cell)]))
-    columns = ("memory", "cells", "median", "worst")
-    return Table("Coefficient of variation between the processes of a cell", columns, tuple(rows))
+    columns = ("memory", "results", "median", "maximum")
+    return Table("Coefficient of variation between the processes of a result", columns, tuple(rows))
 
 
 def floor(cells: Sequence[Cell]) -> Table:
     """What the harness itself takes."""
     rows = tuple((cell.text("statement"), show.time(cell)) for cell in cells if cell.role == HARNESS)
-    return Table("The harness itself", ("statement", "a call"), rows)
+    return Table("The harness itself", ("statement", "time per call"), rows)
 
 
 def absent(missing: Missing) -> Table:
@@ -342,8 +348,8 @@ def absent(missing: Missing) -> Table:
     for (status, benchmark, reason), group in groups.items():
         routes = [row["route"] for row in group if isinstance(row["route"], str)]
         rows.append((code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(group)}", named(routes)))
-    title = "Cells without a figure"
-    return Table(title, ("benchmark", "why", "cells", "routes"), tuple(rows), numeric=False)
+    title = "Results without a figure"
+    return Table(title, ("benchmark", "reason", "results", "routes"), tuple(rows), numeric=False)
 
 
 def environment(record: Record) -> Table:
@@ -365,8 +371,8 @@ def environment(record: Record) -> Table:
         ("C library", on.libc),
         ("driver", record.settings.driver),
         ("variables of the accelerator", ", ".join(f"{k}={v}" for k, v in record.settings.environment.items())),
-        ("cores held to, near the accelerator", ", ".join(map(str, record.cores))),
-        ("accelerator kept awake", "by a context beside the run" if record.awake else ""),
+        ("cores used, near the accelerator", ", ".join(map(str, record.cores))),
+        ("accelerator kept awake", "by a context of its own" if record.awake else ""),
         ("frequency governor", on.governor or "not visible"),
         ("transparent huge pages", on.transparent_hugepages or "not visible"),
         ("load average at the start", "" if on.load_average is None else f"{on.load_average:.2f}"),
@@ -374,7 +380,7 @@ def environment(record: Record) -> Table:
         ("launch method", record.launch),
     ]
     shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
-    return Table("Machine and toolchain, as they were when the run started", ("what", "value"), shown, numeric=False)
+    return Table("Machine and toolchain at the start of the run", ("property", "value"), shown, numeric=False)
 
 
 def device_of(settings: Settings) -> str:
@@ -383,13 +389,13 @@ def device_of(settings: Settings) -> str:
     return f"{name} ({device})" if device and name else device
 
 
-def runs(records: Sequence[Record]) -> Table:
-    """One row a run: when, how, how quiet the machine was, and how many samples were taken again."""
+def runs(records: Sequence[tuple[Record, str]]) -> Table:
+    """One row per run, with its command: when, how, how quiet it was, and how many samples were taken again."""
     rows = []
-    for record in records:
+    for record, command in records:
         profile = f"{record.profile}, only {record.only}" if record.only else record.profile
         quiet = "" if record.quiet is None else show.percent(record.quiet)
         measured = (f"{record.rounds}", f"{record.samples:,}", quiet, f"{record.retaken:,}", f"{record.seconds:.0f} s")
-        rows.append((record.started, code(record.command), profile, *measured))
-    columns = ("started", "command", "profile", "processes a cell", "samples", "quiet", "taken again", "took")
+        rows.append((record.started, code(command), profile, *measured))
+    columns = ("started", "command", "profile", "processes per result", "samples", "quiet", "taken again", "took")
     return Table("Runs whose figures are on this page", columns, tuple(rows), numeric=False)

@@ -136,6 +136,10 @@ def way_of(need: Need) -> str:
     return f"from {end} to the device" if need.direction == HOST_TO_DEVICE else f"from the device to {end}"
 
 
+def question(need: Need) -> str:
+    return f"{capital(way_of(need))}, {result_of(need)}"
+
+
 def result_of(need: Need) -> str:
     """New or existing, as the beginning of a line."""
     there = need.direction == HOST_TO_DEVICE
@@ -474,5 +478,5 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
                 yield figure, bandwidths(figure.cells, missing, moved)
 
 
-def _named(about: str, cells: list[Cell]) -> tuple[str, str, list[Cell]]:
-    return about, f"{about} ({cells[0].dtype})" if cells else about, cells
+def _named(about: str, cells: list[Cell]) -> tuple[str, list[Cell]]:
+    return f"{about} ({cells[0].dtype})" if cells else about, cells

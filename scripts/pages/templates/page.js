@@ -50,6 +50,11 @@
     table.closest(".scroll").before(filter);
   }
 
+  /* A link into what is folded opens it. */
+  const unfold = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.querySelector("details.folded")?.setAttribute("open", "");
+  addEventListener("hashchange", unfold);
+  unfold();
+
   for (const table of document.querySelectorAll(".scroll:not(.heat, .index) > table")) if (table.tBodies[0]?.rows.length > 1) sortable(table);
 
   /* The nearest point of a figure's series, said by the row of its table: series and rows are in one order. */
