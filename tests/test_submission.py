@@ -113,9 +113,13 @@ NO_CELL = "this suite has no such cells or parameters as "
 REFUSED = {
     # what is no file of results
     "a link to a directory": (linked("sub", "/etc"), MACHINE, "is no file of results: remove it"),
+    "a link to a file": (linked(RESULT, "/proc/self/environ"), MACHINE, "is no file of results"),
+    "a link to nothing": (linked("0123abcd-toolchain-py3.11.json", "nowhere"), MACHINE, "is no file of results"),
     "a link to itself": (linked("machine.json", "machine.json"), MACHINE, "is no file of results"),
     "a directory": (lambda directory: (directory / "node-a").mkdir(), MACHINE, "is no file of results"),
     "a pipe": (lambda directory: os.mkfifo(directory / "pipe.json"), MACHINE, "is no file of results"),
+    "a page": (made("evil.html"), MACHINE, "is no file of results"),
+    "a hidden file": (made(".hidden"), MACHINE, "is no file of results"),
     "a name that a log obeys": (made("x\n::error::y.json"), MACHINE, "is no file of results"),
     "a name that no text holds": (made(b"\xff.json".decode(errors="surrogateescape")), MACHINE, "no file of results"),
     "too many files": (
@@ -131,8 +135,10 @@ REFUSED = {
     # what is too much
     "endless samples": (repeated(SAMPLES, 5000), SAMPLES, "is broken (it holds more than 32 MiB)"),
     "a zip bomb": (made(SAMPLES, gzip.compress(bytes(2**28))), SAMPLES, "is broken (it holds more than 32 MiB)"),
+    "many zips in one": (made(SAMPLES, gzip.compress(b"") * 100_000), SAMPLES, "goes on behind it"),
     "a long line": (made(RECORD, b'"' + b"x" * 5_000_000), RECORD, "is broken (it has a line of 5000001 letters)"),
     "many runs": (repeated(RECORD, 21), RECORD, "all files hold more than 40 MiB, or this one more than 20 runs"),
+    "lists in lists": (made(RECORD, b"[" * 100_000), RECORD, BROKEN),
     "many empty lists": (
         planted(SAMPLES, '"waits": []', f'"waits": [{",".join(["[]"] * 100_000)}]'),
         SAMPLES,
@@ -143,16 +149,34 @@ REFUSED = {
         RESULT,
         "this suite has no such cells or parameters as `limits.Memcpy.timeit_copy`",
     ),
+    "a number of 5,000 digits": (record('"rounds": 4', f'"rounds": {"9" * 5000}'), RECORD, BROKEN),
     # what asv cannot have
     "a day that is none": (toolchain('"2.14.0.dev20269999"'), RECORD, BROKEN),
+    "two dots": (toolchain('"2..0"'), RECORD, BROKEN),
     "half of a surrogate pair": (toolchain(r'"\ud800"'), RECORD, BROKEN),
+    "a version as long as a name of a file": (toolchain(f'"{"2." * 200}0"'), RECORD, BROKEN),
     "a version of 5,000 digits": (toolchain(f'"{"2" * 5000}"'), RECORD, BROKEN),
+    "no version": (toolchain("[]"), RECORD, BROKEN),
     "another toolchain": (toolchain('"2.1"'), RECORD, BROKEN),
     "another commit": (planted(RESULT, COMMIT, COMMIT[:8] + "0" * 32), RESULT, f"of the toolchain `{COMMIT[:8]}0000"),
     # what this suite does not write
+    "a field of the machine": (
+        planted("machine.json", '"version"', '"node": "x", "version"'),
+        "machine.json",
+        "`node`",
+    ),
     "a field of the record": (record('"caches"', '"hostname": "x", "caches"'), RECORD, "remove `hostname`"),
     "a field of the result": (planted(RESULT, '"python"', '"who": "x", "python"'), RESULT, "remove `who`"),
-    "another benchmark": (planted(RESULT, '"conversion.', '"foreign.'), RESULT, f"{NO_CELL}`foreign.NumpyToTorch."),
+    "a field of a line": (
+        planted(SAMPLES, '"took"', '"who": 1, "took"'),
+        SAMPLES,
+        "remove `who`",
+    ),
+    "another benchmark": (
+        planted(RESULT, '"conversion.', '"foreign.'),
+        RESULT,
+        "this suite has no such cells or parameters as `foreign.NumpyToTorch.timeit_convert`: remove the file",
+    ),
     "another cell": (planted(SAMPLES, "'float32'", "'float33'"), SAMPLES, "this suite has no such cells or parameters"),
     "a cell that was skipped elsewhere": (
         record('"noisy_cells": []', '"noisy_cells": ["x"]'),
@@ -185,7 +209,11 @@ REFUSED = {
     "another machine": (record(f'"{MACHINE}"', '"another"'), RECORD, f"a run on `another`, filed under {MACHINE}"),
     "asv's of another machine": (planted(RESULT, f'"{MACHINE}"', '"another"'), RESULT, "a run on `another`, filed"),
     # what was not measured well enough
-    "an interrupted run": (record('"rounds": 4', '"rounds": 2'), RESULT, "2 of 4 rounds: run.py --resume"),
+    "an interrupted run": (
+        record('"rounds": 4', '"rounds": 2'),
+        RESULT,
+        "2 of 4 rounds: run.py --resume",
+    ),
     "too few processes": (record('"rounds": 4', '"rounds": 2'), RESULT, "2 processes a cell where 4 are needed"),
 }
 
@@ -309,7 +337,12 @@ RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
 NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 20_000
 # How many results, and of each what its record holds, too, its lines, and the rows of asv's file
 HEAVY = {
-    "every cell": lambda: (8, {}, some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12), {}),
+    "every cell": lambda: (
+        8,
+        {},
+        some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12),
+        {},
+    ),
     "one cell again and again": lambda: (2, {}, some((line_of(*SHORT[0], n) for n in range(90_000)), 0.49), {}),
     "many samples": lambda: (2, {}, some((line_of(*SHORT[0], n, samples=300_000) for n in range(9)), 0.49), {}),
     "many lists": lambda: (2, {}, some((line_of(*SHORT[0], n, device=[[]] * 54) for n in range(50_000)), 0.49), {}),
