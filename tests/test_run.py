@@ -119,10 +119,8 @@ def test_the_significant_answers_so_far_are_printed_once(tmp_path, capsys):
         said.append(capsys.readouterr().out.splitlines())
         took[-1] = 2e-6  # was a tie
     assert re.fullmatch(r"after round 1 of 4, \d+ s since the start:", said[0][0])
-    assert len(said[0]) == 2 and "sharing its memory: torch.from_numpy(a), 400 ns" in said[0][1]
-    assert (
-        len(said[1]) == 2 and "as a copy of its own, 1 torch thread: torch.from_numpy(a).clone(), 1.00 µs" in said[1][1]
-    )
+    assert len(said[0]) == 2 and "sharing memory: torch.from_numpy(a), 400 ns" in said[0][1]
+    assert len(said[1]) == 2 and "as a copy, 1 torch thread: torch.from_numpy(a).clone(), 1.00 µs" in said[1][1]
 
 
 def one_line(done):
