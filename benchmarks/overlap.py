@@ -25,6 +25,7 @@ about = (
 
 SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
 LONGER = 1.5  # times the transfer that the products beside it take together
+SAMPLES = 3  # of a DataLoader's epoch, a process: each takes the better part of a second
 PARTS = 2  # of the transfer that a single product may take: with fewer its length could not be chosen
 
 
@@ -60,8 +61,9 @@ class Hidden:
         device.require_streams()
         transfer = self.expressions[direction]
         self.move = _moving.Move(_routes.find(transfer, direction), memory, "float32", nbytes, device)
-        self.move.verify()
+        self.move.ready()
         names = self.move.names
+        names["synchronize"] = device.synchronize  # of both streams
         names["products"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
         statements = {"products": "products()", "transfer": transfer, "both": f"products(); {transfer}"}
         self.timed_by = _Turns({part: f"{each}; synchronize()" for part, each in statements.items()}, names)
@@ -164,6 +166,7 @@ class TrainingStep:
     @_devices.out_of_memory_skips()
     def setup(self, form, nbytes):
         device = _devices.find().use()
+        device.warm_up()
         rows = nbytes // 4 // self.features
         arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
         step = _Step(device, self.features)
@@ -238,15 +241,17 @@ class DataLoader:
     params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
     single_threaded = False
     count, features, batch = 128, 2**18, 16
-    timeout = 120
+    epoch = 8  # times that an epoch takes every sample: 64 batches, of which what starts an epoch is a small part
+    timeout = 300
 
     def samples_for(self, workers, memory):
-        return _timing.SAMPLES_LARGE
+        return SAMPLES
 
     @_devices.out_of_memory_skips()
     def setup(self, workers, memory):
         pin_memory = memory == _routes.PINNED
         device = _devices.find().use()
+        device.warm_up()
         device.check_synchronize()
         nbytes = 4 * self.count * self.features
         _moving.require_memory(4 * nbytes)
@@ -259,6 +264,7 @@ class DataLoader:
         loader = _torch.utils.data.DataLoader(
             _torch.utils.data.TensorDataset(data),
             batch_size=self.batch,
+            sampler=[*range(self.count)] * self.epoch,
             pin_memory=pin_memory,
             num_workers=workers,
             persistent_workers=workers > 0,
@@ -283,4 +289,4 @@ class DataLoader:
         getattr(self, "names", {}).clear()  # with the DataLoader its workers end
 
     def timeit_batch(self, workers, memory):
-        return "epoch()", self.names, self.count // self.batch
+        return "epoch()", self.names, self.epoch * self.count // self.batch

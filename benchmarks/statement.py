@@ -87,7 +87,6 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
         self.once = _get_first_attr(attr_sources, "once", False)
         self.drained = _get_first_attr(attr_sources, "drained", False)
-        self.probed = _get_first_attr(attr_sources, "probed", True)
         samples_for = _get_first_attr(attr_sources, "samples_for", None)
         cells = list(itertools.product(*self._params))
         if self.once:
@@ -107,9 +106,11 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
         self.on_all_cores = bool(_get_first_attr(self._attr_sources, "on_all_cores", False))
         self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
+        self.probed = _get_first_attr(self._attr_sources, "probed", True)  # a setup may say so, of its cell
 
     def do_setup(self):
         self._began = time.perf_counter()
+        sampling_log.NOTES.clear()
         skipped = super().do_setup()
         if not skipped:
             self._load_vars()
@@ -163,6 +164,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         around.append(self._device_state())
         if all(around):
             found["device"] = around
+        found.update(sampling_log.NOTES)
         if self.needs_device:
             found["on_device"] = True  # its clock is not the processor's, see scripts/records/quiet.py
         took = round(time.perf_counter() - self._began, 4)

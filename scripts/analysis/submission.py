@@ -44,7 +44,8 @@ BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
 OTHERS = (  # than those of run records: asv's, and those of a line of measurements
     "arch num_cpu os ram version commit_hash env_name date params requirements env_vars result_columns results result "
     "durations started_at duration stats_ci_99_a stats_ci_99_b stats_q_25 stats_q_75 stats_number stats_repeat samples "
-    "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took"
+    "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took "
+    "warmed first last steady unseen"
 )
 FIELDS = {one.name for part in (Record, Toolchain, Settings, Conditions) for one in fields(part)} | {*OTHERS.split()}
 

@@ -189,7 +189,7 @@ def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
     profile, share = PROFILES[name], 1.0
     if only and described.is_file():
         known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
-        counts = (cells_of(profile, known, pattern, name, "none here").processes for pattern in ("", only))
+        counts = (cells_of(profile, known, pattern, name).processes for pattern in ("", only))
         every, chosen = counts
         share = chosen / max(every, 1)
     return profile.minutes * share * rounds / profile.rounds

@@ -29,7 +29,9 @@ from store import files, quiet
 from store.records import Line, Record, Settings, Toolchain, Unfinished, name_of, with_samples
 from toolchains import environments, ledger
 
-from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, Suite
+from benchmarks.sampling_log import GONE
+
+from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite
 from .journal import Job, Journal, Plan
 from .machine import awake, conditions, settings
 from .processes import Progress, apart, session
@@ -41,7 +43,6 @@ WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to pr
 PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
-SILENT = "its process ended without a word: it crashed, was killed, or took longer than asv allows"
 BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
 
@@ -479,6 +480,7 @@ def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
         failures={why: tuple(names) for why, names in absent["failed"].items()},
         device_probe=probe,
         device_changed=changed,
+        device_lost=next((why for why in absent["skipped"] if why.startswith(GONE)), ""),
     )
 
 
@@ -492,6 +494,10 @@ def device_probe(timed: Iterable[Line]) -> tuple[dict[str, tuple[float, float]],
                 changed.setdefault(f"slowed by {reason}", {})[name_of(line)] = None
             for quantity in ("link generation", "clock"):
                 readings.setdefault(quantity, []).append((around[quantity], name_of(line)))
+        if not line.get("warmed", {"steady": True})["steady"]:
+            changed.setdefault("clock not steady after warming up", {})[name_of(line)] = None
+        if "unseen" in line:
+            changed.setdefault("waiting not verified", {})[name_of(line)] = None
     for quantity, each in readings.items():
         for value, cell in each:
             if value < STEADY * max(each)[0]:
