@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from . import nvml
-from .sampling_log import first_line, is_out_of_memory, lose, note
+from .sampling_log import first_sentence, is_out_of_memory, lose, note
 
 VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory
@@ -56,7 +56,7 @@ def out_of_memory_skips():
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise NotImplementedError(f"out of memory: {first_line(error)}") from None
+        raise NotImplementedError(f"out of memory: {first_sentence(error)}") from None
 
 
 class Device:
@@ -89,7 +89,7 @@ class Device:
             if self.works or "forked subprocess" in str(error):  # a context made before asv forked is our fault
                 raise
             named = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
-            why = f"{named} cannot be used: {first_line(error)}"
+            why = f"{named} cannot be used: {first_sentence(error)}"
             if not is_out_of_memory(error):
                 lose(why)
             raise NotImplementedError(why) from None
@@ -224,7 +224,7 @@ class Device:
         try:
             self.stream(), self.event()
         except RuntimeError as error:  # torch.Stream is there for every backend, whether it has streams or not
-            raise NotImplementedError(f"{why}: {first_line(error)}") from None
+            raise NotImplementedError(f"{why}: {first_sentence(error)}") from None
 
     def stream(self):
         """A new stream of the device."""
@@ -246,7 +246,7 @@ class Device:
         try:
             torch.empty(1, dtype=getattr(torch, dtype), device=self.device)
         except TypeError as error:
-            raise NotImplementedError(f"{self.device.type} has no {dtype}: {first_line(error)}") from None
+            raise NotImplementedError(f"{self.device.type} has no {dtype}: {first_sentence(error)}") from None
 
     def pinned(self, tensor):
         """A copy of a host tensor, page-locked for this device; skips the cell where there is no such memory."""
@@ -259,7 +259,7 @@ class Device:
         except (RuntimeError, NotImplementedError, AssertionError) as error:
             if is_out_of_memory(error) or any(f"{maker} error" in str(error) for maker in ("CUDA", "HIP")):
                 raise  # there is pinned memory; this much of it could not be had, or the device is broken
-            raise NotImplementedError(f"{kind} has no pinned memory: {first_line(error)}") from None
+            raise NotImplementedError(f"{kind} has no pinned memory: {first_sentence(error)}") from None
         self.require_pinned(copy)
         return copy.copy_(tensor)
 
@@ -337,7 +337,9 @@ def find():
     if device is None:
         none = f"{VARIABLE}={name}: torch finds no such accelerator" if name else NONE_FOUND
         # without NVML (torch 1.13 never asks it) CUDA counts, and torch warns of what kept it from that
-        raise NotImplementedError(": ".join([none, *dict.fromkeys(first_line(warning.message) for warning in said)]))
+        raise NotImplementedError(
+            ": ".join([none, *dict.fromkeys(first_sentence(warning.message) for warning in said)])
+        )
     for variable, effect in REFUSED.items():
         if device.is_cuda and os.environ.get(variable, "0") != "0":
             raise NotImplementedError(
@@ -383,9 +385,9 @@ def answer():
         found = {"device": str(device), "device_name": device.model, "no_device": "", "driver": device.driver}
         return {**found, "environment": environment, "near_cores": nvml.ask(device, nvml.near_cores) or []}
     except NotImplementedError as reason:
-        why = first_line(reason)
+        why = first_sentence(reason)
     except Exception as error:  # whatever is wrong with it, the rest can be measured
-        why = f"{type(error).__name__}: {first_line(error)}"
+        why = f"{type(error).__name__}: {first_sentence(error)}"
     return {"device": None, "device_name": None, "no_device": why}
 
 

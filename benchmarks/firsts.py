@@ -85,7 +85,9 @@ def _answer(connection, work):
         connection.send(work())
     except Exception as error:
         skips = isinstance(error, NotImplementedError) and not _sampling_log.is_torchs(error)
-        connection.send(error if skips else RuntimeError(f"{type(error).__name__}: {_sampling_log.first_line(error)}"))
+        connection.send(
+            error if skips else RuntimeError(f"{type(error).__name__}: {_sampling_log.first_sentence(error)}")
+        )
 
 
 class PinnedMemory:

@@ -41,8 +41,13 @@ def lost():
 
 
 def first_line(error):
-    """The first line of an exception's text, or its first sentence: torch adds pages of advice."""
-    line = str(error).strip().split("\n")[0]
+    """The first line of an exception's text; torch adds pages of advice below it."""
+    return str(error).strip().split("\n")[0]
+
+
+def first_sentence(error):
+    """The first line or, of a long one, its first sentence: torch's advice is on the same line, too."""
+    line = first_line(error)
     return line if len(line) <= LONGEST_LINE else re.split(r"(?<=[a-z\d)])\. (?=[A-Z])", line)[0]
 
 
@@ -91,7 +96,7 @@ class Logged:
 
     def log_failure(self, error):
         """asv prints why a cell failed, once, and keeps nothing of it."""
-        why = f"{type(error).__name__}: {first_line(error)}"
+        why = f"{type(error).__name__}: {first_sentence(error)}"
         log(benchmark=self.name, params=self.params_text(), failed=why[:LONGEST_REASON])
 
     def log_skip(self, reason):

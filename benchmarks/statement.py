@@ -126,7 +126,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
             if isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error):
                 why = str(error)  # asv knows this as a skip in setup alone
             elif sampling_log.is_out_of_memory(error):
-                why = f"out of memory: {sampling_log.first_line(error)}"
+                why = f"out of memory: {sampling_log.first_sentence(error)}"
             else:
                 self.log_failure(error)
                 raise
