@@ -25,6 +25,7 @@ ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned
 # Least length of a sample from timing.LARGE on, where a call takes a millisecond: one alone is as long as what the
 # driver or another user of the link now and then holds up
 LARGE_SAMPLE_SECONDS = 0.01
+READS = 50  # of a result before anybody waited
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
@@ -157,6 +158,25 @@ class ToBfloat16(_ToDevice):
     params = _to_device(_routes.TRANSFER_BFLOAT16, _moving.SIZES[2:6])
 
 
+class FromUint8(_ToDevice):
+    """uint8 on the host, float32 on the device, as of images; nbytes is that of the source."""
+
+    role = "cast on the way"
+    title = "uint8 on the host to float32 on the device"
+    dtype = "uint8"
+    params = _to_device(_routes.TRANSFER_UINT8, _moving.SIZES[3:6])
+
+
+class Bfloat16ToNumpy(_Float):
+    """bfloat16 on the device, a float32 array on the host; nbytes is that of the source."""
+
+    role = "cast on the way"
+    title = "bfloat16 on the device to a float32 array"
+    direction = _routes.DEVICE_TO_HOST
+    dtype = "bfloat16"
+    params = (_family(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:6])
+
+
 class Transposed(_ToDevice):
     """A transposed host tensor."""
 
@@ -186,3 +206,26 @@ class Scalar(_Float):
     title = "a scalar"
     direction = _routes.DEVICE_TO_HOST
     params = (_family(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])
+
+
+class ReadTooEarly(_Float):
+    """How often a result is garbage where it is read as soon as a non-blocking call returns."""
+
+    role = "read too early"
+    title = "garbage, where the result is read before a wait"
+    direction = _routes.DEVICE_TO_HOST
+    params = (["h.copy_(t, non_blocking=True)"], [_routes.PAGEABLE, _routes.PINNED], [_moving.EACH, 64 * 2**20])
+
+    def track_garbage(self, route, memory, nbytes):
+        """% of READS results whose last number had not arrived."""
+        names, wrong = self.move.names, 0
+        sent = names["t"][-1].item()
+        for _ in range(READS):
+            names["h"][-1] = sent + 1
+            self.move.call()
+            wrong += names["h"][-1].item() != sent
+            names["synchronize"]()
+        return 100 * wrong / READS
+
+    track_garbage.unit = "% garbage"
+    timeit_completion = None

@@ -103,8 +103,10 @@ def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> N
 
 
 def size_of(cells: Cells, rounds: int) -> str:
-    some = "" if cells.repeated == cells.processes else f", {cells.processes - cells.repeated} of them once"
-    return f"{cells.processes} timed cells x {rounds} processes{some}, {cells.looked_at} looked at once"
+    each, total = f"x {rounds} processes", cells.total(rounds)
+    if total != rounds * cells.processes:
+        each = f"in {total} processes, up to {rounds} each"
+    return f"{cells.processes} timed cells {each}, {cells.looked_at} looked at once"
 
 
 def time_of(runner: Runner) -> str:

@@ -100,7 +100,7 @@ def test_benchmark_without_parameters():
 
 
 def test_what_is_timed_once_is_no_part_of_later_rounds():
-    profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80])))
+    profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", rounds=1, nbytes=[80])))
     first, later = (select(profile, {TOY["name"]: TOY}, again)[TOY["name"]] for again in (False, True))
     assert {cell[1] for cell in cells_of(first, TOY)} == {"8", "80"}
     assert {cell[1] for cell in cells_of(later, TOY)} == {"8"}

@@ -30,13 +30,13 @@ class Rule:
 
     host    only those that need no accelerator
     copies  True: only routes that move bytes, by their contracts; False: only those that share memory
-    once    one process is enough: the answer is a factor, or stands beside figures that have more
+    rounds  so many at most: one where the answer is a factor, or stands beside figures that have more
     """
 
     def __init__(
-        self, benchmark: str, host: bool = False, copies: bool | None = None, once: bool = False, **values: Values
+        self, benchmark: str, host: bool = False, copies: bool | None = None, rounds: float = math.inf, **values: Values
     ) -> None:
-        self.benchmark, self.host, self.copies, self.once = benchmark, host, copies, once
+        self.benchmark, self.host, self.copies, self.rounds = benchmark, host, copies, rounds
         self.values = values
 
     def pattern(self, benchmark: Mapping[str, Any]) -> str:
@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Profile:
-    """``rounds`` processes a cell for what is timed; what is only looked at (track_*), or timed ``once``, takes one.
+    """``rounds`` processes a cell that is timed, or as few as its rule says; what is only looked at (track_*) takes one.
 
     patience      part of what a run may wait for quiet (PATIENCE in runner.py) that this one may
     longest_wait  seconds at most
@@ -82,13 +82,13 @@ def names(benchmark: Mapping[str, Any]) -> Iterator[str]:
         yield f"{benchmark['name']}({', '.join(values)})"
 
 
-def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], again: bool = False) -> dict[str, list[str]]:
+def select(profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], number: int = 0) -> dict[str, list[str]]:
     """Benchmark -> the patterns that select its cells in this profile; benchmarks without any are left out.
 
-    again: in rounds after the first, without what is timed once
+    number: of the round, 0 the first
     """
     chosen: dict[str, list[str]] = {}
-    rules = [rule for rule in profile.rules if not (again and rule.once)]
+    rules = [rule for rule in profile.rules if number < rule.rounds]
     for name, benchmark in benchmarks.items():
         patterns = [pattern for rule in rules if (pattern := rule.pattern(benchmark))]
         patterns = [p for p in patterns if any(re.search(p, cell) for cell in names(benchmark))]
@@ -120,9 +120,7 @@ class Cells:
 
     patterns: Mapping[str, Sequence[str]]
     timed: Mapping[str, Sequence[str]]
-    again: Mapping[str, Sequence[str]]  # of what is timed: in rounds after the first
-    processes: int  # that time a cell, in the first round
-    repeated: int  # in each round after it
+    rounds: Sequence[tuple[Mapping[str, Sequence[str]], int]]  # of each: what is timed, in how many processes
     looked_at: int  # cells that are counted and not timed: once is enough
     unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
     on_device: bool = False  # an accelerator takes part in some
@@ -131,11 +129,16 @@ class Cells:
 
     def total(self, rounds: int) -> int:
         """Processes that time a cell, in so many rounds."""
-        return self.processes + (rounds - 1) * self.repeated
+        return sum(self.round(number)[1] for number in range(rounds))
 
-    def processes_of(self, number: int) -> int:
-        """Processes that time a cell in a round, of which 0 is the first."""
-        return self.repeated if number else self.processes
+    def round(self, number: int) -> tuple[Mapping[str, Sequence[str]], int]:
+        """Of a round, 0 the first, what is timed and in how many processes. Beyond the profile's it is as the last."""
+        return self.rounds[min(number, len(self.rounds) - 1)]
+
+    @property
+    def processes(self) -> int:
+        """That time a cell, in the first round."""
+        return self.rounds[0][1]
 
     def left_out(self) -> list[str]:
         """How many benchmarks are left out, of which families, and why: a line a reason."""
@@ -152,7 +155,10 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     Benchmarks that need a device are left out here, once for all, where a reason is given why there is ``no_device``,
     and those that need a program that is not found: asking each of their thousands of cells would cost a process each.
     """
-    patterns, again = (_matching(select(profile, benchmarks, later), benchmarks, only) for later in (False, True))
+    every = [
+        _matching(select(profile, benchmarks, number), benchmarks, only) for number in range(max(2, profile.rounds))
+    ]
+    patterns = every[0]
     if not patterns:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
     unavailable: dict[str, list[str]] = {}
@@ -163,19 +169,18 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
             del patterns[name]
     if not patterns:
         raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
-    timed = {name: expressions for name, expressions in patterns.items() if benchmarks[name]["type"] == "time"}
-    again = {name: expressions for name, expressions in again.items() if name in timed}
-    every, processes, repeated = (
-        sum(len(cells(expressions, benchmarks[name])) for name, expressions in each.items())
-        for each in (patterns, timed, again)
-    )
+    kept = {name for name in patterns if benchmarks[name]["type"] == "time"}
+    timed = [{name: expressions for name, expressions in each.items() if name in kept} for each in every]
+
+    def count(chosen: Mapping[str, Sequence[str]]) -> int:
+        return sum(len(cells(expressions, benchmarks[name])) for name, expressions in chosen.items())
+
+    rounds = [(each, count(each)) for each in timed]
     return Cells(
         patterns,
-        timed,
-        again,
-        processes,
-        repeated,
-        looked_at=every - processes,
+        timed[0],
+        rounds,
+        looked_at=count(patterns) - rounds[0][1],
         unavailable=unavailable,
         on_device=any(benchmarks[name].get("needs_device") for name in patterns),
         asleep=[name for name in patterns if benchmarks[name].get("asleep")],
@@ -189,10 +194,10 @@ def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
     profile, share = PROFILES[name], 1.0
     if only and described.is_file():
         known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
-        counts = (cells_of(profile, known, pattern, name).processes for pattern in ("", only))
-        every, chosen = counts
-        share = chosen / max(every, 1)
-    return profile.minutes * share * rounds / profile.rounds
+        every, chosen = (cells_of(profile, known, pattern, name) for pattern in ("", only))
+        share = chosen.total(rounds) / max(every.total(profile.rounds), 1)
+        return profile.minutes * share
+    return profile.minutes * rounds / profile.rounds
 
 
 def _matching(patterns: dict[str, list[str]], benchmarks: Mapping[str, Any], only: str) -> dict[str, list[str]]:
@@ -232,11 +237,13 @@ LISTS_DIFFERENT = r"(?!.*(tensor\((np|arrays)|collate|stack\(tensors\)'|np\.arra
 CASTING = r"(casting|parallel)\.(\w+To\w*[Ff]loat\d+|Bfloat16ToNumpy)\..*"
 PARALLEL_CONVERSION = PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*"
 LIMITS = r"limits\..*"
-ONE_EACH = (
-    Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
-    Rule(LIMITS),
-    Rule(r"semantics\..*", dtype=["float32"]),
-)
+
+
+def one_each(rounds: float = math.inf) -> tuple[Rule, ...]:
+    """What every page shows: what requires grad, the limits, what a conversion shares."""
+    grad = Rule(r"conversion\.RequiresGradToNumpy\..*", rounds=rounds, nbytes=[4 * KIB])
+    return grad, Rule(LIMITS, rounds=rounds), Rule(r"semantics\..*", dtype=["float32"])
+
 
 MOVES = r"transfer\.(HostToDevice|DeviceToHost)\.timeit_"
 COMPLETION, ENQUEUE, SUSTAINED = MOVES + "completion", MOVES + "enqueue", MOVES + "sustained"
@@ -251,8 +258,11 @@ SEVERAL_INTO, SEVERAL_FRESH = (
     [DEVICE_COPY, HOST_COPY],
     ["t.to(device, non_blocking=True)", "t.to('cpu', non_blocking=True)"],
 )
+# What a program takes at any size; from the device into fresh pinned memory there is nothing but the non-blocking one
+COPIES = ["t.to(device)", "d.copy_(t)", "t.cpu()", "t.to('cpu', non_blocking=True)", "h.copy_(t)"]
+BETWEEN = [64 * KIB, MIB, 16 * MIB]
 INTO = ["d.copy_(t)", DEVICE_COPY, "h.copy_(t)", HOST_COPY]
-REGISTERED = ["t.to(device)", DEVICE_COPY]
+REGISTERED = ["t.to(device)", "d.copy_(t)", DEVICE_COPY]
 STAGED = [
     *("t.pin_memory().to(device, non_blocking=True)", "s.copy_(t); d.copy_(s, non_blocking=True)"),
     "copy_in_chunks(d, t, stages)",
@@ -266,11 +276,11 @@ NOT_REGISTERED = [PAGEABLE, PINNED]
 
 # a few of those without a device, for what people ask about both; half a minute
 WITHOUT_A_DEVICE = (
-    Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
-    Rule(r"batches\..*", nbytes=[MIB]),
-    Rule(r"casting\..*", dtype=["bfloat16"], nbytes=[MIB]),
-    Rule(r"placement\..*\.timeit_convert", nbytes=[64 * KIB]),
-    *ONE_EACH,
+    Rule(CONVERSION, rounds=2, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
+    Rule(r"batches\..*", rounds=2, nbytes=[MIB]),
+    Rule(r"casting\..*", rounds=2, dtype=["bfloat16"], nbytes=[MIB]),
+    Rule(r"placement\..*\.timeit_convert", rounds=2, nbytes=[64 * KIB]),
+    *one_each(2),
 )
 
 PROFILES = {
@@ -290,7 +300,7 @@ PROFILES = {
             Rule(r"batches\.Tree.*", nbytes=[MIB]),
             Rule(r"placement\..*", nbytes=[64 * KIB]),
             Rule(LIMITS, nbytes=QUICK_SIZES),
-            *(rule for rule in ONE_EACH if rule.benchmark != LIMITS),
+            *(rule for rule in one_each() if rule.benchmark != LIMITS),
         ),
         longest_wait=60.0,
     ),
@@ -359,50 +369,60 @@ PROFILES = {
     # compared closely have two processes. By estimate a process takes 2.5 s for the device's context and its imports
     # and 0.3 s for its samples: 159 x 2.8 s, and half a minute for what needs no device, are 8 minutes. Before it was
     # 266 cells, all of them twice, 25 minutes by the same estimate: what was left out is in transfers-full.
+    # by estimate, of a device whose processes take 0.9 to 1.6 s, a third of them to warm up: see tests/test_profiles.py
     "transfers": Profile(
-        2,
+        4,
         8.0,
         (
-            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=CHOSEN),
-            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=["pageable"], route=[*ARRAYS, *STAGED]),
-            Rule(COMPLETION, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=READ_BACK),
+            Rule(COMPLETION, rounds=2, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=CHOSEN),
+            Rule(
+                COMPLETION, rounds=2, dtype=["float32"], nbytes=[64 * MIB], memory=["pageable"], route=ARRAYS + STAGED
+            ),
+            Rule(COMPLETION, rounds=2, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=READ_BACK),
+            # 1.2 to 1.7 times as fast: fewer than four processes can never show that
             Rule(r"overlap\.DataLoader\..*"),
-            Rule(r"firsts\.Context\..*"),
+            Rule(r"overlap\.TrainingStep\..*", nbytes=[16 * MIB], form=["naive", "prefetch", "already pinned"]),
+            Rule(r"firsts\.Context\..*", rounds=2),
             Rule(
                 COMPLETION,
-                once=True,
+                rounds=1,
                 dtype=["float32"],
                 nbytes=[4 * KIB],
                 memory=NOT_REGISTERED,
                 route=[*CHOSEN, *READ_BACK],
             ),
-            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[4 * KIB], memory=["pageable"], route=ARRAYS),
-            # up to 64 KiB a driver may stage what is pageable, beyond it waits
-            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[64 * KIB], memory=NOT_REGISTERED, route=INTO),
-            Rule(COMPLETION, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=["registered"], route=REGISTERED),
+            # between 4 KiB and 64 MiB lie a driver's own staging (up to 64 KiB), and the host's caches
+            Rule(COMPLETION, rounds=1, dtype=["float32"], nbytes=BETWEEN, memory=NOT_REGISTERED, route=COPIES),
+            Rule(COMPLETION, rounds=1, dtype=["float32"], nbytes=[64 * KIB], memory=NOT_REGISTERED, route=INTO),
+            Rule(
+                COMPLETION, rounds=1, dtype=["float32"], nbytes=[4 * KIB, *BETWEEN], memory=["pageable"], route=ARRAYS
+            ),
+            Rule(COMPLETION, rounds=1, dtype=["float32"], nbytes=BETWEEN[1:], memory=["pageable"], route=STAGED),
+            # 64 MiB fit into the last cache of a server
+            Rule(COMPLETION, rounds=1, dtype=["float32"], nbytes=[256 * MIB], memory=NOT_REGISTERED, route=COPIES),
+            Rule(COMPLETION, rounds=1, dtype=["float32"], nbytes=[64 * MIB], memory=["registered"], route=REGISTERED),
             Rule(
                 ENQUEUE,
-                once=True,
+                rounds=1,
                 dtype=["float32"],
-                nbytes=[4 * KIB, 64 * MIB],
+                nbytes=[4 * KIB, MIB, 64 * MIB],
                 memory=NOT_REGISTERED,
                 route=SEVERAL_INTO,
             ),
-            Rule(ENQUEUE, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=SEVERAL_FRESH),
-            Rule(SUSTAINED, once=True, dtype=["float32"], nbytes=[64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
-            Rule(r"transfer\.ToBfloat16\.timeit_completion", once=True, nbytes=[16 * MIB]),
-            Rule(r"transfer\.Scalar\..*", once=True),
-            Rule(r"busy\.(HostToDevice|DeviceToHost)\..*", once=True),
-            Rule(r"busy\.WorkBehind\..*", once=True, nbytes=[64 * MIB]),
-            Rule(r"many\..*", once=True, tensors=[1000]),
-            Rule(r"staging\.(HostThreads|PinnedToDevice)\..*", once=True),
-            Rule(
-                r"overlap\.TrainingStep\..*", once=True, nbytes=[16 * MIB], form=["naive", "prefetch", "already pinned"]
-            ),
-            Rule(r"overlap\.Hidden\..*", once=True, nbytes=[64 * MIB], memory=["pinned"]),
-            Rule(r"firsts\.PinnedMemory\..*", once=True, nbytes=[GIB]),
-            Rule(r"link\.Limit\..*", once=True, nbytes=[64 * MIB]),
-            Rule(r"link\.Floor\..*", once=True),
+            Rule(ENQUEUE, rounds=1, dtype=["float32"], nbytes=[64 * MIB], memory=NOT_REGISTERED, route=SEVERAL_FRESH),
+            Rule(SUSTAINED, rounds=1, dtype=["float32"], nbytes=[MIB, 64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
+            Rule(r"transfer\.(ToBfloat16|Bfloat16ToNumpy)\.timeit_completion", rounds=1, nbytes=[16 * MIB]),
+            Rule(r"transfer\.FromUint8\.timeit_completion", rounds=1, nbytes=[16 * MIB], memory=["pageable"]),
+            Rule(r"transfer\.ReadTooEarly\..*"),
+            Rule(r"transfer\.Scalar\..*", rounds=1),
+            Rule(r"busy\.(HostToDevice|DeviceToHost)\..*", rounds=1),
+            Rule(r"busy\.WorkBehind\..*", rounds=1, nbytes=[64 * MIB]),
+            Rule(r"many\..*", rounds=1, tensors=[1000]),
+            Rule(r"staging\.(HostThreads|PinnedToDevice)\..*", rounds=1),
+            Rule(r"overlap\.Hidden\..*", rounds=1, nbytes=[64 * MIB], memory=["pinned"]),
+            Rule(r"firsts\.PinnedMemory\..*", rounds=1, nbytes=[64 * MIB, GIB]),
+            Rule(r"link\.Limit\..*", rounds=1, nbytes=[64 * MIB]),
+            Rule(r"link\.Floor\..*", rounds=1),
             Rule(r"link\.Hardware\..*", quantity=["link generation", "link width"]),
             *WITHOUT_A_DEVICE,
         ),
@@ -426,7 +446,10 @@ PROFILES = {
             Rule(COMPLETION, dtype=["uint8"], nbytes=[64 * MIB], memory=["pinned"], route=SEVERAL_INTO),
             Rule(ENQUEUE, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED, route=EARLY),
             Rule(SUSTAINED, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=["pinned"], route=SEVERAL),
-            Rule(r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_completion", nbytes=[16 * MIB]),
+            Rule(
+                r"transfer\.(Casting|FromUint8|ToBfloat16|Bfloat16ToNumpy|Transposed)\.timeit_completion",
+                nbytes=[16 * MIB],
+            ),
             Rule(
                 r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_enqueue",
                 nbytes=[16 * MIB],
@@ -435,7 +458,7 @@ PROFILES = {
             ),
             Rule(r"transfer\.Tree.*\.timeit_completion", nbytes=[MIB]),
             Rule(r"transfer\.Tree.*\.timeit_enqueue", nbytes=[MIB], memory=["pinned"], route=EARLY),
-            Rule(r"transfer\.Scalar\..*"),
+            Rule(r"transfer\.(Scalar|ReadTooEarly)\..*"),
             Rule(r"staging\..*"),
             Rule(r"busy\..*"),
             Rule(r"many\..*"),

@@ -146,7 +146,7 @@ class Runner:
 
     def expected(self, job: Job, cells: Cells) -> int:
         """Processes that a job takes."""
-        return len(job.cells) or cells.processes_of(job.round)
+        return len(job.cells) or cells.round(job.round)[1]
 
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
@@ -290,7 +290,7 @@ class Runner:
         cells, processes = session.cells, self.expected(job, session.cells)
         if job.cells:
             return exactly(job.cells), processes
-        chosen = cells.again if job.round else cells.timed if self.again(job) else cells.patterns
+        chosen = cells.round(job.round)[0] if job.round else cells.timed if self.again(job) else cells.patterns
         return [pattern for each in chosen.values() for pattern in each], processes
 
     def lines(self, job: Job) -> list[Line]:
