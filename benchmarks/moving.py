@@ -186,8 +186,8 @@ class Move:
                 names["s"] = device.pinned(torch.cat(tensors))
             return
         host, self.release = host_tensor(device, dtype, nbytes, memory)
-        if uses(route, "ds"):  # numbers, each a tensor of its own, such as the losses of many steps
-            self.source = names["ds"] = [number.clone() for number in host.to(device.device)]
+        if uses(route, "numbers"):  # such as the losses of many steps
+            self.source = names["numbers"] = [number.clone() for number in host.to(device.device)]
             return
         if uses(route, "tree"):
             quarter = max(1, host.numel() // 4)

@@ -14,7 +14,8 @@ and, where an accelerator takes part, over
     device  the accelerator          d       an existing tensor on the device
     t       the tensor to move       h       an existing host tensor
     m       a transposed host tensor s       a persistent pinned staging tensor
-    tensors small host tensors       ds      existing tensors on the device: one for each of them, or numbers
+    tensors small host tensors       ds      existing tensors on the device, one for each of them
+    numbers tensors on the device of one number each
     buffers two pinned tensors       stages  two pinned chunks and a side stream
 
 and, where the numbers lie in a file,
@@ -682,8 +683,8 @@ ROUTES = (
     _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_array("t.cpu().float().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,)),
     _to_array("t.float().cpu().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,), caution=_CASTS_THERE),
-    _to_host("[x.item() for x in ds]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
-    _to_host("torch.stack(ds).tolist()", families=(MANY,), casts_to="python"),
+    _to_host("[x.item() for x in numbers]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
+    _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
     _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=(PAGEABLE, PINNED), families=(DEVICE_TREES,)),
     _early_to_device(

@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Profile:
-    """``rounds`` processes a cell that is timed, or as few as its rule says; what is only looked at (track_*) takes one.
+    """``rounds`` processes a cell that is timed, or what its rule says; what is only looked at (track_*) takes one.
 
     patience      part of what a run may wait for quiet (PATIENCE in runner.py) that this one may
     longest_wait  seconds at most
@@ -428,10 +428,10 @@ PROFILES = {
         ),
     ),
     # the same and the rest of it, each cell twice: every route at two sizes, those that people choose between at more,
-    # and what changes something on the way: 326 cells, half an hour by the same estimate
+    # and what changes something on the way
     "transfers-full": Profile(
         2,
-        31.0,
+        20.0,
         (
             Rule(COMPLETION, dtype=["float32"], nbytes=[4 * KIB, 64 * MIB], memory=NOT_REGISTERED),
             Rule(
@@ -451,7 +451,7 @@ PROFILES = {
                 nbytes=[16 * MIB],
             ),
             Rule(
-                r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_enqueue",
+                r"transfer\.(Casting|FromUint8|ToBfloat16|Transposed)\.timeit_enqueue",
                 nbytes=[16 * MIB],
                 memory=["pinned"],
                 route=EARLY,
