@@ -9,8 +9,8 @@
     python scripts/run.py --resume --rounds 2  file what an interrupted run has, once that is two rounds
 
 Everything is timed by asv, one process after the other, in rounds: each round gives every cell one more process and
-is kept when it is done, so an interruption costs a round at most. Answers are printed after each, and results filed
-when all rounds are done. It says first how long it takes here, by a look at how quiet the machine is.
+is filed when it is done, so an interruption costs a round at most. Answers are printed after each. It says first how
+long it takes here, by a look at how quiet the machine is.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> N
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
     plan = plan_of(chosen, machine, journal, toolchain)
     register(machine)
-    runner = Runner(journal, plan, between=Answers() if not chosen.no_report else lambda runner, job: None)
+    runner = Runner(journal, plan, between=Answers(quiet=chosen.no_report))
     if not runner.left():
         print("the run was whole, and its results are filed")
         return
@@ -119,12 +119,15 @@ def time_of(runner: Runner) -> str:
 
 
 class Answers:
-    """Prints what the rounds so far say, and after later ones what they say otherwise."""
+    """Files the rounds so far, and prints what they say, after later ones what they say otherwise; quiet: nothing."""
 
-    def __init__(self) -> None:
-        self.known: set[str] = set()
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet, self.known = quiet, set[str]()
 
     def __call__(self, runner: Runner, job: Job) -> None:
+        runner.file(job, whole=False)
+        if self.quiet:
+            return
         try:
             from pages import show
             from pages.build import build

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from benchmarks.sampling_log import GONE
 
 from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite
 from .journal import Job, Journal, Plan
-from .machine import awake, conditions, settings
+from .machine import Awake, conditions, settings
 from .processes import Progress, apart, session
 from .profiles import PROFILES, Cells, cells_of, exactly
 from .profiles import cells as chosen
@@ -96,6 +95,7 @@ class Runner:
         self.sessions: dict[str, Session] = {}
         self.planned: list[Job] = []  # for the time that is left
         self.progress = Progress("measuring")
+        self.device = Awake()
 
     # --- a list of jobs -----------------------------------------------------------------------------------------------
 
@@ -123,6 +123,10 @@ class Runner:
 
     def carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         """Take the jobs of these sessions, and file each after its last; tag -> why it could not be measured."""
+        with self.device:
+            return self._carry_out(sessions)
+
+    def _carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         failed: dict[str, str] = {}
         for jobs, coming in zip(sessions, [*sessions[1:], []]):
             tag = jobs[0].tag
@@ -160,7 +164,8 @@ class Runner:
             self.benchmarks = target.suite.discover(plan.machine, target.commit)
         cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, record.settings.no_device)
         if cells.on_device:  # memory of the far node is another population
-            record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
+            near = record.settings.near_cores
+            record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=near if len(near) > 1 else ())
         if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
             left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
             self.progress.total = sum(self.expected(each, cells) for each in left)
@@ -250,7 +255,7 @@ class Runner:
             nonlocal record
             target = session.target
             take = partial(target.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
-            record = held_awake(record, patterns, partial(take, commit=target.commit, patience=patience))
+            record = self.device.measure(record, patterns, partial(take, commit=target.commit, patience=patience))
 
         untouched = [pattern for pattern in patterns if pattern in session.cells.counted]
         allowance = (left if job.cells else WITHIN * left, processes)
@@ -307,13 +312,14 @@ class Runner:
 
     # --- filing -------------------------------------------------------------------------------------------------------
 
-    def file(self, job: Job, results: Path | None = None) -> Record:
+    def file(self, job: Job, results: Path | None = None, whole: bool = True) -> Record:
         """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
 
         What is filed by now is merged with, so that nothing is lost which asv filed meanwhile; a second time changes
         nothing. UserError where nothing was measured.
 
-        results  elsewhere, for a look at what there is so far: the session goes on
+        results  elsewhere, for a look at what there is so far
+        whole    else the session goes on, as it does after a look
         """
         record, lines = self.journal.record(job.session), self.journal.lines(job.session)
         if record is None:
@@ -330,7 +336,7 @@ class Runner:
             record = replace(record, drift=drift(figures(before), figures(fresh)))
             print(f"{job.tag} again: {drift_words(record.drift)}", flush=True)
         file_measured(record, path, files.merged(before, fresh, beside), lines, self.journal.places(job.session))
-        if not results:
+        if whole and not results:
             self.journal.is_filed(job.session)
             del self.sessions[job.session]
         return record
@@ -355,25 +361,6 @@ class Runner:
 
 
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
-
-
-def held_awake(record: Unfinished, patterns: Sequence[str], asv: Callable[..., None]) -> Unfinished:
-    """A run of asv; where a device takes part, on the record's cores and with the device kept awake, but for the
-    benchmarks that time how it wakes. The record says whether it was.
-    """
-    if not record.on_device:
-        asv(patterns)
-        return record
-    names = tuple(f"^{re.escape(name)}" for name in record.asleep)
-    alone = [pattern for pattern in patterns if pattern.startswith(names)]
-    others = [pattern for pattern in patterns if pattern not in alone]
-    if alone:
-        asv(alone, cores=record.cores)
-    if others:
-        with awake() as why_not:
-            record = replace(record, awake=not why_not, not_awake=why_not)
-            asv(others, cores=record.cores)
-    return record
 
 
 def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
