@@ -170,13 +170,14 @@ class Device:
     def warm_up(self):
         """Have device and link work until their clocks have risen: WARM_SECONDS, and until two samples agree."""
         with out_of_memory_skips():
-            here, there = (torch.empty(BLOCK, dtype=torch.uint8, device=self.device) for _ in range(2))
+            sizes = (BLOCK, BLOCK, CROSSING)
+            here, there, crossed = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes)
         host, start, samples, steady = torch.empty(CROSSING, dtype=torch.uint8), time.perf_counter(), [], False
         while True:
             begun, pieces = time.perf_counter(), []
             while (before := time.perf_counter()) < begun + WARM_STEP:
                 there.copy_(here, non_blocking=True)
-                here[:CROSSING].copy_(host)
+                crossed.copy_(host)
                 self.synchronize()
                 pieces.append(time.perf_counter() - before)
             samples.append(statistics.median(pieces))
@@ -184,8 +185,7 @@ class Device:
             elapsed = time.perf_counter() - start
             if (steady and elapsed >= WARM_SECONDS) or elapsed >= WARM_AT_MOST:
                 break
-        found = {"seconds": round(elapsed, 3), "first": samples[0], "last": samples[-1], "steady": steady}
-        note(warmed=found)
+        note(warmed={"seconds": round(elapsed, 3), "first": samples[0], "last": samples[-1], "steady": steady})
 
     @property
     def is_there(self):

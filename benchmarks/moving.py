@@ -187,7 +187,7 @@ class Move:
             return
         host, self.release = host_tensor(device, dtype, nbytes, memory)
         if uses(route, "numbers"):  # such as the losses of many steps
-            self.source = names["numbers"] = [number.clone() for number in host.to(device.device)]
+            self.source = names["numbers"] = [number.to(device.device) for number in host]
             return
         if uses(route, "tree"):
             quarter = max(1, host.numel() // 4)
