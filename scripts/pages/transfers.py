@@ -106,12 +106,13 @@ def _both_times(cell: Cell, moved: Transfers) -> Iterator[str]:
 def _beside(rows: pd.DataFrame) -> Iterator[str]:
     """What is tied with the route to take, what cannot be decided, the next slower, and what stages or pins by hand."""
     chosen, ties = best(rows), _of(rows, case.TIE)
-    open_ = [cell for cell in ties if too_few(cell, chosen)]
-    if alike := [cell.route for cell in ties if cell not in open_]:
+    if alike := [cell.route for cell in ties if not too_few(cell, chosen)]:
         yield f"Tie with {show.codes(alike)}."
-    for cell in open_:
-        ratio = show.ratio(cell.seconds / chosen.seconds)
-        yield f"Not enough processes to decide: {code(cell.route)}, {ratio} the time."
+    # what has a condition is no tie, and silence about it would be advice against it
+    perhaps = [cell for cell in _of(rows, case.OTHER) if cell.contract.non_blocking and cell.seconds < chosen.seconds]
+    for cell in (cell for cell in (*ties, *perhaps) if too_few(cell, chosen)):
+        ratio, why = show.ratio(cell.seconds / chosen.seconds), cell.contract.hazard
+        yield f"Not enough processes to decide: {code(cell.route)}, {ratio} the time{why and f'; {why}'}."
     for place, slower in enumerate(_of(rows, SLOWER)):
         if not place or any(uses(slower.route, name) for name in ("s", "stages", "pin_memory")):
             said = "Next" if not place else "Slower"
@@ -198,16 +199,15 @@ def _listed(cells: Iterable[Cell]) -> str:
 
 
 def _chosen(cells: Iterable[Cell], by: str) -> Iterator[str]:
-    """What to take from each host memory, at each value of a parameter."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    """What to take of each benchmark from each host memory, at each value of a parameter."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         if cell.benchmark.endswith("completion"):
             value = cell.parameters[by]
-            what = show.size(value) if by == "nbytes" else f"{value:,} {by}"
-            groups.setdefault((what, cell.host), []).append(cell)
-    for (what, host), group in groups.items():
-        named = f"float32 to bfloat16, {what}" if by == "nbytes" else what
-        yield in_a_line(f"{named} from {host} memory", rank(group))
+            much = show.size(value) if by == "nbytes" else f"{value:,} {by}"
+            groups.setdefault((cell.declared.title or cell.direction, much, cell.host), []).append(cell)
+    for (what, much, host), group in groups.items():
+        yield in_a_line(f"{capital(what)}, {much}, {host} memory", rank(group))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
