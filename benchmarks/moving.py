@@ -259,7 +259,7 @@ class Move:
             for buffer in self.written():
                 spoil(buffer)
             self.device.synchronize()
-            work.queue()
+            work.queue_before(expression)
             result = self.call()
             if self.route.non_blocking:
                 self.names["synchronize"]()

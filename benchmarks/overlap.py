@@ -170,57 +170,45 @@ class TrainingStep:
         rows = nbytes // 4 // self.features
         arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
         step = _Step(device, self.features)
-        loads = {"naive": self.naive, "pinned": self.pinned, "pinned non_blocking": self.pinned_non_blocking}
-        loads["already pinned"] = self.already_pinned
-        batches = [device.pinned(_torch.from_numpy(a)) for a in arrays] if form == "already pinned" else arrays
+        batches = [_torch.from_numpy(a) for a in arrays]
+        if form == "already pinned":
+            batches = [device.pinned(batch) for batch in batches]
         if form == "prefetch":
-            self.names = {"epoch": self.prefetch(device, step, arrays)}
+            self.names = {"epoch": self.prefetch(device, step, batches)}
         else:
-            load = loads[form](device, arrays[0])
-            self.names = {"epoch": lambda: [float(step(load(batch)).cpu().numpy()) for batch in batches]}
+            early = form not in ("naive", "pinned")
+            # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
+            stage = device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
+
+            def epoch():
+                moved = (stage(batch).to(device.device, non_blocking=early) for batch in batches)
+                return [float(step(batch).cpu().numpy()) for batch in moved]
+
+            self.names = {"epoch": epoch}
         losses = self.names["epoch"]()
         if not _np.isfinite(losses).all():
             raise RuntimeError(f"{form}: the losses are not finite: {losses}")
 
     @staticmethod
-    def naive(device, like):
-        return lambda a: _torch.from_numpy(a).to(device.device)
-
-    @staticmethod
-    def pinned(device, like):
-        staging = device.pinned(_torch.from_numpy(like))
-        return lambda a: staging.copy_(_torch.from_numpy(a)).to(device.device)
-
-    @staticmethod
-    def pinned_non_blocking(device, like):
-        # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
-        staging = device.pinned(_torch.from_numpy(like))
-        return lambda a: staging.copy_(_torch.from_numpy(a)).to(device.device, non_blocking=True)
-
-    @staticmethod
-    def already_pinned(device, like):
-        return lambda t: t.to(device.device, non_blocking=True)
-
-    @staticmethod
-    def prefetch(device, step, arrays):
+    def prefetch(device, step, batches):
         device.require_streams()
         stream = device.stream()
-        staging = [device.pinned(_torch.from_numpy(arrays[0])) for _ in range(2)]
+        staging = [device.pinned(batches[0]) for _ in range(2)]
 
         def load(index):
-            host = staging[index % 2].copy_(_torch.from_numpy(arrays[index]))
+            host = staging[index % 2].copy_(batches[index])
             with device.on(stream):
                 return host.to(device.device, non_blocking=True)
 
         def epoch():
             losses = []
             following = load(0)
-            for index in range(len(arrays)):
+            for index in range(len(batches)):
                 device.current_stream().wait_stream(stream)
                 batch = following
                 batch.record_stream(device.current_stream())
                 loss = step(batch)
-                if index + 1 < len(arrays):
+                if index + 1 < len(batches):
                     following = load(index + 1)
                 losses.append(float(loss.cpu().numpy()))  # waits for the step, and so for its batch's copy
             return losses
