@@ -69,6 +69,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
     drained = True           call the namespace's ``synchronize`` before every sample
     probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
                              ``prepare`` queued would be done while probes are taken
+    light = True             the host moves no bytes: probes that do would only empty the caches that the call finds
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
                              its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
@@ -106,7 +107,9 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
         self.on_all_cores = bool(_get_first_attr(self._attr_sources, "on_all_cores", False))
         self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
-        self.probed = _get_first_attr(self._attr_sources, "probed", True)  # a setup may say so, of its cell
+        # a setup may say so of its cell
+        self.probed = _get_first_attr(self._attr_sources, "probed", True)
+        self.light = _get_first_attr(self._attr_sources, "light", False)
 
     def do_setup(self):
         self._began = time.perf_counter()
@@ -147,7 +150,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         samples, number, found = timing.Timing(
             timer,
             count=int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)],
-            nbytes=self._nbytes(params),
+            nbytes=0 if self.light else self._nbytes(params),
             calls=calls,
             number=self.number,
             once=self.once,

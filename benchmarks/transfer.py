@@ -56,6 +56,7 @@ class _Moved:
         self.route = _routes.find(route, self.direction)
         self.move = _moving.Move(self.route, memory, dtype, nbytes, device)
         self.move.ready()
+        self.light = memory != _routes.PAGEABLE and _routes.TRANSFER in self.route.families
         self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= _timing.LARGE else _timing.SAMPLE_SECONDS
 
     def teardown(self, *cell):
@@ -67,7 +68,7 @@ class _Transfer(_Moved):
     def setup(self, route, memory, dtype, nbytes):
         super().setup(route, memory, dtype, nbytes)
         # how fast the host is has no part in what a copy engine takes: scripts/store/quiet.py judges by the spread
-        self.probed = memory == _routes.PAGEABLE or nbytes < ENGINE or _routes.TRANSFER not in self.route.families
+        self.probed = not self.light or nbytes < ENGINE
 
     def timeit_completion(self, route, *cell):
         # what has waited by itself would only pay for another call, a third of a small transfer; `verify` has seen it
