@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from cli import UserError
 from measuring import engine, machine, runner
 from store.records import Toolchain, Unfinished, made_of
 
@@ -112,12 +111,6 @@ def test_a_device_without_a_context_is_none_for_the_drivers_reason(settings, rai
     assert (device, model, why) == ("", "", f"cuda:0 cannot be used: {words}")
 
 
-def test_a_device_that_nothing_can_be_allocated_on_is_none(settings):
-    """A context can be had where no memory can."""
-    device, _, why = settings(f"if arguments == (1,): raise OutOfMemoryError({FULL!r})")
-    assert (device, why) == ("", f"cuda:0 cannot be used: {FULL}")
-
-
 def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypatch):
     monkeypatch.setenv(devices.VARIABLE, "cuda:1")
     assert settings(f"raise RuntimeError({BUSY!r})")[2] == f"CONVERSION_DEVICE=cuda:1 cannot be used: {BUSY}"
@@ -148,13 +141,6 @@ def test_a_driver_that_hangs_is_not_waited_for(settings):
     device, _, why = settings("time.sleep(600)", seconds=2)
     assert device == ""
     assert why == "the process that tried the device: did not answer in 2 s"
-
-
-def test_a_torch_that_kills_its_process_is_one_line(monkeypatch, tmp_path):
-    (tmp_path / "torch.py").write_text("import os; os.abort()", encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UserError, match="torch cannot be imported: .*signal 6"):
-        machine.settings()
 
 
 # A benchmark's own process -------------------------------------------------------------------------------------------
@@ -220,39 +206,3 @@ def test_a_long_error_is_cut_after_its_first_sentence():
     advice = "Of the allocated memory 78 GiB is allocated by PyTorch. See documentation for Memory Management"
     assert sampling_log.first_sentence(RuntimeError(f"{FULL} of which 3 MiB is free. {advice}")) == "CUDA out of memory"
     assert sampling_log.first_sentence(RuntimeError("Short. Whole.")) == "Short. Whole."
-
-
-# As users run it -----------------------------------------------------------------------------------------------------
-
-COUNTED = f"""
-import torch
-
-
-def _fails(*arguments):
-    raise RuntimeError("{TOO_OLD}\\nand advice")
-
-
-torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 1)
-torch.cuda.set_device = torch.cuda._lazy_init = _fails
-"""
-REASON = f"cuda:0 cannot be used: {TOO_OLD}"
-
-
-@pytest.fixture
-def counted(checkout):
-    """A checkout on a machine where a device is counted and none can be used."""
-    with (checkout.root / "benchmarks" / "__init__.py").open("a", encoding="utf-8") as file:
-        file.write(COUNTED)
-    return checkout
-
-
-def test_a_run_says_so_in_one_line_and_measures_the_rest(counted):
-    only = ("--profile", "transfers", "--only", r"limits\.Floor|link\.Floor", "--rounds", "1")
-    done = counted.run("scripts/run.py", *only, "--no-report", "--machine", counted.machine, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("skipped: "))
-    assert line == f"skipped: 1 benchmarks (link): {REASON}"
-    assert all(value > 0 for value, _ in counted.cells("limits.Floor.timeit_floor").values())
-    record = json.loads(counted.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
-    assert (record["settings"]["device"], record["settings"]["no_device"]) == ("", REASON)
-    assert record["skipped"] == {REASON: ["link.Floor.timeit_synchronize"]}

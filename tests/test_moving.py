@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, sampling_log, statement, transfer
+from benchmarks import devices, moving, routes, sampling_log, statement
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of every copy the device made
@@ -86,16 +86,6 @@ def test_the_bytes_arrive(device, route, dtype):
     assert all(flag == route.non_blocking for flag in crossed), "the non_blocking flag did not reach the device"
     move.verify()
     move.close()
-
-
-@pytest.mark.parametrize("route", list(unpinned()))
-def test_the_result_lies_where_the_route_says(device, route):
-    move = moving.Move(route, routes.PAGEABLE, "float64", 4096, device)
-    for leaf in moving.leaves_of(move.run()):
-        there = isinstance(leaf, torch.Tensor) and leaf.device.type == NAME
-        assert there == (route.direction == routes.HOST_TO_DEVICE)
-        if route.casts_to:
-            assert str(leaf.dtype).removeprefix("torch.") == route.casts_to
 
 
 def test_a_wrong_byte_is_seen(device):
@@ -247,49 +237,6 @@ def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch):
         moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
 
 
-def test_benchmarks_measure_what_is_moved(device, monkeypatch):
-    """The timed statements run on the device too: completion, enqueue, and sustained is for pinned memory alone."""
-    monkeypatch.setattr(devices, "find", lambda: device)
-    benchmark = transfer.HostToDevice()
-    cell = ("d.copy_(t, non_blocking=True)", routes.PAGEABLE, "float32", 4096)
-    benchmark.setup(*cell)
-    for method in (benchmark.timeit_completion, benchmark.timeit_enqueue):
-        statement, namespace = method(*cell)
-        COPIES.clear()
-        exec(statement, dict(namespace))
-        assert COPIES == [(routes.HOST_TO_DEVICE, True)]
-    with pytest.raises(NotImplementedError, match="not asynchronous"):
-        benchmark.timeit_sustained(*cell)
-    benchmark.teardown()
-    with pytest.raises(NotImplementedError, match="blocking"):
-        benchmark.setup("t.to(device)", *cell[1:])
-        benchmark.timeit_enqueue("t.to(device)", *cell[1:])
-
-
-@pytest.fixture
-def none_found(monkeypatch):
-    """A machine without an accelerator."""
-    monkeypatch.delenv(devices.VARIABLE, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for kind in ("xpu", "mps"):
-        module = getattr(torch, kind, None)
-        if module is not None and hasattr(module, "is_available"):
-            monkeypatch.setattr(module, "is_available", lambda: False)
-    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "")
-
-
-def test_without_an_accelerator_every_cell_says_why(none_found):
-    with pytest.raises(NotImplementedError, match="^needs an accelerator"):
-        transfer.HostToDevice().setup("t.to(device)", routes.PAGEABLE, "float32", 4096)
-
-
-@pytest.mark.parametrize("name", ["cuda:1", "cuda", "cpu", "meta", "nosuch:0"])
-def test_a_named_device_that_is_not_there_is_one_reason(none_found, monkeypatch, name):
-    monkeypatch.setenv(devices.VARIABLE, name)
-    with pytest.raises(NotImplementedError, match=f"^CONVERSION_DEVICE={name}: torch finds no such accelerator$"):
-        devices.find()
-
-
 @pytest.mark.parametrize("variable", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"])
 def test_a_variable_that_makes_figures_meaningless_refuses(monkeypatch, variable):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -299,27 +246,6 @@ def test_a_variable_that_makes_figures_meaningless_refuses(monkeypatch, variable
     monkeypatch.setenv(variable, "1")
     with pytest.raises(NotImplementedError, match=f"^{variable} is set: every .*; unset it$"):
         devices.find()
-
-
-def test_what_changes_figures_is_recorded(monkeypatch, tmp_path):
-    version = tmp_path / "version"
-    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.05  Release Build\n")
-    monkeypatch.setattr(devices, "DRIVERS", (tmp_path / "none", version))
-    for name in devices.RECORDED:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    device = devices.Device("cuda:0")
-    monkeypatch.setattr(devices, "find", lambda: device)
-    monkeypatch.setattr(devices.Device, "use", lambda device: device)
-    monkeypatch.setattr(devices.Device, "model", "An Accelerator")
-    assert devices.answer() == {
-        "device": "cuda:0",
-        "device_name": "An Accelerator",
-        "driver": "560.35.05",
-        "environment": {"CUDA_VISIBLE_DEVICES": "1"},
-        "no_device": "",
-        "near_cores": [],
-    }
 
 
 @pytest.mark.parametrize(

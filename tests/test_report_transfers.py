@@ -19,8 +19,6 @@ from pages import families, show, tables
 from pages import transfers as page_of_transfers
 from resultfiles import SKIPPED, Bench
 
-from benchmarks import routes
-
 pytestmark = pytest.mark.slow  # most build the page of an accelerator
 
 HOST, DEVICE = "host→device", "device→host"
@@ -225,61 +223,12 @@ def test_the_decision_table_covers_both_ways_and_every_memory(found):
     assert row[4:6] == ("49", "97 %")
 
 
-def test_a_hazard_of_pinned_memory_is_none_of_pageable(found):
-    """Where bytes have left the source when the call returns, nobody has to wait before changing it."""
-    told = {}
-    for table in page_of_transfers.decision(choices(found.cells), found):
-        for row in table.rows:
-            told.setdefault(show.to_plain(row[0][0]), []).append(show.to_plain(str((row[2], row[-1]))))
-    for need, said in told.items():
-        if "to the device" in need:
-            locked = "pinned" in need or "registered" in need
-            assert locked or not any("from pinned memory, changing" in line for line in said), need
-
-
 def test_figures_name_their_clock(built):
     captions = re.findall(r"<figure[^>]*>\s*<h3>([^<]+)</h3>", built[0])
     assert len(captions) == len(set(captions)) > 10
     for caption in captions:
         assert any(clock in caption for clock in ("completion", "enqueue", "sustained")), caption
     assert "measured limit" in built[0]
-
-
-def test_three_clocks_side_by_side(found):
-    (table,) = page_of_transfers.clocks(found)
-    assert table.columns[2:] == ("completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
-    row = next(r for r in table.rows if r[:2] == (show.code("t.to(device, non_blocking=True)"), f"{HOST}, pinned"))
-    assert row[2].startswith("1.39 ms, 48 GB/s") and row[3].endswith("µs") and row[5].startswith("1.37 ms, 49 GB/s")
-
-
-@pytest.fixture(scope="module")
-def declared(tmp_path_factory, benches):
-    """Tables by title, of the families of an accelerator that are shown by what they declare."""
-    results = load(accelerator.write(tmp_path_factory.mktemp("declared"), benches))
-    sections = families.sections(results, cells_of(results), tables.Missing(results), on_device=True)
-    return {show.to_plain(table.title): table for section in sections for table in section.tables}
-
-
-def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(declared):
-    for what in ("a transposed tensor", "float64 on the host to float32 on the device"):
-        done, held = (
-            declared[f"{HOST}: {what}, {clock}, 16 MiB, by host memory"] for clock in ("completion", "enqueue")
-        )
-        assert done.columns == ("route", "pageable", "pinned") and held.columns == ("route", "pinned")
-        assert len(held.rows) < len(done.rows)
-        assert all("non_blocking" in show.to_plain(row[0]) for row in held.rows)
-    assert declared[f"{HOST}: a nested container, enqueue, 1 MiB, by host memory"].columns == ("route", "pinned")
-    assert len([title for title in declared if "a scalar, completion" in title]) == 1
-
-
-def test_threads_of_the_host_and_misses_of_the_pinned_cache_stand_beside_one_thread_and_hits(declared, built):
-    threads = declared[f"{HOST}: staged, pinned or cast on the host, completion, 64 MiB, by threads"]
-    assert threads.columns == ("route", "all") and len(threads.rows) == 4
-    assert threads.rows[0][1] == ["5.60 ms", "one thread 16.8 ms: 3.00× as fast"]
-    for way in (HOST, DEVICE):
-        misses = declared[f"{way}: by way of pinned memory made by the call, completion, 64 MiB, by cache"]
-        assert [row[1] for row in misses.rows] == [["16.8 ms", "a hit 5.60 ms: 3.00× as long"]]
-    assert all("copies at every call. It page-locks memory on a miss of" in text for text in built)
 
 
 # Overlap
@@ -318,12 +267,6 @@ def test_a_share_is_made_of_one_process_alone(tmp_path):
     assert each.shares == pytest.approx([0.5, 0.5, 0.5]) and each.share == pytest.approx(0.5)
 
 
-def test_what_hides_stands_beside_its_three_times(found):
-    (table,) = page_of_transfers.overlap(found)
-    row = next(row for row in table.rows if row[0] == f"{HOST}, pinned, 64 MiB")
-    assert row[1:] == ("2.07 ms", "1.38 ms", "2.14 ms", "95 %", "95 % to 95 %")
-
-
 def test_forms_of_a_step_take_as_many_processes_as_decide(tmp_path):
     """Fewer never show that 1.4 times as fast is faster: the short profile takes four, and else that is said."""
 
@@ -360,34 +303,10 @@ def test_the_page_says_which_calls_hold_their_caller_until_the_queue_is_empty(fo
     )
 
 
-def test_a_call_that_is_slow_by_itself_does_not_wait_for_the_work(tmp_path):
-    """64 MiB from pageable memory take longer than the work, whether they wait for it or not."""
-
-    def change(key, value):
-        alone = accelerator.move_seconds(routes.find(key[0], HOST), key[1], key[2], "enqueue")
-        return around(alone) if key == (EARLY, "pageable", 64 * MIB) else value
-
-    EARLY = "d.copy_(t, non_blocking=True)"
-    benches = changed(accelerator.transfers(), "busy.HostToDevice.timeit_call", change)
-    held, free, *_ = answered(read(tmp_path, benches))["busy"]
-    assert EARLY not in held
-    assert f"`{EARLY}` from pageable and pinned memory, 4 KiB and 64 MiB" in free
-
-
 def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(found):
     noisy = tuple(replace(cell, quiet=cell.nbytes < MIB) for cell in found.main)
     held, free, *_ = answered(replace(found, main=noisy))["busy"]
     assert "64 MiB" not in held + free and "4 KiB" in held and "4 KiB" in free
-
-
-def test_reading_by_an_event_stands_against_a_wait_for_the_device(tmp_path, found):
-    assert answered(found)["busy"][-1] == (
-        "An array of 64 MiB, its copy queued before the work, is read in 1.35 ms by its event; a wait for the "
-        "device takes 6.55 ms, the work behind the copy included."
-    )
-    benches = changed(accelerator.transfers(), "busy.WorkBehind.timeit_read", lambda key, value: around(6e-3))
-    line = answered(read(tmp_path, benches))["busy"][-1]
-    assert line.endswith("is read in 6.00 ms by its event, and no later by a wait for the device, 6.00 ms.")
 
 
 def test_the_short_profile_makes_a_whole_page(tmp_path):
@@ -480,12 +399,6 @@ def test_every_question_about_a_device_is_answered_from_its_figures(built):
     assert len(said) == 8, "of transfers alone"
 
 
-def test_the_profile_answers_what_is_asked_of_conversions_too(tmp_path, benches):
-    html, markdown = page(tmp_path, [*benches, *accelerator.conversions()])
-    assert len(answers_of(markdown)) == 13
-    assert {"transfers", "clocks", "overlap", "link"} <= set(re.findall(r'<section id="([^"]+)">', html))
-
-
 # The page holds together
 
 
@@ -530,22 +443,7 @@ def test_how_the_device_ran_is_told_where_its_driver_said(tmp_path):
     assert "| 0, 2 |" in markdown and "by a context beside the run" in markdown
 
 
-def test_why_the_device_was_not_kept_awake_is_told(tmp_path):
-    _, markdown = page(tmp_path, accelerator.transfers(), not_awake="the device is busy")
-    assert "The device was not kept awake beside this run: the device is busy." in markdown
-    assert "by a context beside the run" not in markdown
-
-
 # What little was measured
-
-
-def test_few_processes_are_called_a_quick_look(tmp_path, capsys):
-    benches = accelerator.transfers()
-    for bench in benches:
-        if bench.name.startswith("transfer."):
-            bench.cells = {key: value[:2] if isinstance(value, list) else value for key, value in bench.cells.items()}
-    _, markdown = page(tmp_path, benches)
-    assert "2 processes a cell: a quick look, too few for an interval or a verdict." in markdown
 
 
 def test_where_the_call_takes_the_time_no_bandwidth_is_told(tmp_path):
