@@ -291,12 +291,17 @@ class Device:
 
 
 class Work:
-    """Copies within a device, as many as take it ``seconds`` from when they are queued."""
+    """Copies within a device, as many as take it ``seconds`` from when they are queued; none where it does not queue."""
 
     def __init__(self, device, seconds):
-        self.device, self.seconds, self.copies = device, seconds, 1
+        self.device, self.copies = device, 1
         self.here, self.there = (torch.empty(BLOCK, dtype=torch.uint8, device=device.device) for _ in range(2))
-        while (left := min(self.left() for _ in range(TRIES))) < seconds and 0 < self.copies < MOST:
+        while True:
+            queueing, left = (min(each) for each in zip(*(self._taken() for _ in range(TRIES))))
+            if queueing > HOPELESS * seconds:
+                self.copies = 0
+            if not 0 < self.copies < MOST or left >= seconds:
+                break
             self.copies = min(MOST, math.ceil(self.copies * min(10, max(1.1, seconds / max(left, 1e-9)))))
 
     def queue(self):
@@ -311,17 +316,14 @@ class Work:
                 return
         note(unseen=f"{what}: the stream was not seen to be busy before")
 
-    def left(self):
-        """Seconds that the device is still busy when queue() returns; where it does not queue, no copies are left."""
+    def _taken(self):
+        """Seconds that queueing takes, and that the device is still busy then."""
         self.device.synchronize()
         start = time.perf_counter()
         self.queue()
         queued = time.perf_counter()
         self.device.synchronize()
-        done = time.perf_counter()
-        if queued - start > HOPELESS * self.seconds:
-            self.copies = 0
-        return done - queued
+        return queued - start, time.perf_counter() - queued
 
     def require(self):
         """Skip the cell where no work can be queued."""
