@@ -291,7 +291,7 @@ class Device:
 
 
 class Work:
-    """Copies within a device, as many as take it ``seconds`` from when they are queued; none where it does not queue."""
+    """Copies within a device, as many as take it ``seconds`` once they are queued; none where it does not queue."""
 
     def __init__(self, device, seconds):
         self.device, self.copies = device, 1

@@ -144,6 +144,7 @@ class Suite:
             PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
+        earlier = reasons(place / LOG)
         with (
             tempfile.TemporaryFile("w+") as output,
             session(command, self.root, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as run,
@@ -154,7 +155,7 @@ class Suite:
             output.seek(0)
             text = output.read()
         advance()
-        said = reasons(place / LOG)
+        said = {status: whys - earlier[status] for status, whys in reasons(place / LOG).items()}
         for why, cells in said["skipped"].items():
             if why.startswith(GONE):
                 print(cli.line(f"{why}; {cells} cells that need it were skipped"), flush=True)
