@@ -246,18 +246,22 @@ class Device:
 
     def pinned(self, tensor):
         """A copy of a host tensor, page-locked for this device; skips the cell where there is no such memory."""
+        return self.pin(lambda: torch.empty_like(tensor, pin_memory=True)).copy_(tensor)
+
+    def pin(self, make):
+        """The page-locked tensor that ``make`` makes; skips the cell where there is no such memory."""
         kind = self.device.type
         pins = _accelerator_kind()
         if pins != kind:  # torch pins for one kind in a process, and would do it for that
             raise NotImplementedError(f"{kind} has no pinned memory: this torch pins for {pins or 'none'}")
         try:
-            copy = torch.empty_like(tensor, pin_memory=True)
+            made = make()
         except (RuntimeError, NotImplementedError, AssertionError) as error:
             if is_out_of_memory(error) or any(f"{maker} error" in str(error) for maker in ("CUDA", "HIP")):
                 raise  # there is pinned memory; this much of it could not be had, or the device is broken
             raise NotImplementedError(f"{kind} has no pinned memory: {first_sentence(error)}") from None
-        self.require_pinned(copy)
-        return copy.copy_(tensor)
+        self.require_pinned(made)
+        return made
 
     def require_pinned(self, tensor):
         """Skip the cell where a host tensor that ought to be pinned is not: its figures would be those of pageable."""

@@ -232,7 +232,10 @@ def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
 
 def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tuple[Entry, ...]:
     last, fast = rows[rows["nbytes"] == rows["nbytes"].max()], _on_condition(rows)
-    cell, tied = best(last), named([tie.route for tie in _of(last, case.TIE)])
+    cell = best(last)
+    tied, left = (
+        named([tie.route for tie in _of(last, case.TIE) if too_few(tie, cell) == few]) for few in (False, True)
+    )
     sizes = dict.fromkeys(show.size(nbytes) for nbytes in (rows["nbytes"].min(), cell.nbytes))
     here = last["route"].nunique()
     slower = [f"{code(c.route)} {show.ratio(c.seconds / cell.seconds)}" for c in _of(last, SLOWER)[:1]]
@@ -240,15 +243,16 @@ def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tupl
     if fast is not None:
         gain = f"{show.ratio(cell.seconds / fast.seconds)} as fast"
         faster = [code(fast.route), f"{cost_words(fast, moved)}: {gain}", fast.contract.hazard]
-    return (
+    row = (
         [capital(way_of(need)), result_of(need)],
         [" to ".join(sizes).replace(" ", UNBROKEN), *([f"{here} of {routes} routes"] if here < routes else [])],
-        [code(cell.route), *filter(None, (cell.contract.hazard, tied and f"tie: {tied}"))],
+        [code(cell.route), cell.contract.hazard, tied and f"tie: {tied}", left and f"not enough processes: {left}"],
         show.time(cell),
         *_speed(cell, moved),
         slower or "",
         faster or "",
     )
+    return tuple(entry if isinstance(entry, str) else [line for line in entry if line] for entry in row)
 
 
 def _speed(cell: Cell, moved: Transfers) -> tuple[str, str]:
