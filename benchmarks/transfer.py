@@ -20,7 +20,7 @@ noise = "transfer"  # the device's, whatever its routes do with memory
 
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
 ENQUEUE_WARMUP = 10  # calls at least
-SMALL = 64 * 2**10  # bytes up to which the call, and not the link, takes the time
+SMALL = 2**20  # bytes up to which a call and a wait are more than 1 % of a few copies
 ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned copy, and no longer the call
 # Least length of a sample from timing.LARGE on, where a call takes a millisecond: one alone is as long as what the
 # driver or another user of the link now and then holds up
