@@ -53,6 +53,8 @@ def made(expression, direction, memory, nbytes=LARGE, dtype="float32"):
 @pytest.mark.parametrize("nbytes", [4, 4096, 9 * 2**20])  # 9 MiB: three chunks, the last one short
 def test_the_bytes_arrive(route, memory, nbytes):
     dtype = "float64" if routes.TRANSFER_CASTING in route.families else "float32"
+    if "numbers" in route.expression and nbytes > 4096:
+        pytest.skip("millions of tensors")
     try:
         move = moving.Move(route, memory, dtype, nbytes, DEVICE)
     except NotImplementedError as reason:
