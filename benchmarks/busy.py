@@ -1,10 +1,5 @@
 """Does a transfer hold its caller while the device is busy? The time of a call when work is queued before it."""
 
-import math as _math
-import time as _time
-
-import torch as _torch
-
 from . import devices as _devices
 from . import moving as _moving
 from . import routes as _routes
@@ -20,37 +15,8 @@ place = 23
 drawn = False
 
 WORK = 0.005  # seconds of work that are queued, at least
-BLOCK = 64 * 2**20  # bytes of each copy within the device: 60 µs on the fastest, 3 ms on a small one
-TRIES = 5  # of which the shortest counts: clocks rise under load
-HOPELESS = 20  # times WORK that queueing may take: a device on which it does works while the call lasts
 
 SIZES = [_moving.EACH, 64 * 2**20]
-
-
-class _Work:
-    """Copies within the device, as many as take it WORK seconds from when they are queued."""
-
-    def __init__(self, device):
-        self.device, self.copies = device, 1
-        self.here, self.there = (_torch.empty(BLOCK, dtype=_torch.uint8, device=device.device) for _ in range(2))
-        while (left := min(self.left() for _ in range(TRIES))) < WORK:
-            self.copies = _math.ceil(self.copies * min(10, max(1.1, WORK / max(left, 1e-9))))
-
-    def queue(self):
-        for _ in range(self.copies):
-            self.there.copy_(self.here, non_blocking=True)
-
-    def left(self):
-        """Seconds that the device is still busy when queue() returns; NotImplementedError where it does not queue."""
-        self.device.synchronize()
-        start = _time.perf_counter()
-        self.queue()
-        queued = _time.perf_counter()
-        self.device.synchronize()
-        done = _time.perf_counter()
-        if queued - start > HOPELESS * WORK:
-            raise NotImplementedError(f"no work can be queued on {self.device}: it is done when the call returns")
-        return done - queued
 
 
 class _Busy:
@@ -64,7 +30,7 @@ class _Busy:
     def work_behind(self, device, before=None):
         """What to call before a sample: drain the queue, queue ``before`` and then the work."""
         with _devices.out_of_memory_skips():
-            work = _Work(device)
+            work = _devices.Work(device, WORK).require()
 
         def prepare():
             device.synchronize()
@@ -115,7 +81,7 @@ class WorkBehind(_Busy):
         device = _devices.find()
         route = _routes.find("buffers.start(t); buffers.read()", _routes.DEVICE_TO_HOST)
         self.move = _moving.Move(route, _routes.PINNED, "float32", nbytes, device)
-        self.move.verify()
+        self.move.ready()
         names = self.move.names
 
         def start():

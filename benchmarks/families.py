@@ -16,6 +16,7 @@ MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
 TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
 LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"
 BUSY, BEHIND, MANY, CAST_ON_THE_WAY = "busy", "work behind", "many", "cast on the way"
+READ_EARLY = "read too early"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,57 +13,91 @@ from . import timing as _timing
 needs_device = True
 
 BOTH = "both at once"
+WAYS = {
+    "d.copy_(t, non_blocking=True)": _routes.HOST_TO_DEVICE,
+    "h.copy_(t, non_blocking=True)": _routes.DEVICE_TO_HOST,
+}
+COPIES = 16  # queued between two events, so that what lies between them is the link's time alone
+QUEUED = 0.004  # seconds of work before them: launching 32 copies takes 0.2 ms, of a slow host 2
 LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
 
 
 class Limit:
-    """The best a copy of ``nbytes`` can do, each way and both ways at once (then 2 x nbytes move)."""
+    """The best a copy of ``nbytes`` can do, each way and both ways at once (then 2 x nbytes move).
+
+    Read as nvbandwidth does, from events around COPIES copies that are queued behind work: whatever launches them is
+    over when the first begins. The host's clock is read beside it, from one event to the other.
+    """
 
     role = "link"
     param_names = ("direction", "nbytes")
     params = ([_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST, BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
     single_threaded = False
     probed = False
-    timeout = 120
+    number = 1
+    timeout = 300
+    timed_by = None
 
     def samples_for(self, direction, nbytes):
         return _timing.samples_per_process(nbytes)
 
     @_devices.out_of_memory_skips()
     def setup(self, direction, nbytes):
-        self.device = device = _devices.find().use()
+        device = _devices.find().use()
         device.require_streams()
-        find = _routes.find
-        there = find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
-        back = find("h.copy_(t, non_blocking=True)", _routes.DEVICE_TO_HOST)
-        self.moves = [_moving.Move(route, _routes.PINNED, "uint8", nbytes, device) for route in (there, back)]
+        routes = [_routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
+        self.moves = [_moving.Move(route, _routes.PINNED, "uint8", nbytes, device) for route in routes]
         for move in self.moves:
-            move.verify()
-        side, current = device.stream(), device.current_stream()
-
-        def both():
-            with device.on(side):
-                self.moves[1].names["h"].copy_(self.moves[1].names["t"], non_blocking=True)
-            self.moves[0].names["d"].copy_(self.moves[0].names["t"], non_blocking=True)
-            current.wait_stream(side)
-
-        self.names = {"there": self.moves[0].names, "back": self.moves[1].names, "both": both}
-        self.timer = device.clock()
+            move.ready()
+        self.timed_by = _Queued(device, self.moves)
 
     def teardown(self, *cell):
         for move in getattr(self, "moves", []):
             move.close()
 
     def timeit_copy(self, direction, nbytes):
-        if direction == BOTH:
-            return "both()", self.names
-        names = self.moves[0 if direction == _routes.HOST_TO_DEVICE else 1].names
-        route = self.moves[0 if direction == _routes.HOST_TO_DEVICE else 1].route
-        return route.expression, names
+        return "; ".join(move.route.expression for move in self.moves), {}, COPIES
+
+
+class _Queued:
+    """Times COPIES of each move, like a timeit.Timer, by events of the device; parts: the same by the host's clock.
+
+    Several moves have a stream each, and begin together.
+    """
+
+    def __init__(self, device, moves):
+        self.device, self.parts = device, {"host": [], "device": []}
+        self.streams = [device.current_stream(), *(device.stream() for _ in moves[1:])]
+        self.copies = [compile(move.route.expression, "copy", "eval") for move in moves]
+        self.names = [move.names for move in moves]
+        self.work = _devices.Work(device, QUEUED).require()
+
+    def timeit(self, number):
+        return sum(self._once() for _ in range(number))
+
+    def _once(self):
+        start, end = (self.device.event(enable_timing=True) for _ in range(2))
+        self.device.synchronize()
+        self.work.queue()
+        start.record()
+        for stream, copy, names in zip(self.streams, self.copies, self.names):
+            with self.device.on(stream):
+                stream.wait_event(start)
+                for _ in range(COPIES):
+                    eval(copy, names)
+        for stream in self.streams[1:]:
+            self.streams[0].wait_stream(stream)
+        end.record()
+        start.synchronize()
+        began = _time.perf_counter()
+        end.synchronize()
+        self.parts["host"].append(_time.perf_counter() - began)
+        self.parts["device"].append(start.elapsed_time(end) / 1e3)
+        return self.parts["device"][-1]
 
 
 class Floor:
-    """Waiting for an idle device: what every completion time contains."""
+    """Waiting for an idle device: what every completion time contains that ends with a wait."""
 
     role = "synchronize"
     param_names = ()
@@ -71,10 +105,11 @@ class Floor:
 
     def setup(self):
         self.device = _devices.find().use()
+        self.device.warm_up()
         self.device.check_synchronize()
 
     def timeit_synchronize(self):
-        return "synchronize()", {"synchronize": self.device.synchronize}
+        return "synchronize()", {"synchronize": self.device.wait}
 
 
 class Hardware:

@@ -1,12 +1,15 @@
-"""How do many small tensors get to the device: one by one, in one call, or packed into one and split there?"""
+"""How do many small tensors cross the link: one by one, in one call, or packed into one?"""
 
 from . import moving as _moving
 from . import routes as _routes
 from . import transfer as _transfer
 
 needs_device = True
-section = "Many small tensors to the device"
-about = "Each has 4 KiB. Packed: they are written into one pinned tensor, which crosses at once and is split there."
+section = "Many small tensors"
+about = (
+    "To the device each has 4 KiB. Packed: they are written into one pinned tensor, which crosses at once and is split "
+    "there. To the host each is a number, such as the losses of as many steps."
+)
 place = 24
 across = "tensors"
 drawn = False
@@ -17,9 +20,16 @@ class ToDevice(_transfer._Transfer):
     """route × memory × tensors: how many float32 tensors of 4 KiB."""
 
     role = "many"
-    direction = _routes.HOST_TO_DEVICE
+    direction, each = _routes.HOST_TO_DEVICE, _moving.EACH
     param_names = ("route", "memory", "tensors")
     params = (_transfer._family(_routes.MANY, direction), [_routes.PAGEABLE, _routes.PINNED], [64, 1000])
 
     def setup(self, route, memory, tensors):
-        super().setup(route, memory, "float32", tensors * _moving.EACH)
+        super().setup(route, memory, "float32", tensors * self.each)
+
+
+class ToHost(ToDevice):
+    """How many float32 numbers, each a tensor on the device."""
+
+    direction, each = _routes.DEVICE_TO_HOST, 4
+    params = (_transfer._family(_routes.MANY, direction), [_routes.PAGEABLE], ToDevice.params[-1])

@@ -21,7 +21,10 @@ CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunk
 EACH = 4 * 2**10  # bytes of each of many small tensors
 VERIFY_ALL = 16 * 2**20  # bytes up to which every one is compared
 SLICES, SLICE = 9, 4096  # of more: so many slices, first, middle and last among them, of so many elements at least
-RUBBISH = 77  # lies where something is to arrive, before it does
+RUBBISH = 99  # lies where something is to arrive, before it does
+# Each page of a source begins with its number: MARKS digits to the base MARK, so that every dtype holds them exactly. A
+# source of one repeated tile would hide a chunk that arrives in place of another.
+PAGE, MARKS, MARK = 4096, 3, 64
 CONTAINERS = Path("/sys/fs/cgroup")
 
 
@@ -91,6 +94,10 @@ class Buffers:
 def host_tensor(device, dtype, nbytes, memory, seed=0):
     """A host tensor in pageable, pinned or registered memory, and what undoes the registration, else None."""
     tensor = _sources.tensor(dtype, nbytes, seed)
+    each = PAGE // tensor.element_size()
+    pages = torch.arange(seed + 1, seed + 1 + tensor.numel() // each)
+    for place in range(MARKS):
+        tensor[place::each][: len(pages)].copy_(pages // MARK**place % MARK)
     if memory == _routes.PINNED:
         return device.pinned(tensor), None
     if memory == _routes.REGISTERED:
@@ -153,7 +160,7 @@ class Move:
         # the source, a buffer, a staging copy, and what verifying takes
         require_memory(4 * nbytes)
         self.route, self.device, self.memory = route, device, memory
-        self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.synchronize}
+        self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
         self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
         self.release = None
         try:
@@ -179,9 +186,12 @@ class Move:
                 names["s"] = device.pinned(torch.cat(tensors))
             return
         host, self.release = host_tensor(device, dtype, nbytes, memory)
+        if uses(route, "numbers"):  # such as the losses of many steps
+            self.source = names["numbers"] = [number.to(device.device) for number in host]
+            return
         if uses(route, "tree"):
             quarter = max(1, host.numel() // 4)
-            leaves = [host[:quarter], host[quarter : 2 * quarter], host[:quarter], host[-quarter:]]
+            leaves = [host[place * quarter :][:quarter] for place in range(4)] if host.numel() > 3 else [host] * 4
             tree = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
             self.source = names["tree"] = tree if to_device else map_tree(lambda x: x.to(device.device), tree)
             return
@@ -221,8 +231,13 @@ class Move:
     def run(self):
         """The same, and wait for it."""
         result = self.call()
-        self.device.synchronize()
+        self.names["synchronize"]()
         return result
+
+    def ready(self):
+        """What a setup ends with: the clocks of the device have risen, and what arrives is what was sent."""
+        self.device.warm_up()
+        self.verify()
 
     def written(self):
         """The tensors that the route writes into, on its way and at its end."""
@@ -233,23 +248,24 @@ class Move:
         """Run the route once; RuntimeError unless what arrived is what was sent, as soon as it is said to be there.
 
         Nothing here may wait for the device between the route and the look at what arrived, but what is timed: a copy
-        that is still on its way when its time is taken must be seen. What was sent is on the host before, a result on
-        the host is compared as it lies there, and of one on the device its stream is asked first.
+        that is still on its way when its time is taken must be seen. Work is queued before the route, so that one which
+        does not wait returns long before its bytes. What was sent is on the host before, a result on the host is
+        compared as it lies there, and of one on the device its stream is asked first; the last leaf is compared first.
         """
         expression = self.route.expression
         with out_of_memory_skips():
-            self.device.check_synchronize()
+            work = self.device.check_synchronize()
             sent = [Held(leaf) for leaf in leaves_of(self.source)]
             for buffer in self.written():
                 spoil(buffer)
             self.device.synchronize()
+            work.queue_before(expression)
             result = self.call()
-            if not self.route.non_blocking:  # its completion is timed without a synchronize
-                self.device.require_idle(expression)
-            self.device.synchronize()
-            self.device.require_idle("synchronize()")
+            if self.route.non_blocking:
+                self.names["synchronize"]()
+            self.device.require_idle(f"{expression}; synchronize()" if self.route.non_blocking else expression)
             arrived = leaves_of(result)
-            if not all(same(got, held) for got, held in zip(arrived, sent)):
+            if not all(same(got, held) for got, held in reversed([*zip(arrived, sent)])):
                 raise RuntimeError(f"{expression}: what arrived is not what was sent")
         if self.memory == _routes.PINNED and self.route.direction == _routes.DEVICE_TO_HOST:
             for leaf in arrived:

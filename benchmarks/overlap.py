@@ -25,6 +25,7 @@ about = (
 
 SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
 LONGER = 1.5  # times the transfer that the products beside it take together
+SAMPLES = 3  # of a DataLoader's epoch, a process: each takes the better part of a second
 PARTS = 2  # of the transfer that a single product may take: with fewer its length could not be chosen
 
 
@@ -60,8 +61,9 @@ class Hidden:
         device.require_streams()
         transfer = self.expressions[direction]
         self.move = _moving.Move(_routes.find(transfer, direction), memory, "float32", nbytes, device)
-        self.move.verify()
+        self.move.ready()
         names = self.move.names
+        names["synchronize"] = device.synchronize  # of both streams
         names["products"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
         statements = {"products": "products()", "transfer": transfer, "both": f"products(); {transfer}"}
         self.timed_by = _Turns({part: f"{each}; synchronize()" for part, each in statements.items()}, names)
@@ -164,60 +166,49 @@ class TrainingStep:
     @_devices.out_of_memory_skips()
     def setup(self, form, nbytes):
         device = _devices.find().use()
+        device.warm_up()
         rows = nbytes // 4 // self.features
         arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
         step = _Step(device, self.features)
-        loads = {"naive": self.naive, "pinned": self.pinned, "pinned non_blocking": self.pinned_non_blocking}
-        loads["already pinned"] = self.already_pinned
-        batches = [device.pinned(_torch.from_numpy(a)) for a in arrays] if form == "already pinned" else arrays
+        batches = [_torch.from_numpy(a) for a in arrays]
+        if form == "already pinned":
+            batches = [device.pinned(batch) for batch in batches]
         if form == "prefetch":
-            self.names = {"epoch": self.prefetch(device, step, arrays)}
+            self.names = {"epoch": self.prefetch(device, step, batches)}
         else:
-            load = loads[form](device, arrays[0])
-            self.names = {"epoch": lambda: [float(step(load(batch)).cpu().numpy()) for batch in batches]}
+            early = form not in ("naive", "pinned")
+            # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
+            stage = device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
+
+            def epoch():
+                moved = (stage(batch).to(device.device, non_blocking=early) for batch in batches)
+                return [float(step(batch).cpu().numpy()) for batch in moved]
+
+            self.names = {"epoch": epoch}
         losses = self.names["epoch"]()
         if not _np.isfinite(losses).all():
             raise RuntimeError(f"{form}: the losses are not finite: {losses}")
 
     @staticmethod
-    def naive(device, like):
-        return lambda a: _torch.from_numpy(a).to(device.device)
-
-    @staticmethod
-    def pinned(device, like):
-        staging = device.pinned(_torch.from_numpy(like))
-        return lambda a: staging.copy_(_torch.from_numpy(a)).to(device.device)
-
-    @staticmethod
-    def pinned_non_blocking(device, like):
-        # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
-        staging = device.pinned(_torch.from_numpy(like))
-        return lambda a: staging.copy_(_torch.from_numpy(a)).to(device.device, non_blocking=True)
-
-    @staticmethod
-    def already_pinned(device, like):
-        return lambda t: t.to(device.device, non_blocking=True)
-
-    @staticmethod
-    def prefetch(device, step, arrays):
+    def prefetch(device, step, batches):
         device.require_streams()
         stream = device.stream()
-        staging = [device.pinned(_torch.from_numpy(arrays[0])) for _ in range(2)]
+        staging = [device.pinned(batches[0]) for _ in range(2)]
 
         def load(index):
-            host = staging[index % 2].copy_(_torch.from_numpy(arrays[index]))
+            host = staging[index % 2].copy_(batches[index])
             with device.on(stream):
                 return host.to(device.device, non_blocking=True)
 
         def epoch():
             losses = []
             following = load(0)
-            for index in range(len(arrays)):
+            for index in range(len(batches)):
                 device.current_stream().wait_stream(stream)
                 batch = following
                 batch.record_stream(device.current_stream())
                 loss = step(batch)
-                if index + 1 < len(arrays):
+                if index + 1 < len(batches):
                     following = load(index + 1)
                 losses.append(float(loss.cpu().numpy()))  # waits for the step, and so for its batch's copy
             return losses
@@ -238,15 +229,17 @@ class DataLoader:
     params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
     single_threaded = False
     count, features, batch = 128, 2**18, 16
-    timeout = 120
+    epoch = 8  # times that an epoch takes every sample: 64 batches, of which what starts an epoch is a small part
+    timeout = 300
 
     def samples_for(self, workers, memory):
-        return _timing.SAMPLES_LARGE
+        return SAMPLES
 
     @_devices.out_of_memory_skips()
     def setup(self, workers, memory):
         pin_memory = memory == _routes.PINNED
         device = _devices.find().use()
+        device.warm_up()
         device.check_synchronize()
         nbytes = 4 * self.count * self.features
         _moving.require_memory(4 * nbytes)
@@ -259,6 +252,7 @@ class DataLoader:
         loader = _torch.utils.data.DataLoader(
             _torch.utils.data.TensorDataset(data),
             batch_size=self.batch,
+            sampler=[*range(self.count)] * self.epoch,
             pin_memory=pin_memory,
             num_workers=workers,
             persistent_workers=workers > 0,
@@ -283,4 +277,4 @@ class DataLoader:
         getattr(self, "names", {}).clear()  # with the DataLoader its workers end
 
     def timeit_batch(self, workers, memory):
-        return "epoch()", self.names, self.count // self.batch
+        return "epoch()", self.names, self.epoch * self.count // self.batch

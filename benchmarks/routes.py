@@ -15,6 +15,7 @@ and, where an accelerator takes part, over
     t       the tensor to move       h       an existing host tensor
     m       a transposed host tensor s       a persistent pinned staging tensor
     tensors small host tensors       ds      existing tensors on the device, one for each of them
+    numbers tensors on the device of one number each
     buffers two pinned tensors       stages  two pinned chunks and a side stream
 
 and, where the numbers lie in a file,
@@ -83,6 +84,7 @@ TRANSFER = "transfer"
 SUSTAINED = "sustained"  # several may be in flight
 TRANSFER_CASTING = "transfer casting"
 TRANSFER_BFLOAT16 = "transfer to bfloat16"
+TRANSFER_UINT8 = "transfer from uint8"
 TRANSFER_LAYOUT = "transfer layout"
 SCALAR = "scalar"
 DEVICE_TREES = "device trees"
@@ -615,14 +617,17 @@ ROUTES = (
         host_memory=(PAGEABLE,),
         hazard=_WAIT_BEFORE_REFILL,
     ),
-    _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING,)),
+    _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING, TRANSFER_UINT8)),
     _early_to_device(
         "t.to(device, torch.float32, non_blocking=True)",
         casts_to="float32",
-        families=(TRANSFER_CASTING,),
+        families=(TRANSFER_CASTING, TRANSFER_UINT8),
         caution=_CASTS_THERE,
     ),
-    _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING,)),
+    _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING, TRANSFER_UINT8)),
+    # the copy waits, and the cast is queued behind it
+    _to_device("t.to(device).float()", casts_to="float32", non_blocking=True, families=(TRANSFER_UINT8,)),
+    _early_to_device("t.to(device, non_blocking=True).float()", casts_to="float32", families=(TRANSFER_UINT8,)),
     _to_bfloat16("t.to(device, torch.bfloat16)"),
     _to_bfloat16("t.bfloat16().to(device)"),
     # the copy waits, and the cast is queued behind it
@@ -676,6 +681,10 @@ ROUTES = (
     ),
     _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
+    _to_array("t.cpu().float().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,)),
+    _to_array("t.float().cpu().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,), caution=_CASTS_THERE),
+    _to_host("[x.item() for x in numbers]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
+    _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
     _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=(PAGEABLE, PINNED), families=(DEVICE_TREES,)),
     _early_to_device(

@@ -3,10 +3,15 @@
 import dis
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 LONGEST_REASON = 300  # letters of why a cell failed
+LONGEST_LINE = 120  # letters of an error's first line: of a longer one the first sentence says what happened
+NOTES = {}  # what this process found out before its samples, and is logged with them
+GONE = "the device was lost: "  # how the reason of a skip begins that says so
+LOST = ".lost"  # suffix of the file beside the log that says why the device, which worked before, does not any more
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
 
 
@@ -18,9 +23,32 @@ def log(**record):
             file.write(json.dumps(record) + "\n")
 
 
+def note(**facts):
+    """Have what is logged next say this, too: a process measures one cell."""
+    NOTES.update(facts)
+
+
+def lose(why):
+    """Have no later process of this run try the device again. A run that logs began with a device that worked."""
+    if path := os.environ.get(LOG_VARIABLE):
+        Path(path + LOST).write_text(why, encoding="utf-8")
+
+
+def lost():
+    """Why the device of this run does not work any more; "" where it does, as far as is known."""
+    file = Path(os.environ.get(LOG_VARIABLE, "") + LOST)
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
 def first_line(error):
     """The first line of an exception's text; torch adds pages of advice below it."""
     return str(error).strip().split("\n")[0]
+
+
+def first_sentence(error):
+    """The first line or, of a long one, its first sentence: torch's advice is on the same line, too."""
+    line = first_line(error)
+    return line if len(line) <= LONGEST_LINE else re.split(r"(?<=[a-z\d)])\. (?=[A-Z])", line)[0]
 
 
 def is_out_of_memory(error):
@@ -52,6 +80,9 @@ class Logged:
 
     def do_setup(self):
         """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        if self.needs_device and (why := lost()):
+            self.log_skip(f"{GONE}{why}")
+            return True
         try:
             for setup in self._setups:
                 setup(*self._build_params())
@@ -65,7 +96,7 @@ class Logged:
 
     def log_failure(self, error):
         """asv prints why a cell failed, once, and keeps nothing of it."""
-        why = f"{type(error).__name__}: {first_line(error)}"
+        why = f"{type(error).__name__}: {first_sentence(error)}"
         log(benchmark=self.name, params=self.params_text(), failed=why[:LONGEST_REASON])
 
     def log_skip(self, reason):

@@ -18,8 +18,8 @@ place = 21
 noise = "transfer"
 drawn = False
 
-CAST = "t.float().to(device)"
-STAGED = ["s.copy_(t); d.copy_(s, non_blocking=True)", "t.pin_memory().to(device, non_blocking=True)", CAST]
+CAST, PINS = "t.float().to(device)", "t.pin_memory().to(device, non_blocking=True)"
+STAGED = ["s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)", PINS, CAST]
 ALL, MISS = "all", "miss"
 
 
@@ -64,7 +64,7 @@ class _PinnedCache(_transfer._Transfer):
 
 class PinnedToDevice(_PinnedCache):
     direction, memory = _routes.HOST_TO_DEVICE, _routes.PAGEABLE
-    params = (STAGED[1:2], ["hit", MISS], [64 * 2**20])
+    params = ([PINS], ["hit", MISS], [64 * 2**20])
 
 
 class PinnedToHost(_PinnedCache):

@@ -69,6 +69,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
     drained = True           call the namespace's ``synchronize`` before every sample
     probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
                              ``prepare`` queued would be done while probes are taken
+    light = True             the host moves no bytes: probes that do would only empty the caches that the call finds
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
                              its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
@@ -87,7 +88,6 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
         self.once = _get_first_attr(attr_sources, "once", False)
         self.drained = _get_first_attr(attr_sources, "drained", False)
-        self.probed = _get_first_attr(attr_sources, "probed", True)
         samples_for = _get_first_attr(attr_sources, "samples_for", None)
         cells = list(itertools.product(*self._params))
         if self.once:
@@ -107,9 +107,13 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
         self.on_all_cores = bool(_get_first_attr(self._attr_sources, "on_all_cores", False))
         self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
+        # a setup may say so of its cell
+        self.probed = _get_first_attr(self._attr_sources, "probed", True)
+        self.light = _get_first_attr(self._attr_sources, "light", False)
 
     def do_setup(self):
         self._began = time.perf_counter()
+        sampling_log.NOTES.clear()
         skipped = super().do_setup()
         if not skipped:
             self._load_vars()
@@ -125,7 +129,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
             if isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error):
                 why = str(error)  # asv knows this as a skip in setup alone
             elif sampling_log.is_out_of_memory(error):
-                why = f"out of memory: {sampling_log.first_line(error)}"
+                why = f"out of memory: {sampling_log.first_sentence(error)}"
             else:
                 self.log_failure(error)
                 raise
@@ -146,7 +150,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         samples, number, found = timing.Timing(
             timer,
             count=int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)],
-            nbytes=self._nbytes(params),
+            nbytes=0 if self.light else self._nbytes(params),
             calls=calls,
             number=self.number,
             once=self.once,
@@ -163,6 +167,7 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
         around.append(self._device_state())
         if all(around):
             found["device"] = around
+        found.update(sampling_log.NOTES)
         if self.needs_device:
             found["on_device"] = True  # its clock is not the processor's, see scripts/records/quiet.py
         took = round(time.perf_counter() - self._began, 4)

@@ -20,10 +20,12 @@ noise = "transfer"  # the device's, whatever its routes do with memory
 
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
 ENQUEUE_WARMUP = 10  # calls at least
-SMALL = 64 * 2**10  # bytes up to which the call, and not the link, takes the time
+SMALL = 2**20  # bytes up to which a call and a wait are more than 1 % of a few copies
+ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned copy, and no longer the call
 # Least length of a sample from timing.LARGE on, where a call takes a millisecond: one alone is as long as what the
 # driver or another user of the link now and then holds up
 LARGE_SAMPLE_SECONDS = 0.01
+READS = 50  # of a result before anybody waited
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
@@ -53,7 +55,8 @@ class _Moved:
         device = _devices.find()
         self.route = _routes.find(route, self.direction)
         self.move = _moving.Move(self.route, memory, dtype, nbytes, device)
-        self.move.verify()
+        self.move.ready()
+        self.light = memory != _routes.PAGEABLE and _routes.TRANSFER in self.route.families
         self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= _timing.LARGE else _timing.SAMPLE_SECONDS
 
     def teardown(self, *cell):
@@ -62,6 +65,11 @@ class _Moved:
 
 
 class _Transfer(_Moved):
+    def setup(self, route, memory, dtype, nbytes):
+        super().setup(route, memory, dtype, nbytes)
+        # how fast the host is has no part in what a copy engine takes: scripts/store/quiet.py judges by the spread
+        self.probed = not self.light or nbytes < ENGINE
+
     def timeit_completion(self, route, *cell):
         # what has waited by itself would only pay for another call, a third of a small transfer; `verify` has seen it
         return f"{route}; synchronize()" if self.route.non_blocking else route, self.move.names
@@ -82,6 +90,7 @@ class _Asynchronous(_Transfer):
     timeit_enqueue.number = 1
     timeit_enqueue.warmup_time = 0
     timeit_enqueue.drained = True
+    timeit_enqueue.probed = True
 
 
 class _Sustained(_Asynchronous):
@@ -150,6 +159,25 @@ class ToBfloat16(_ToDevice):
     params = _to_device(_routes.TRANSFER_BFLOAT16, _moving.SIZES[2:6])
 
 
+class FromUint8(_ToDevice):
+    """uint8 on the host, float32 on the device, as of images; nbytes is that of the source."""
+
+    role = "cast on the way"
+    title = "uint8 on the host to float32 on the device"
+    dtype = "uint8"
+    params = _to_device(_routes.TRANSFER_UINT8, _moving.SIZES[3:6])
+
+
+class Bfloat16ToNumpy(_Float):
+    """bfloat16 on the device, a float32 array on the host; nbytes is that of the source."""
+
+    role = "cast on the way"
+    title = "bfloat16 on the device to a float32 array"
+    direction = _routes.DEVICE_TO_HOST
+    dtype = "bfloat16"
+    params = (_family(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:6])
+
+
 class Transposed(_ToDevice):
     """A transposed host tensor."""
 
@@ -179,3 +207,26 @@ class Scalar(_Float):
     title = "a scalar"
     direction = _routes.DEVICE_TO_HOST
     params = (_family(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])
+
+
+class ReadTooEarly(_Float):
+    """How often a result is garbage where it is read as soon as a non-blocking call returns."""
+
+    role = "read too early"
+    title = "garbage, where the result is read before a wait"
+    direction = _routes.DEVICE_TO_HOST
+    params = (["h.copy_(t, non_blocking=True)"], [_routes.PAGEABLE, _routes.PINNED], [_moving.EACH, 64 * 2**20])
+
+    def track_garbage(self, route, memory, nbytes):
+        """% of READS results whose last number had not arrived."""
+        names, wrong = self.move.names, 0
+        sent = names["t"][-1].item()
+        for _ in range(READS):
+            names["h"][-1] = sent + 1
+            self.move.call()
+            wrong += names["h"][-1].item() != sent
+            names["synchronize"]()
+        return 100 * wrong / READS
+
+    track_garbage.unit = "% garbage"
+    timeit_completion = None

@@ -63,12 +63,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> None:
     """Take the profile's rounds, or with --resume those that the interrupted run's journal lacks, and file them."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
-    plan = tracking.plan_of(journal, chosen, fresh)
+    plan = tracking.plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
     before = journal.record(Job("", 0).session)
     if before and before.toolchain.tag != toolchain.tag:
         raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
-    runner = tracking.begun(journal, plan, between=(lambda runner, job: None) if chosen.no_report else Answers())
+    runner = tracking.begun(journal, plan, between=Answers(quiet=chosen.no_report))
     if not runner.left():
         print("the run was whole, and its results are filed")
         return
@@ -85,9 +84,10 @@ def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> N
 
 
 def size_of(cells: Cells, rounds: int) -> str:
-    timed, once = len(cells.timed), len(cells.timed) - len(cells.again)
-    some = f", {once} of them once" if once else ""
-    return f"{timed} timed cells x {rounds} processes{some}, {len(cells.every) - timed} looked at once"
+    each, timed = f"x {rounds} processes", len(cells.timed)
+    if cells.total(rounds) != rounds * timed:
+        each = f"in {cells.total(rounds)} processes, up to {rounds} each"
+    return f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
 
 
 def time_of(runner: Runner) -> str:
@@ -100,12 +100,19 @@ def time_of(runner: Runner) -> str:
 
 
 class Answers:
-    """Prints the significant answers of the rounds so far, and after later ones those that are new."""
+    """Files the rounds so far, and prints their significant answers, after later ones those that are new.
 
-    def __init__(self) -> None:
+    quiet  prints nothing
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
         self.known: set[tuple[str, str, str]] = set()
 
     def __call__(self, runner: Runner, job: Job) -> None:
+        runner.file(job, whole=False)
+        if self.quiet:
+            return
         try:
             from pages import show
             from pages.build import build

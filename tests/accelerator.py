@@ -92,14 +92,19 @@ def conversions():
 
 
 def _in_profile(benches, profile, chosen=lambda cell: True):
-    described = {bench.name: bench.description() for bench in benches}
-    selected = select(PROFILES[profile], described)
+    """The cells of the profile, each with as many processes as a run really takes of it."""
+    described, taken = {bench.name: bench.description() for bench in benches}, PROFILES[profile]
+    rounds = [select(taken, described, number) for number in range(taken.rounds)]
     for bench in benches:
-        bench.cells = {
-            key: value
-            for key, value in bench.cells.items()
-            if bench.spelled(key) in selected.get(bench.name, []) and chosen(bench.spelled(key))
-        }
+        kept = {}
+        for key, value in bench.cells.items():
+            cell = bench.spelled(key)
+            count = sum(cell in cells.get(bench.name, ()) for cells in rounds)
+            if count and chosen(cell):
+                kept[key] = value[:count] if isinstance(value, list) else value
+                if key in (bench.parts or {}):
+                    bench.parts[key] = {part: seconds[:count] for part, seconds in bench.parts[key].items()}
+        bench.cells = kept
     return [bench for bench in benches if bench.cells]
 
 

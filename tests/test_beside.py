@@ -68,22 +68,26 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
         yield ""
         order.append("asleep")
 
-    monkeypatch.setattr(measuring.runner, "awake", awake)
+    monkeypatch.setattr(measuring.machine, "awake", awake)
     asleep = ("firsts.Context.timeit_first_tensor",)
     record = Unfinished(Toolchain(""), {}, on_device=True, asleep=asleep, cores=(0, 1))
     (first,), other = asleep, "firsts.PinnedMemory.timeit_register(1)"
-    record = measuring.runner.held_awake(
-        record, [other, first], lambda patterns, cores: order.append((*patterns, cores))
-    )
-    assert order == [(first, (0, 1)), "awake", (other, (0, 1)), "asleep"]
+    with measuring.machine.Awake() as device:
+        for _ in range(2):
+            record = device.measure(record, [other], lambda cells, cores: order.append((*cells, cores)))
+        record = device.measure(record, [other, first], lambda cells, cores: order.append((*cells, cores)))
+    one = other, (0, 1)
+    assert order == ["awake", one, one, "asleep", (first, (0, 1)), "awake", one, "asleep"]
     assert record.awake is True and record.not_awake == ""
 
 
 def test_a_run_without_a_device_keeps_none_awake(monkeypatch):
-    monkeypatch.setattr(measuring.runner, "awake", None)
+    monkeypatch.setattr(measuring.machine, "awake", None)
     ran = []
     record = Unfinished(Toolchain(""), {})
-    assert record == measuring.runner.held_awake(record, ["^a$"], lambda patterns, **more: ran.append((patterns, more)))
+    assert record == measuring.machine.Awake().measure(
+        record, ["^a$"], lambda patterns, **more: ran.append((patterns, more))
+    )
     assert ran == [(["^a$"], {})]
 
 

@@ -6,14 +6,14 @@ copy function sees the bytes, the direction and the non_blocking flag. It has no
 
 import contextlib
 import json
-from types import SimpleNamespace
+import time
 
 import numpy as np
 import pytest
 import torch
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, sampling_log, statement, transfer
+from benchmarks import devices, moving, routes, sampling_log, statement
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of every copy the device made
@@ -66,8 +66,9 @@ def unpinned():
     for route in routes.ROUTES:
         if route.direction not in (routes.HOST_TO_DEVICE, routes.DEVICE_TO_HOST):
             continue
-        needs_pinned = any(moving.uses(route, name) for name in ("s", "stages", "buffers", "pin_memory"))
-        lacking = "cuda" in route.needs or route.casts_to == "bfloat16"  # which NumPy has not
+        needs_pinned = any(moving.uses(route, name) for name in ("s", "stages", "buffers", "pin_memory", "numbers"))
+        # NumPy has no bfloat16; what casts behind a copy that waits is no copy that does not
+        lacking = "cuda" in route.needs or route.casts_to == "bfloat16" or "to(device).float()" in route.expression
         if routes.PAGEABLE in route.host_memory and not needs_pinned and not lacking:
             yield pytest.param(route, id=f"{route.direction} {route.expression}")
 
@@ -87,16 +88,6 @@ def test_the_bytes_arrive(device, route, dtype):
     move.close()
 
 
-@pytest.mark.parametrize("route", list(unpinned()))
-def test_the_result_lies_where_the_route_says(device, route):
-    move = moving.Move(route, routes.PAGEABLE, "float64", 4096, device)
-    for leaf in moving.leaves_of(move.run()):
-        there = isinstance(leaf, torch.Tensor) and leaf.device.type == NAME
-        assert there == (route.direction == routes.HOST_TO_DEVICE)
-        if route.casts_to:
-            assert str(leaf.dtype) == f"torch.{route.casts_to}"
-
-
 def test_a_wrong_byte_is_seen(device):
     move = moving.Move(routes.find("d.copy_(t)", routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", 4096, device)
     move.verify()
@@ -104,6 +95,107 @@ def test_a_wrong_byte_is_seen(device):
     move.source[-1] += 1
     with pytest.raises(RuntimeError, match="not what was sent"):
         move.verify()
+
+
+class Stream:
+    """A queue of copies: each is made when somebody waits for it."""
+
+    def __init__(self):
+        self.work = []
+
+    def query(self):
+        return not self.work
+
+    def synchronize(self):
+        while self.work:
+            self.work.pop(0)()
+
+
+@pytest.fixture
+def queueing(device, monkeypatch):
+    """The device with a stream, and routes that call it: what does not block is queued, what blocks waits."""
+    stream, copy = Stream(), torch.Tensor.copy_
+
+    def queued(target, source, non_blocking=False):
+        if NAME not in (target.device.type, source.device.type):
+            return copy(target, source)
+        stream.work.append(lambda: copy(target, source))
+        if not non_blocking:
+            stream.synchronize()
+        return target
+
+    monkeypatch.setattr(torch.Tensor, "copy_", queued)
+    monkeypatch.setattr(torch.mover, "synchronize", lambda device=None: stream.synchronize())
+    monkeypatch.setattr(torch.mover, "current_stream", lambda device=None: stream, raising=False)
+    monkeypatch.setattr(devices, "BLOCK", 4096)
+    monkeypatch.setattr(devices, "SEEN", 1e-4)
+    monkeypatch.setattr(sampling_log, "NOTES", {})
+    return stream
+
+
+def moved(device, expression, nbytes=4096, direction=routes.HOST_TO_DEVICE):
+    return moving.Move(routes.find(expression, direction), routes.PAGEABLE, "float32", nbytes, device)
+
+
+@pytest.mark.parametrize("expression", ["d.copy_(t)", "d.copy_(t, non_blocking=True)"])
+def test_what_waits_for_queued_work_is_verified(device, queueing, expression):
+    moved(device, expression).verify()
+    assert queueing.query() and sampling_log.NOTES == {}
+
+
+def test_a_wait_that_returns_too_early_is_seen(device, queueing, monkeypatch):
+    move = moved(device, "d.copy_(t, non_blocking=True)")
+    monkeypatch.setattr(Stream, "synchronize", lambda stream: None)
+    with pytest.raises(RuntimeError, match="returned before the work queued"):
+        move.verify()
+
+
+def test_a_route_that_returns_before_its_bytes_and_is_called_blocking_is_seen(device, queueing):
+    move = moved(device, "d.copy_(t)")
+    move.call = lambda: move.names["d"].copy_(move.names["t"], non_blocking=True)
+    with pytest.raises(RuntimeError, match=r"^d\.copy_\(t\) returned before the work queued"):
+        move.verify()
+
+
+def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device, monkeypatch):
+    monkeypatch.setattr(sampling_log, "NOTES", {})
+    moved(device, "d.copy_(t)").verify()
+    assert "was not seen to be busy" in sampling_log.NOTES["unseen"]
+
+
+@pytest.mark.parametrize("dtype", [*moving.DTYPES, "bfloat16"])
+def test_no_two_pages_of_a_source_are_alike(device, dtype):
+    """A chunk that arrives in place of another would not be seen otherwise: sources repeat one tile."""
+    host, _ = moving.host_tensor(device, dtype, 8 * 2**20, routes.PAGEABLE)
+    pages = host.view(torch.uint8).view(-1, moving.PAGE)
+    assert len(torch.unique(pages, dim=0)) == len(pages) and torch.isfinite(host.double()).all()
+
+
+def test_the_last_leaf_is_compared_first(device, monkeypatch):
+    """While the first ones are compared, the last one would arrive."""
+    order, same = [], moving.same
+    monkeypatch.setattr(moving, "same", lambda got, held: order.append(float(held.values[0][0])) or same(got, held))
+    move = moved(device, "map_tree(lambda x: x.to(device), tree)", 2**16)
+    move.verify()
+    assert order == [float(leaf[0]) for leaf in reversed(moving.leaves_of(move.source))] and len(set(order)) == 4
+
+
+def test_a_device_is_warm_when_its_clock_no_longer_rises(device, monkeypatch):
+    monkeypatch.setattr(devices, "BLOCK", devices.CROSSING)
+    monkeypatch.setattr(devices, "WARM_STEP", 0.02)
+    monkeypatch.setattr(devices, "WARM_WITHIN", 0.5)
+    monkeypatch.setattr(sampling_log, "NOTES", {})
+    start = time.perf_counter()
+    slow = 0.01  # seconds of a wait, at first
+    waits = lambda device=None: time.sleep(slow if time.perf_counter() - start < 0.1 else slow / 10)  # noqa: E731
+    monkeypatch.setattr(torch.mover, "synchronize", waits)
+    device.warm_up()
+    found = sampling_log.NOTES["warmed"]
+    assert found["steady"] and found["seconds"] >= devices.WARM_SECONDS and found["last"] < found["first"] / 2
+    monkeypatch.setattr(devices, "WARM_AT_MOST", 0.1)
+    monkeypatch.setattr(devices, "WARM_WITHIN", 0.0)
+    device.warm_up()
+    assert not sampling_log.NOTES["warmed"]["steady"]
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -121,43 +213,6 @@ def test_large_transfers_are_checked_at_both_ends_and_in_the_middle_by_slices(mo
     parts = moving.parts_of(sent)
     assert len(parts) == moving.SLICES and sum(sent[part].numel() for part in parts) < count / 20
     assert moving.parts_of(torch.arange(9)) == [...]
-
-
-@pytest.mark.parametrize("expression", ["d.copy_(m)", "d.copy_(m, non_blocking=True)"])
-def test_a_transpose_goes_into_a_row_major_destination(device, expression):
-    """Only then do the bytes cross in another order than they lie in."""
-    move = moving.Move(routes.find(expression, routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", 4096, device)
-    assert move.names["d"].is_contiguous() and not move.names["m"].is_contiguous()
-    assert "pageable temporary" in move.route.hazard
-    assert "pageable temporary" not in routes.find("m.to(device, non_blocking=True)", routes.HOST_TO_DEVICE).hazard
-
-
-def test_every_route_that_reads_a_pinned_source_late_says_so():
-    # these read a copy of the source, or wait
-    waits = ("pin_memory()", "s.copy_", "s.numpy()", "out=s", "copy_in_chunks", "d.copy_(m", "to(device).bfloat16()")
-    for route in routes.ROUTES:
-        if route.direction == routes.HOST_TO_DEVICE and route.non_blocking:
-            late = not any(part in route.expression for part in waits)
-            assert ("changing the source before a synchronize" in route.hazard) == late, route.expression
-
-
-@pytest.mark.parametrize("expression", ["s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)"])
-def test_what_needs_pinned_memory_or_streams_is_skipped_with_the_reason(device, expression):
-    route = routes.find(expression, routes.HOST_TO_DEVICE)
-    with pytest.raises(NotImplementedError, match="pinned memory|streams"):
-        moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
-
-
-@pytest.mark.parametrize("memory", [routes.PINNED, routes.REGISTERED])
-def test_host_memory_that_the_device_has_not_is_skipped(device, memory):
-    route = routes.find("t.to(device)", routes.HOST_TO_DEVICE)
-    with pytest.raises(NotImplementedError, match="has no"):
-        moving.Move(route, memory, "float32", 4096, device)
-
-
-def test_cuda_alone_has_its_own_call(device):
-    with pytest.raises(NotImplementedError, match="needs CUDA"):
-        moving.Move(routes.find("t.cuda()", routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", 4096, device)
 
 
 def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch):
@@ -182,71 +237,6 @@ def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch):
         moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
 
 
-def test_more_memory_than_the_host_has_is_skipped(device):
-    route = routes.find("t.to(device)", routes.HOST_TO_DEVICE)
-    with pytest.raises(NotImplementedError, match="GiB of free memory"):
-        moving.Move(route, routes.PAGEABLE, "uint8", 2**50, device)
-
-
-def test_benchmarks_measure_what_is_moved(device, monkeypatch):
-    """The timed statements run on the device too: completion, enqueue, and sustained is for pinned memory alone."""
-    monkeypatch.setattr(devices, "find", lambda: device)
-    benchmark = transfer.HostToDevice()
-    cell = ("d.copy_(t, non_blocking=True)", routes.PAGEABLE, "float32", 4096)
-    benchmark.setup(*cell)
-    for method in (benchmark.timeit_completion, benchmark.timeit_enqueue):
-        statement, namespace = method(*cell)
-        COPIES.clear()
-        exec(statement, dict(namespace))
-        assert COPIES == [(routes.HOST_TO_DEVICE, True)]
-    with pytest.raises(NotImplementedError, match="not asynchronous"):
-        benchmark.timeit_sustained(*cell)
-    benchmark.teardown()
-    with pytest.raises(NotImplementedError, match="blocking"):
-        benchmark.setup("t.to(device)", *cell[1:])
-        benchmark.timeit_enqueue("t.to(device)", *cell[1:])
-
-
-@pytest.fixture
-def none_found(monkeypatch):
-    """A machine without an accelerator."""
-    monkeypatch.delenv(devices.VARIABLE, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for kind in ("xpu", "mps"):
-        module = getattr(torch, kind, None)
-        if module is not None and hasattr(module, "is_available"):
-            monkeypatch.setattr(module, "is_available", lambda: False)
-    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "")
-
-
-def test_without_an_accelerator_every_cell_says_why(none_found):
-    with pytest.raises(NotImplementedError, match="^needs an accelerator"):
-        transfer.HostToDevice().setup("t.to(device)", routes.PAGEABLE, "float32", 4096)
-
-
-def test_mps_is_found_by_a_torch_whose_module_cannot_say(none_found, monkeypatch):
-    monkeypatch.setattr(torch, "mps", SimpleNamespace(), raising=False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert str(devices.find()) == "mps"
-
-
-@pytest.mark.parametrize("name", ["cuda:1", "cuda", "cpu", "meta", "nosuch:0"])
-def test_a_named_device_that_is_not_there_is_one_reason(none_found, monkeypatch, name):
-    monkeypatch.setenv(devices.VARIABLE, name)
-    with pytest.raises(NotImplementedError, match=f"^CONVERSION_DEVICE={name}: torch finds no such accelerator$"):
-        devices.find()
-
-
-def test_a_named_device_is_counted(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setenv(devices.VARIABLE, "cuda:1")
-    assert str(devices.find()) == "cuda:1"
-    monkeypatch.setenv(devices.VARIABLE, "cuda:2")
-    with pytest.raises(NotImplementedError, match="no such accelerator"):
-        devices.find()
-
-
 @pytest.mark.parametrize("variable", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"])
 def test_a_variable_that_makes_figures_meaningless_refuses(monkeypatch, variable):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -256,74 +246,6 @@ def test_a_variable_that_makes_figures_meaningless_refuses(monkeypatch, variable
     monkeypatch.setenv(variable, "1")
     with pytest.raises(NotImplementedError, match=f"^{variable} is set: every .*; unset it$"):
         devices.find()
-
-
-def test_what_changes_figures_is_recorded(monkeypatch, tmp_path):
-    version = tmp_path / "version"
-    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.05  Release Build\n")
-    monkeypatch.setattr(devices, "DRIVERS", (tmp_path / "none", version))
-    for name in devices.RECORDED:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    device = devices.Device("cuda:0")
-    monkeypatch.setattr(devices, "find", lambda: device)
-    monkeypatch.setattr(devices.Device, "use", lambda device: device)
-    monkeypatch.setattr(devices.Device, "model", "An Accelerator")
-    assert devices.answer() == {
-        "device": "cuda:0",
-        "device_name": "An Accelerator",
-        "driver": "560.35.05",
-        "environment": {"CUDA_VISIBLE_DEVICES": "1"},
-        "no_device": "",
-        "near_cores": [],
-    }
-
-
-@pytest.fixture
-def accelerator(monkeypatch):
-    """torch.accelerator, about a backend whose own module has nothing; what was called of it."""
-    called = []
-    stream = SimpleNamespace(query=lambda: False)
-    module = SimpleNamespace(
-        current_accelerator=lambda: torch.device("mps"),
-        set_device_index=lambda index: called.append(("set", index)),
-        synchronize=lambda device=None: called.append("waited"),
-        current_stream=lambda: stream,
-    )
-    monkeypatch.setattr(torch, "accelerator", module, raising=False)
-    monkeypatch.setattr(torch, "mps", SimpleNamespace(is_available=lambda: True), raising=False)
-    return called
-
-
-def test_what_a_backends_own_module_lacks_is_asked_of_torch_accelerator(accelerator, allocated):
-    device = devices.Device("mps:0").use()
-    device.synchronize()
-    assert accelerator == [("set", 0), "waited", "waited"]
-    with pytest.raises(RuntimeError, match="^what returned before the work queued on mps:0 was done$"):
-        device.require_idle("what")
-
-
-def test_torch_accelerator_is_not_asked_about_another_device(accelerator):
-    device = devices.Device("xpu")
-    device.module = SimpleNamespace()
-    with pytest.raises(NotImplementedError, match="has no call that waits for xpu"):
-        device.synchronize()
-    with pytest.raises(NotImplementedError, match="^xpu has no pinned memory: this torch pins for mps$"):
-        device.pinned(torch.ones(1))
-
-
-def test_memory_that_is_not_pinned_though_torch_was_asked_is_none(accelerator, monkeypatch):
-    monkeypatch.setattr(torch, "empty_like", lambda tensor, **options: tensor.clone())
-    with pytest.raises(NotImplementedError, match="^mps: what torch was asked to pin is not pinned$"):
-        devices.Device("mps").pinned(torch.ones(1))
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
-    assert torch.equal(devices.Device("mps").pinned(torch.ones(1)), torch.ones(1))
-
-
-def test_an_accelerator_that_torch_alone_knows_is_found(none_found, accelerator, monkeypatch):
-    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "mps")
-    monkeypatch.setattr(torch.mps, "is_available", lambda: True)
-    assert str(devices.find()) == "mps"
 
 
 @pytest.mark.parametrize(
@@ -350,69 +272,6 @@ def test_a_containers_limit_skips_before_it_kills(monkeypatch, tmp_path, line, l
     moving.require_memory(400)
     with pytest.raises(NotImplementedError, match="GiB of free memory in this container$"):
         moving.require_memory(401)
-
-
-@pytest.fixture
-def allocated(monkeypatch):
-    """The devices that something was allocated on."""
-    found = []
-    monkeypatch.setattr(torch, "empty", lambda *size, device: found.append(str(device)))
-    return found
-
-
-@pytest.mark.parametrize("name, chosen, waited", [("cuda:1", 1, 1), ("cuda:0", 0, 0), ("mps", None, None)])
-def test_a_device_is_chosen_tried_and_waited_for_by_its_number(allocated, name, chosen, waited):
-    called = []
-    device = devices.Device(name)
-    device.module = SimpleNamespace(
-        set_device=lambda index: called.append(("set_device", index)),
-        synchronize=lambda device=None: called.append(("synchronize", device and device.index)),
-    )
-    choice = [("set_device", chosen)] if chosen is not None else []
-    assert device.use() is device
-    assert allocated == [name]
-    assert called == [*choice, ("synchronize", waited)]
-    device.use().synchronize()  # it is tried once
-    assert allocated == [name]
-    assert called == 2 * [*choice, ("synchronize", waited)]
-
-
-@pytest.mark.parametrize("name", ["mps", "mps:0"])
-def test_a_backend_of_one_device_takes_no_name_of_it(allocated, name):
-    device, called = devices.Device(name), []
-    device.module = SimpleNamespace(synchronize=lambda: called.append("waited"))
-    device.use().synchronize()
-    assert called == ["waited", "waited"]  # for the first element on it, and when asked to
-
-
-@pytest.mark.parametrize(
-    "text, skips",
-    [
-        ("CUDA error: out of memory\nadvice", False),
-        ("CUDA error: an illegal memory access was encountered", False),
-        ("Cannot access accelerator device when none is available.", True),
-    ],
-)
-def test_no_pinned_memory_is_not_to_be_confused_with_none_left(monkeypatch, text, skips):
-    def raises(*arguments, **options):
-        raise RuntimeError(text)
-
-    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "cuda")
-    monkeypatch.setattr(torch, "empty_like", raises)
-    with pytest.raises(RuntimeError) as raised:
-        devices.Device("cuda:0").pinned(torch.ones(1))
-    assert (raised.type is NotImplementedError) == skips
-
-
-def test_registration_refused_for_want_of_memory_is_out_of_memory(monkeypatch):
-    codes = iter([2, 1])
-    monkeypatch.setattr(
-        torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=lambda *arguments: next(codes)), raising=False
-    )
-    for expected in (True, False):
-        with pytest.raises(NotImplementedError, match="cudaHostRegister refused 4 bytes") as raised:
-            devices.Device("cuda:0").registered(torch.ones(1))
-        assert sampling_log.is_out_of_memory(raised.value) == expected
 
 
 def timed(call, monkeypatch, tmp_path):
@@ -452,23 +311,3 @@ def test_only_our_own_words_skip_and_torchs_fail(device, monkeypatch, tmp_path):
     assert timed(ours, monkeypatch, tmp_path) == ["skipped", "skipped"]
     (tmp_path / "log").unlink()
     assert timed(torchs, monkeypatch, tmp_path) == ["failed", "failed"]
-
-
-def test_out_of_memory_while_timing_skips_the_cell(monkeypatch, tmp_path):
-    from asv_runner.benchmarks.mark import SkipNotImplemented
-
-    class Hungry:
-        def timeit_all(self):
-            return "take()", {"take": take}
-
-    def take():
-        raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB\nand advice")
-
-    log = tmp_path / "log"
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(log))
-    hungry = Hungry()
-    benchmark = statement.StatementBenchmark("hungry", hungry.timeit_all, [hungry.timeit_all, hungry])
-    with pytest.raises(SkipNotImplemented):
-        benchmark.run()
-    assert "CUDA out of memory. Tried to allocate 80 GiB" in log.read_text(encoding="utf-8")
-    assert "advice" not in log.read_text(encoding="utf-8")

@@ -65,8 +65,8 @@ def test_a_rule_selects_the_values_that_it_names():
 
 
 def test_what_is_timed_once_is_no_part_of_later_rounds():
-    profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", once=True, nbytes=[80])))
-    first, later = (select(profile, {TOY["name"]: TOY}, again)[TOY["name"]] for again in (False, True))
+    profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", rounds=1, nbytes=[80])))
+    first, later = (select(profile, {TOY["name"]: TOY}, number)[TOY["name"]] for number in range(2))
     assert {cell[1] for cell in tuples(first, TOY)} == {"8", "80"}
     assert {cell[1] for cell in tuples(later, TOY)} == {"8"}
 
@@ -133,31 +133,27 @@ def transfer_cells(described, title):
                 yield group, method, routes.find(made["route"], getattr(transfer, group).direction), made
 
 
-def contexts(described, title):
-    """How many cells of a profile make a device's context, and how many processes do."""
+def contexts(described, title, number):
+    """How many processes of a round make a device's context."""
     from benchmarks import routes
 
-    def of(again):
-        found = 0
-        for name, chosen in select(PROFILES[title], described, again).items():
-            benchmark = described[name]
-            if benchmark["needs_device"] and not (again and benchmark["type"] == "track"):
-                asked_at_once = benchmark["setup_cache_key"] is not None
-                for cell in list(tuples(chosen, benchmark))[: 1 if asked_at_once else None]:
-                    made = dict(zip(benchmark["param_names"], map(ast.literal_eval, cell)))
-                    taken = benchmark["contracts"].get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
-                    found += made.get("memory", routes.PAGEABLE) in taken or "memory" not in made
-        return found
-
-    return of(again=False), of(again=False) + (PROFILES[title].rounds - 1) * of(again=True)
+    found = 0
+    for name, chosen in select(PROFILES[title], described, number).items():
+        benchmark = described[name]
+        if benchmark["needs_device"] and not (number and benchmark["type"] == "track"):
+            asked_at_once = benchmark["setup_cache_key"] is not None
+            for cell in list(tuples(chosen, benchmark))[: 1 if asked_at_once else None]:
+                made = dict(zip(benchmark["param_names"], map(ast.literal_eval, cell)))
+                taken = benchmark["contracts"].get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
+                found += made.get("memory", routes.PAGEABLE) in taken or "memory" not in made
+    return found
 
 
-@pytest.mark.parametrize("title, expected, minutes", [("transfers", (130, 159), 8), ("transfers-full", (326, 651), 31)])
-def test_transfers_take_the_minutes_that_they_say(title, expected, minutes, described):
-    """Each process makes a context: that is what the minutes go into."""
-    assert contexts(described, title) == expected
-    assert 60 * (minutes - 0.5) < 2.8 * expected[1] + 30 <= 60 * minutes
-    assert PROFILES[title].minutes == minutes
+@pytest.mark.parametrize("title, minutes", [("transfers", 8), ("transfers-full", 20)])
+def test_transfers_take_the_minutes_that_they_say(title, minutes, described):
+    """A process with a context takes 0.6 to 1.3 s on a real device by estimate, and warms up for 0.3 s."""
+    taken = sum(contexts(described, title, number) for number in range(PROFILES[title].rounds))
+    assert minutes - 1.5 < (1.6 * taken + 30) / 60 <= minutes == PROFILES[title].minutes
 
 
 @TRANSFERS
@@ -191,7 +187,7 @@ def test_what_people_choose_by_is_in_the_short_profile(described):
     plain = {(route.expression, made["memory"]) for group, _, route, made in cells if group.endswith("Device")}
     assert {("d.copy_(torch.from_numpy(a))", "pageable"), ("d.copy_(t, non_blocking=True)", "registered")} <= plain
     sizes = {made["nbytes"] for *_, route, made in cells if route.expression in INTO}
-    assert {4 * KIB, 64 * KIB, 64 * MIB} == sizes
+    assert {4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB} == sizes
     chosen = select(PROFILES["transfers"], described)
     for name in ("busy.HostToDevice.timeit_call", "busy.DeviceToHost.timeit_call", "overlap.DataLoader.timeit_batch"):
         assert chosen[name] == spelled(name, described[name]["params"]), name

@@ -181,6 +181,17 @@ def test_what_goes_by_another_clock_stays_as_it_was_taken(more):
     assert process.samples == [1.06, 1.07] and not process.corrected
 
 
+def test_what_waits_for_a_device_alone_is_judged_by_its_own_spread():
+    """A noisy host marked pinned copies that read the truth to 0.4 %: no probe of it says anything of a copy engine."""
+    own = {"probes": {}, "on_device": True, "number": 1, "wanted": 5}
+    held_up, steady = [1e-3, 1.5e-3, 2e-3, 2.5e-3, 3e-3], [1e-3, 1.004e-3, 1.008e-3, 1e-3, 4e-3]
+    run = quiet.Run([line_of(0, False, *taken) | own for taken in (held_up, steady)])
+    assert list(run.quiet) == [False, True]
+    assert max(run.used_of(1)) < 1.05e-3 and run.figures()[1] == pytest.approx(1e-3, rel=1e-3)
+    calls = line_of(0, False, *(second / 100 for second in held_up)) | own  # too short for a spread to say anything
+    assert list(quiet.Run([calls]).quiet) == [True]
+
+
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
     """A busy machine: nine in ten probes are slow, and those in the caches nowhere near a level by themselves."""
     rng = np.random.default_rng(2)

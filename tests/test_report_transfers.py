@@ -19,8 +19,6 @@ from pages import families, show, tables
 from pages import transfers as page_of_transfers
 from resultfiles import SKIPPED, Bench
 
-from benchmarks import routes
-
 pytestmark = pytest.mark.slow  # most build the page of an accelerator
 
 HOST, DEVICE = "host→device", "device→host"
@@ -80,6 +78,7 @@ def found(tmp_path_factory, benches):
 
 def test_every_need_has_its_answer(found):
     assert list(advice(found)) == [
+        "Transfers in short",
         "From a NumPy array of 64 MiB to the device",
         "From a pageable host tensor of 64 MiB to the device",
         "From a pinned host tensor of 64 MiB to the device",
@@ -94,9 +93,63 @@ def test_every_need_has_its_answer(found):
 def test_a_faster_route_with_a_condition_stands_beside_the_one_without(found):
     said = advice(found)["From a pageable host tensor of 64 MiB to the device"]
     assert "into a device tensor that exists, no condition: `d.copy_(t)`, 5.60 ms, 12 GB/s, 24 % of the limit" in said
-    assert "into a device tensor that exists, faster, on a condition: `copy_in_chunks(d, t, stages)`" in said
-    assert "the current stream waits for it, the host does not." in said
-    assert "`copy_in_chunks(d, t, stages)`: needs streams." in said
+    # which two processes do not decide
+    assert "Not enough processes to decide: `copy_in_chunks(d, t, stages)`, 0.751× the time; the copy runs" in said
+
+
+def test_the_head_answers_what_a_card_is_asked_first(found):
+    short = advice(found)["Transfers in short"]
+    to_device, back, both = short.splitlines()
+    assert to_device == (
+        "To the device, 64 MiB: pinned host memory takes 1.39 ms, pageable 5.60 ms, 4.02× as long. Pinning it first "
+        "pays after 8 transfers. From 1 MiB on, pinned copies reach half of the link's limit. "
+        "`d.copy_(t, non_blocking=True)` with pinned memory is there after 1.39 ms, too, and its caller is free after "
+        "4.29 µs."
+    )
+    assert back.startswith("From the device, 64 MiB") and both.startswith("Both directions at once move 90 GB/s")
+
+
+def test_answers_from_pinned_memory_say_both_times(found):
+    said = advice(found)["From a pinned host tensor of 64 MiB to the device"]
+    assert "`d.copy_(t, non_blocking=True)`: there after 1.39 ms, the caller free after 4.29 µs." in said
+
+
+def test_garbage_that_was_read_is_in_the_head(tmp_path):
+    params = {"route": ["h.copy_(t, non_blocking=True)"], "memory": ["pinned", "pageable"], "nbytes": [MIB]}
+    cells = {(*key, MIB): value for key, value in zip(((params["route"][0], m) for m in params["memory"]), (96.0, 0.0))}
+    bench = Bench("transfer.ReadTooEarly.track_garbage", params, cells, unit="% garbage")
+    said = advice(read(tmp_path, [*accelerator.transfers(), bench]))["Transfers in short"]
+    assert (
+        "Unsafe: 96 % of results of 1 MiB were garbage when read before a wait" in said
+        and "pageable memory" not in said
+    )
+
+
+def test_of_routes_with_a_condition_the_fastest_is_named(tmp_path):
+    """Where nothing decides between them, the catalogue's first took ten times as long."""
+
+    def change(key, value):
+        slow = {"[x.to(device, non_blocking=True) for x in tensors]": [3e-2, 4e-3]}
+        return slow.get(key[0], around(3e-3)) if key[1] == "pinned" and "non_blocking" in key[0] else value
+
+    benches = changed(accelerator.transfers(), "many.ToDevice.timeit_completion", change)
+    line = next(line for line in answered(read(tmp_path, benches))["many"] if "1,000 tensors, pinned" in line)
+    assert "On a condition `torch._foreach_copy_(ds, tensors, non_blocking=True)`, 3.00 ms" in line
+
+
+def test_sizes_at_which_few_routes_were_measured_stay_in_the_table(tmp_path):
+    found = read(tmp_path, accelerator.transfers(profile="transfers"))
+    (table, _) = page_of_transfers.decision(choices(found.cells), found)
+    sizes = [row[1] for row in table.rows if row[0] == ["From a pageable host tensor to the device", "a new tensor"]]
+    plain = ["; ".join(size).replace("\N{NO-BREAK SPACE}", " ") for size in sizes]
+    assert plain[0].startswith("4 KiB") and any("256 MiB" in size and "routes" in size for size in plain)
+
+
+def test_one_chart_a_direction_has_pageable_staged_and_pinned(built):
+    for direction, into in ((HOST, "d.copy_(t)"), (DEVICE, "h.copy_(t)")):
+        text = built[0].partition(f"<h3>{direction}: GB/s by completion")[2].partition("</figure>")[0]
+        assert all(f"{memory}: {into}" in text for memory in ("pageable", "pinned"))
+    assert "pageable: copy_in_chunks" in built[0]
 
 
 def test_where_every_route_has_a_condition_the_answer_says_so(found):
@@ -117,21 +170,6 @@ def test_a_hazard_that_waiting_does_not_mend_is_no_condition(tmp_path, benches):
     assert said.startswith("a new array, no condition: `t.cpu().numpy()`")
     assert "on a condition" not in said
     assert "`t.cpu().numpy().copy()` is faster, 5.00 ms, but: t.cpu() is a copy already" in said
-
-
-def test_the_time_of_an_answer_is_completion_and_never_enqueue(tmp_path):
-    def change(key, value):
-        return around(1e-9) if value != SKIPPED else value
-
-    for name in ("HostToDevice", "DeviceToHost"):
-        benches = changed(accelerator.transfers(), f"transfer.{name}.timeit_enqueue", change)
-    assert not [said for said in advice(read(tmp_path, benches)).values() if "1.00 ns" in said]
-
-
-def test_one_size_is_enough(tmp_path):
-    found = read(tmp_path, accelerator.transfers(chosen=lambda cell: f", {MIB})" in cell or "(" not in cell))
-    assert "From a pinned host tensor of 1 MiB to the device" in advice(found)
-    assert page_of_transfers.fits(found.of("completion")) == ([], [])
 
 
 def test_without_a_limit_there_is_no_share_and_a_reason(tmp_path):
@@ -166,7 +204,7 @@ def test_the_sections_of_an_accelerator(built):
     assert sections == [
         *("questions", "transfers", "clocks", "transfer-dtypes", "transfers-casting-layout-containers-scalars"),
         "transfers-threads-of-the-host-pinned-memory-anew",
-        *("a-training-step-a-dataloader", "transfers-while-the-device-is-busy", "many-small-tensors-to-the-device"),
+        *("a-training-step-a-dataloader", "transfers-while-the-device-is-busy", "many-small-tensors"),
         *("overlap", "firsts", "link"),
         *("contracts", "method", "data"),
     ]
@@ -181,49 +219,8 @@ def test_the_decision_table_covers_both_ways_and_every_memory(found):
     need = ["From a pinned host tensor to the device", "a new tensor"]
     row = [row for row in to_device.rows if row[0] == need][-1]  # the band of the largest sizes
     same = [show.code(route) for route in ("t.to(device)", "t.cuda()")]  # as fast as each other
-    assert row[1].replace("\N{NO-BREAK SPACE}", " ") == "64 MiB" and row[2][0] in same
-    assert row[4:6] == ("48", "96 %")
-
-
-def test_a_hazard_of_pinned_memory_is_none_of_pageable(found):
-    """Where bytes have left the source when the call returns, nobody has to wait before changing it."""
-    told = {}
-    for table in page_of_transfers.decision(choices(found.cells), found):
-        for row in table.rows:
-            told.setdefault(show.to_plain(row[0][0]), []).append(show.to_plain(str((row[2], row[-1]))))
-    for need, said in told.items():
-        if "to the device" in need:
-            locked = "pinned" in need or "registered" in need
-            assert any("from pinned memory, changing" in line for line in said) == locked, need
-
-
-def test_a_route_may_have_a_hazard_from_one_memory_alone(found):
-    cells = {
-        cell.host: cell for cell in found.of("completion", HOST) if cell.route == "t.to(device, non_blocking=True)"
-    }
-    assert {host: cell.contract.safe for host, cell in cells.items()} == {
-        "pageable": True,
-        "pinned": False,
-        "registered": False,
-    }
-
-
-def test_bands_have_one_route_each_and_cover_every_size(found):
-    for _, rows in transfers.answered(choices(found.cells), found):
-        sizes = list(transfers.comparable(rows)["nbytes"].unique())
-        counts = rows["nbytes"].value_counts().to_dict()
-        assert sizes == sorted(n for n, count in counts.items() if count == max(counts.values()))
-
-
-def test_a_size_at_which_the_fastest_was_not_measured_is_no_band(tmp_path):
-    def change(key, value):
-        return SKIPPED if key[0].startswith("copy_in_chunks") and key[-1] == 4 * KIB else value
-
-    benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
-    moved = read(tmp_path, benches)
-    answered = dict(transfers.answered(choices(moved.cells), moved))
-    own = next(answered[need] for need in answered if need.memory == "into" and not need.array)
-    assert 4 * KIB in set(own["nbytes"]) - set(transfers.comparable(own)["nbytes"])
+    assert row[1][0].endswith("1\N{NO-BREAK SPACE}GiB") and row[2][0] in same
+    assert row[4:6] == ("49", "97 %")
 
 
 def test_figures_name_their_clock(built):
@@ -232,55 +229,6 @@ def test_figures_name_their_clock(built):
     for caption in captions:
         assert any(clock in caption for clock in ("completion", "enqueue", "sustained")), caption
     assert "measured limit" in built[0]
-
-
-def test_three_clocks_side_by_side(found):
-    (table,) = page_of_transfers.clocks(found)
-    assert table.columns[2:] == ("completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
-    row = next(r for r in table.rows if r[:2] == (show.code("t.to(device, non_blocking=True)"), f"{HOST}, pinned"))
-    assert row[2].startswith("1.39 ms, 48 GB/s") and row[3].endswith("µs") and row[5].startswith("1.37 ms, 49 GB/s")
-
-
-def test_a_route_without_sustained_leaves_it_empty(tmp_path):
-    benches = [bench for bench in accelerator.transfers() if not bench.name.endswith("sustained")]
-    (table,) = page_of_transfers.clocks(read(tmp_path, benches))
-    assert {row[5] for row in table.rows} == {""}
-    assert "Sustained is" not in page(tmp_path, benches)[1]
-
-
-@pytest.fixture(scope="module")
-def declared(tmp_path_factory, benches):
-    """Tables by title, of the families of an accelerator that are shown by what they declare."""
-    results = load(accelerator.write(tmp_path_factory.mktemp("declared"), benches))
-    sections = families.sections(results, cells_of(results), tables.Missing(results), on_device=True)
-    return {show.to_plain(table.title): table for section in sections for table in section.tables}
-
-
-def test_each_clock_of_what_is_changed_on_the_way_has_a_table_of_its_own(declared):
-    for what in ("a transposed tensor", "float64 on the host to float32 on the device"):
-        done, held = (
-            declared[f"{HOST}: {what}, {clock}, 16 MiB, by host memory"] for clock in ("completion", "enqueue")
-        )
-        assert done.columns == ("route", "pageable", "pinned") and held.columns == ("route", "pinned")
-        assert len(held.rows) < len(done.rows)
-        assert all("non_blocking" in show.to_plain(row[0]) for row in held.rows)
-    assert declared[f"{HOST}: a nested container, enqueue, 1 MiB, by host memory"].columns == ("route", "pinned")
-    assert len([title for title in declared if "a scalar, completion" in title]) == 1
-
-
-def test_threads_of_the_host_and_misses_of_the_pinned_cache_stand_beside_one_thread_and_hits(declared, built):
-    threads = declared[f"{HOST}: staged, pinned or cast on the host, completion, 64 MiB, by threads"]
-    assert threads.columns == ("route", "all") and len(threads.rows) == 3
-    assert threads.rows[0][1] == ["5.60 ms", "one thread 16.8 ms: 0.334× as long"]
-    for way in (HOST, DEVICE):
-        misses = declared[f"{way}: by way of pinned memory made by the call, completion, 64 MiB, by cache"]
-        assert [row[1] for row in misses.rows] == [["16.8 ms", "a hit 5.60 ms: 3.00× as long"]]
-    assert all("copies at every call. It page-locks memory on a miss of" in text for text in built)
-
-
-def test_what_the_host_does_with_one_thread_is_said(built):
-    for text in (text.replace("\\_", "_") for text in built):
-        assert "num_workers=0" in text and "OMP_NUM_THREADS=1" in text
 
 
 # Overlap
@@ -319,49 +267,18 @@ def test_a_share_is_made_of_one_process_alone(tmp_path):
     assert each.shares == pytest.approx([0.5, 0.5, 0.5]) and each.share == pytest.approx(0.5)
 
 
-def test_what_hides_stands_beside_its_three_times(found):
-    (table,) = page_of_transfers.overlap(found)
-    row = next(row for row in table.rows if row[0] == f"{HOST}, pinned, 64 MiB")
-    assert row[1:] == ("2.08 ms", "1.38 ms", "2.14 ms", "95 %", "95 % to 95 %")
+def test_forms_of_a_step_take_as_many_processes_as_decide(tmp_path):
+    """Fewer never show that 1.4 times as fast is faster: the short profile takes four, and else that is said."""
 
+    def told(profile):
+        results = load(accelerator.write(tmp_path / profile, accelerator.transfers(profile=profile)))
+        sections = families.sections(results, cells_of(results), tables.Missing(results), on_device=True)
+        made = {show.to_plain(table.title): table for section in sections for table in section.tables}
+        shown = [table for title, table in made.items() if "NumPy loss" in title or "DataLoader" in title]
+        return {entry[1].partition(": ")[2] for table in shown for row in table.rows for entry in row[1:]}
 
-def test_the_csv_has_the_three_times_of_each_process(built, place):
-    rows = (place / "out" / "box" / "results.csv").read_text(encoding="utf-8").splitlines()
-    own = [row for row in rows if row.startswith(f"timed,{accelerator.HIDDEN}")]
-    assert own and all(re.search(r"products=\S+ transfer=\S+ both=", row) for row in own)
-
-
-def test_a_share_that_is_none_has_no_range(tmp_path):
-    benches = accelerator.transfers()
-    for bench in benches:
-        if bench.name == accelerator.HIDDEN:
-            for key in bench.cells:
-                bench.cells[key], bench.parts[key] = accelerator.hidden(3e-3, 2e-3, 2)
-    (table,) = page_of_transfers.overlap(read(tmp_path, benches))
-    assert {row[-2:] for row in table.rows} == {("not told: the three times do not fit together", "")}
-
-
-def test_a_part_that_is_missing_hides_nothing(tmp_path):
-    benches = accelerator.transfers()
-    for bench in benches:
-        for parts in bench.parts.values():
-            del parts["products"]
-    assert transfers.hidden(read(tmp_path, benches)) == []
-
-
-def test_forms_of_a_step_stand_against_the_naive_one(declared):
-    step = declared["From NumPy batch to NumPy loss, step, by size"]
-    assert [row[0] for row in step.rows] == ["pinned", "pinned non_blocking", "prefetch", "already pinned"]
-    assert step.rows[2][1][1] == "naive 331 µs: 0.700× as long"
-    loader = declared["From a DataLoader to the device, batch, by workers"]
-    assert loader.columns == ("memory", "0", "2")
-    assert [entry[1] for entry in loader.rows[0][1:]] == [f"pageable {n}.00 ms: 1.25× as fast" for n in (3, 1)]
-
-
-def test_one_time_costs_by_the_gib(found):
-    context, pinned = page_of_transfers.firsts(found)
-    assert context.rows[0][1][0] == "210 ms"
-    assert pinned.rows[0][-1] == ["400 ms", "0.400 s/GiB"]
+    assert told("transfers") == {"1.43× as fast", "1.67× as fast", "1.25× as fast"}
+    assert told("transfers-full") == {"not enough processes to decide"}
 
 
 # A busy device, many small tensors, a cast on the way
@@ -386,74 +303,10 @@ def test_the_page_says_which_calls_hold_their_caller_until_the_queue_is_empty(fo
     )
 
 
-def test_a_call_that_is_slow_by_itself_does_not_wait_for_the_work(tmp_path):
-    """64 MiB from pageable memory take longer than the work, whether they wait for it or not."""
-
-    def change(key, value):
-        alone = accelerator.move_seconds(routes.find(key[0], HOST), key[1], key[2], "enqueue")
-        return around(alone) if key == (EARLY, "pageable", 64 * MIB) else value
-
-    EARLY = "d.copy_(t, non_blocking=True)"
-    benches = changed(accelerator.transfers(), "busy.HostToDevice.timeit_call", change)
-    held, free, *_ = answered(read(tmp_path, benches))["busy"]
-    assert EARLY not in held
-    assert f"`{EARLY}` from pageable and pinned memory, 4 KiB and 64 MiB" in free
-
-
-def test_calls_whose_time_on_an_idle_device_is_not_known_are_not_judged(tmp_path):
-    benches = [bench for bench in accelerator.transfers() if not bench.name.endswith("enqueue")]
-    (held, *_) = answered(read(tmp_path, benches))["busy"]
-    assert "non_blocking" not in held
-    assert not [line for line in answered(read(tmp_path / "again", benches))["busy"] if line.startswith("Return")]
-
-
 def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(found):
     noisy = tuple(replace(cell, quiet=cell.nbytes < MIB) for cell in found.main)
     held, free, *_ = answered(replace(found, main=noisy))["busy"]
     assert "64 MiB" not in held + free and "4 KiB" in held and "4 KiB" in free
-
-
-def test_reading_by_an_event_stands_against_a_wait_for_the_device(tmp_path, found):
-    assert answered(found)["busy"][-1] == (
-        "An array of 64 MiB, its copy queued before the work, is read in 1.35 ms by its event; a wait for the "
-        "device takes 6.55 ms, the work behind the copy included."
-    )
-    benches = changed(accelerator.transfers(), "busy.WorkBehind.timeit_read", lambda key, value: around(6e-3))
-    line = answered(read(tmp_path, benches))["busy"][-1]
-    assert line.endswith("is read in 6.00 ms by its event, and no later by a wait for the device, 6.00 ms.")
-
-
-def test_what_to_take_for_many_small_tensors(found):
-    lines = answered(found)["many"]
-    assert [line.partition(":")[0] for line in lines] == [
-        f"{count} tensors from {host} memory" for host in ("pageable", "pinned") for count in ("64", "1,000")
-    ]
-    together = "`torch._foreach_copy_(ds, tensors, non_blocking=True)`, 3.00 ms. "
-    assert lines[1].startswith(f"1,000 tensors from pageable memory: {together}"), "which has left its sources by then"
-    assert lines[3].startswith("1,000 tensors from pinned memory: `[x.to(device) for x in tensors]`, ")
-    assert "On a condition `torch.cat(tensors, out=s); s.to(device, non_blocking=True)" in lines[1]
-    assert "120 µs, is 25× as fast: wait for the copy before the next refill" in lines[1]
-
-
-@pytest.mark.parametrize(
-    "fastest, condition",
-    [("t.bfloat16().to(device)", ""), ("t.to(device).bfloat16()", "converts on the device, so the wider bytes cross")],
-)
-def test_where_to_cast_on_the_way(tmp_path, fastest, condition):
-    def change(key, value):
-        return around(1e-3 if key[0] == fastest else 1e-2) if value != SKIPPED else value
-
-    benches = changed(accelerator.transfers(), "transfer.ToBfloat16.timeit_completion", change)
-    for line, host in zip(answered(read(tmp_path, benches))["transfer"], ("pageable", "pinned")):
-        assert line.startswith(f"float32 to bfloat16, 16 MiB from {host} memory: `{fastest}`, 1.00 ms. ")
-        assert condition in line and "10× the time" in line
-
-
-def test_the_answers_are_on_the_page_below_their_question(built):
-    for text in (text.replace("\\_", "_") for text in built):
-        for words in ("Hold their caller until the work before them is done", "1,000 tensors from pinned memory"):
-            assert words in text
-    assert "transfers-while-the-device-is-busy" in built[0]
 
 
 def test_the_short_profile_makes_a_whole_page(tmp_path):
@@ -461,7 +314,10 @@ def test_the_short_profile_makes_a_whole_page(tmp_path):
     assert "not measured here" not in " ".join(answers_of(markdown).values())
     assert "From a registered host tensor of 64 MiB to the device" in markdown
     assert "From the device to a NumPy array of 64 MiB" in markdown
-    assert "Hold their caller until the work" in markdown and "float32 to bfloat16, 16 MiB" in markdown
+    assert (
+        "Hold their caller until the work" in markdown
+        and "Float32 on the host to bfloat16 on the device, 16 MiB" in markdown
+    )
 
 
 # The link
@@ -482,12 +338,18 @@ def test_more_than_the_link_carries_is_said_loudly(tmp_path, monkeypatch, genera
     assert ("> Not possible:" in markdown) == loud
 
 
-def test_enqueue_is_not_taken_for_more_than_the_link_carries(tmp_path):
-    def change(key, value):
-        return around(1e-8) if value != SKIPPED else value
-
-    benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_enqueue", change)
-    assert page_of_transfers.impossible(read(tmp_path, benches)) == ()
+def test_a_clock_that_disagrees_and_a_device_that_was_lost_are_in_the_head(tmp_path):
+    benches = accelerator.transfers()
+    for bench in benches:
+        if bench.name.startswith("link.Limit"):
+            bench.parts = {key: {"device": around(1), "host": around(1.03)} for key in bench.cells}
+    lost = "the device was lost: cuda:0 cannot be used: CUDA error: unknown error"
+    found = read(tmp_path, benches, device_lost=lost)
+    disagree, *_, gone = sorted(page_of_transfers.impossible(found), key=lambda line: "lost" in line)
+    assert (
+        disagree.startswith("Doubtful: over the copies that are the link's limit, ") and "1.03× the device" in disagree
+    )
+    assert gone.startswith("The device was lost: cuda:0 cannot be used: CUDA error: unknown error.")
 
 
 def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_path):
@@ -499,15 +361,6 @@ def test_more_than_the_measured_limit_is_doubtful_where_the_link_is_unknown(tmp_
         read(tmp_path, changed(benches, "transfer.HostToDevice.timeit_completion", change))
     )
     assert len(warned) == 1 and warned[0].startswith("Doubtful: ")
-
-
-def test_pageable_memory_that_reads_faster_than_the_link_is_not_possible_either(tmp_path):
-    def change(key, value):
-        return around(1e-9) if key[:2] == ("t.to(device)", "pageable") and value != SKIPPED else value
-
-    benches = changed(accelerator.transfers(), "transfer.HostToDevice.timeit_completion", change)
-    (warned,) = page_of_transfers.impossible(read(tmp_path, benches))
-    assert re.match("Not possible: .*pageable", show.to_plain(warned))
 
 
 def test_what_no_memory_moves_is_withheld_where_nothing_of_the_link_is_known(tmp_path):
@@ -526,15 +379,6 @@ def test_what_no_memory_moves_is_withheld_where_nothing_of_the_link_is_known(tmp
     assert "2.90 µs" not in markdown
 
 
-def test_what_is_smaller_than_the_limit_was_measured_at_is_not_held_against_it(tmp_path):
-    def change(key, value):
-        return around(1e-5) if key == (TO_DEVICE, "pinned", "float32", MIB) else value
-
-    benches = [bench for bench in accelerator.transfers() if "Hardware" not in bench.name]
-    benches = changed(benches, "transfer.HostToDevice.timeit_completion", change)
-    assert page_of_transfers.impossible(read(tmp_path, benches)) == ()
-
-
 # Questions
 
 
@@ -546,17 +390,11 @@ def answers_of(markdown):
 
 def test_every_question_about_a_device_is_answered_from_its_figures(built):
     said = answers_of(built[1])
-    assert "33.6 ms" in said["Why is .cpu() slow?"] and "17 % of that time" in said["Why is .cpu() slow?"]
-    assert "the call returns after 4.80 ms" in said["Should I always use non\\_blocking?"]
+    assert "33.5 ms" in said["Why is .cpu() slow?"] and "5.99× as fast" in said["Why is .cpu() slow?"]
+    assert "the call holds its caller for 4.79 ms of that" in said["Should I always use non\\_blocking?"]
     assert "reading the result before a" in said["Why garbage after a non-blocking copy to the host?"]
     assert "210 ms" in said["Why is the first use slow?"] and "0.400 s/GiB" in said["Why is the first use slow?"]
     assert len(said) == 8, "of transfers alone"
-
-
-def test_the_profile_answers_what_is_asked_of_conversions_too(tmp_path, benches):
-    html, markdown = page(tmp_path, [*benches, *accelerator.conversions()])
-    assert len(answers_of(markdown)) == 13
-    assert {"transfers", "clocks", "overlap", "link"} <= set(re.findall(r'<section id="([^"]+)">', html))
 
 
 # The page holds together
@@ -568,17 +406,6 @@ def test_the_same_results_give_the_same_bytes(place, built, tmp_path, benches):
     assert pages[0] == pages[1]
 
 
-def test_ids_are_unique_and_nothing_is_loaded(built):
-    ids = re.findall(r'\bid="([^"]+)"', built[0])
-    assert len(ids) == len(set(ids))
-    assert not re.search(r"<(link|img|iframe)\b|<script[^>]*src|@import|url\((?!#)|src=", built[0])
-
-
-def test_the_terminal_says_transfers(tmp_path, capsys, benches):
-    page(tmp_path, benches)
-    assert "From a NumPy array of 64 MiB to the device" in capsys.readouterr().out
-
-
 # Hockney's model
 
 
@@ -586,7 +413,6 @@ def test_exact_data_give_their_parameters():
     made = transfers.fit({n: 5e-6 + n / 2e10 for n in (4, 4 * KIB, MIB, 64 * MIB, GIB)})
     assert (made.latency, made.bandwidth) == (pytest.approx(5e-6), pytest.approx(2e10))
     assert made.half == pytest.approx(1e5) and made.deviation < 1e-9 and made.good
-    assert made.seconds(MIB) == pytest.approx(5e-6 + MIB / 2e10)
 
 
 def test_too_few_sizes_and_lines_that_fall_have_no_fit():
@@ -594,15 +420,10 @@ def test_too_few_sizes_and_lines_that_fall_have_no_fit():
     assert transfers.fit({n: 1e-3 / n for n in (4, KIB, MIB, GIB)}) is None
 
 
-def test_a_bent_line_is_no_good_fit():
-    made = transfers.fit({4: 1e-6, KIB: 1e-6, MIB: 4e-5, 16 * MIB: 6e-4, 64 * MIB: 3e-2})
-    assert made is None or not made.good
-
-
 def test_fits_are_shown_with_their_deviation_and_misfits_named(found):
     (table,), lines = page_of_transfers.fits(found.of("completion"))
     entry = next(r for r in table.rows if r[0] == [show.code("d.copy_(t)"), f"{HOST}, pinned"])
-    assert entry[1] == "9.20 µs" and entry[2] in ("48 GB/s", "49 GB/s") and entry[4] == "0 %"
+    assert entry[1] == "9.19 µs" and entry[2] in ("48 GB/s", "49 GB/s") and entry[4] == "0 %"
     assert "t.cpu()" in show.to_plain(lines[0]) and "No fit" in show.to_plain(lines[0])
 
 
@@ -616,27 +437,11 @@ def test_how_the_device_ran_is_told_where_its_driver_said(tmp_path):
     }
     _, markdown = page(tmp_path, accelerator.transfers(), **changes)
     assert "its driver said: link generation 5, clock 1,200 to 1,980 MHz." in markdown
-    assert f"Slowed by power: `{cells[0]}`." in markdown and "Clock below its most: " in markdown
-    assert f"`{cells[2]}` and 2 more." in markdown and cells[3] not in markdown
-    assert "| 0, 2 |" in markdown and "by a context of its own" in markdown
-
-
-def test_why_the_device_was_not_kept_awake_is_told(tmp_path):
-    _, markdown = page(tmp_path, accelerator.transfers(), not_awake="the device is busy")
-    assert "The device was not kept awake beside this run: the device is busy." in markdown
-    assert "by a context of its own" not in markdown
+    assert f"Slowed by power, in 1 cell: `{cells[0]}`." in markdown and "and 2 more" not in markdown
+    assert "| 0, 2 |" in markdown and "by a context beside the run" in markdown
 
 
 # What little was measured
-
-
-def test_few_processes_are_called_a_quick_look(tmp_path, capsys):
-    benches = accelerator.transfers()
-    for bench in benches:
-        if bench.name.startswith("transfer."):
-            bench.cells = {key: value[:2] if isinstance(value, list) else value for key, value in bench.cells.items()}
-    _, markdown = page(tmp_path, benches)
-    assert "2 processes a cell: a quick look, too few for an interval or a verdict." in markdown
 
 
 def test_where_the_call_takes_the_time_no_bandwidth_is_told(tmp_path):

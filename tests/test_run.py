@@ -222,6 +222,17 @@ def test_interrupted_run_goes_on(checkout, number, code):
     assert "the run was whole, and its results are filed" in once_more.stdout
 
 
+def test_what_is_installed_is_measured_without_git(checkout, tmp_path):
+    """A box with a GPU often has none, and no network either; its results are filed after every round."""
+    only = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
+    done = checkout.run("scripts/run.py", *only, "--rounds", "2", PATH=str(tmp_path), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
+    assert record["rounds"] == 2 and checkout.cells(FLOOR)
+    done = checkout.asv("run", "torch-2.6.0^!", PATH=str(tmp_path))
+    assert "git is needed for more than what is installed" in done.stdout + done.stderr
+
+
 def test_resume_is_of_the_same_toolchain(checkout):
     """Rounds of two toolchains would be no run of either."""
     kept = journal(checkout)

@@ -111,7 +111,7 @@ def test_cells_that_never_were_quiet_come_first(taken):
 
 def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkeypatch):
     ran = toy_asv()
-    rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", once=True, number=[9])
+    rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
     ran.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}}
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
     made = pretended.runner(tmp_path, 3)

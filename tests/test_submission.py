@@ -426,9 +426,8 @@ def test_what_is_nobody_s(text):
 
 
 def test_every_finding_has_words():
-    kinds = set(re.findall(r'"([a-z_]+)"', (ROOT / "scripts" / "analysis" / "submission.py").read_text())) & set(
-        show._prose("submission").blocks
-    )
+    sources = [(ROOT / "scripts" / "analysis" / f"{name}.py").read_text() for name in ("submission", "transfers")]
+    kinds = set(re.findall(r'"([a-z_]+)"', "".join(sources))) & set(show._prose("submission").blocks)
     assert len(kinds) == 23 and kinds == set(show._prose("submission").blocks)
     for kind in kinds:
         head, line = said("box", [submission.Finding("file", kind, "about", (0.25, 0.5), 1)])

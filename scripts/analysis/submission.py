@@ -25,7 +25,7 @@ from benchmarks.families import CONVERSION
 from .cells import cells_of, limit_of
 from .results import load_files
 from .statistics import MIN_PROCESSES
-from .transfers import beyond_capacity, beyond_limit, beyond_memory, transfers_of, worst
+from .transfers import too_fast, transfers_of, worst
 
 # Files of a machine, bytes of all of them, decompressed, runs of a toolchain, findings that are named
 MOST_FILES, MOST_BYTES, MOST_RUNS, MOST_FINDINGS = 301, 40 * 2**20, 20, 20
@@ -44,7 +44,8 @@ BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
 OTHERS = (  # than those of run records: asv's, and those of a line of measurements
     "arch num_cpu os ram version commit_hash env_name date params requirements env_vars result_columns results result "
     "durations started_at duration stats_ci_99_a stats_ci_99_b stats_q_25 stats_q_75 stats_number stats_repeat samples "
-    "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took"
+    "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took "
+    "warmed first last steady unseen"
 )
 FIELDS = {one.name for part in (Record, Toolchain, Settings, Conditions) for one in fields(part)} | {*OTHERS.split()}
 
@@ -164,6 +165,6 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         cells = cells_of(part)
         limit, moved = limit_of(cells), transfers_of(part, cells)
         copies = [one for one in cells if one.role == CONVERSION and one.memory in (COPY, INTO) and one.nbytes >= FROM]
-        fast = {"link": beyond_capacity(moved), "limit": beyond_limit(moved), "memory": beyond_memory(moved)}
-        fast["memcpy"] = worst([(one, share) for one in copies if (share := limit.share(one)) and share > BEYOND])
-        yield from (Finding(name, what, one.worst.cell, (one.cells, one.reads)) for what, one in fast.items() if one)
+        shares = [(one, share) for one in copies if (share := limit.share(one)) and share > BEYOND]
+        fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
+        yield from (Finding(name, one.than, one.worst.cell, (one.cells, one.reads)) for one in fast)

@@ -12,8 +12,9 @@ largest. A fit that misses a point by more than GOOD_FIT is no fit: caches and p
 and a bandwidth taken from a bent one predict nothing.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -29,10 +30,21 @@ from benchmarks.contracts import (
     HOST_TO_DEVICE,
     INTO,
     PAGEABLE,
+    PIN,
     PINNED,
     REGISTERED,
 )
-from benchmarks.families import BEHIND, BUSY, HARDWARE, OVERLAP, SYNCHRONIZE, TRANSFER
+from benchmarks.families import (
+    BEHIND,
+    BUSY,
+    HARDWARE,
+    LINK,
+    OVERLAP,
+    PINNING,
+    READ_EARLY,
+    SYNCHRONIZE,
+    TRANSFER,
+)
 
 from .case import Need
 from .cells import (
@@ -53,18 +65,21 @@ PARTS = ("products", "transfer", "both")  # of overlap.Hidden
 HOSTS = (PAGEABLE, PINNED, REGISTERED)
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
-BEYOND = 1.1  # of the measured limit: more than noise
+BEYOND = 1.02  # of the measured limit: more than noise
+CLOCKS = 0.02  # relative, by which the host's clock and the device's may differ over the copies that are the limit
 QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
 NOISE = 0.2  # of a share that hides: what is further beyond nothing or all is no share of anything
 
 
 @dataclass(frozen=True)
 class Link:
-    """What the link allows. limits: direction -> the pinned copy by the device's clock."""
+    """What the link allows. limits: direction -> the pinned copy by the device's clock; disagreeing: direction -> what
+    the host's clock reads over that, where they differ by more than CLOCKS."""
 
     limits: Mapping[str, Limit]
     hardware: Mapping[str, float]
     floor: Cell | None
+    disagreeing: Mapping[str, float] = field(default_factory=dict)
 
     def limit(self, direction: str) -> Limit:
         """The limit of a direction; one that knows nothing where it was not measured."""
@@ -85,6 +100,7 @@ class Transfers:
     withheld: cells that are no part of these, nor of anything on a page, because no memory moves bytes so fast.
     run: the record of the last run; it tells how the device ran.
     beside: cell -> of each process the seconds of what it timed in turns with it.
+    garbage: (host memory, bytes) -> % of results that had not arrived when their call returned.
     """
 
     cells: tuple[Cell, ...]
@@ -94,6 +110,7 @@ class Transfers:
     withheld: tuple[Cell, ...] = ()
     run: Record = UNKNOWN
     beside: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+    garbage: Mapping[tuple[str, int], float] = field(default_factory=dict)
     _seconds: Mapping[tuple[str, str, str], Mapping[int, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -147,17 +164,26 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     rows = results.missing.to_dict("records")
     missing = [{**row, "role": roles[row["benchmark"]]} for row in rows if row["benchmark"] in roles]
     beside: dict[str, list[Mapping[str, float]]] = {}
-    timed = results.of_role(results.processes, OVERLAP)
-    for name, parts in zip(timed["cell"], timed["beside"]):
-        beside.setdefault(name, []).append(parts)
+    for role in (OVERLAP, LINK):
+        timed = results.of_role(results.processes, role)
+        for name, parts in zip(timed["cell"], timed["beside"]):
+            beside.setdefault(name, []).append(parts)
+    early = results.of_role(results.values, READ_EARLY)
+    garbage = dict(zip(zip(early["memory"], early["nbytes"]), early["value"])) if len(early) else {}
+    off: dict[str, float] = {}
+    for cell in (cell for cell in on_device if cell.role == LINK):
+        ratios = [each["host"] / each["device"] for each in beside.get(cell.cell, ()) if "host" in each]
+        if ratios and abs(median(ratios) - 1) > CLOCKS:
+            off[cell.direction] = median(ratios)
     return Transfers(
         on_device,
         main,
-        Link(links_of(on_device), hardware, floor),
+        Link(links_of(on_device), hardware, floor, off),
         tuple(missing),
         withheld,
         results.last,
         beside,
+        garbage,
         seconds,
     )
 
@@ -178,12 +204,6 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
     return sorted(wanted, key=order)
 
 
-def comparable(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the sizes with the most routes: where some were not measured, the fastest may be among these."""
-    routes = rows["nbytes"].map(rows["nbytes"].value_counts())
-    return rows[routes == routes.max()]
-
-
 def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
     """At the usual size: what to take for each need, fresh and existing of one end together."""
     ends: dict[tuple[str, bool, str], dict[Need, pd.DataFrame]] = {}
@@ -200,50 +220,80 @@ def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need
 
 @dataclass(frozen=True)
 class TooFast:
-    """Transfers that read faster than they can be: how many, and the worst of them with what it reads.
+    """Transfers that read faster than they can be: how many, the worst, what it reads, and what that is more than.
 
-    reads: bytes a second, or the share of the measured limit.
+    reads: bytes a second each way, of the measured limit its share; than: "memory" (any), "link" or "limit"
     """
 
     cells: int
     worst: Cell
     reads: float
+    than: str
 
 
-def worst(rates: Sequence[tuple[Cell, float]]) -> TooFast | None:
-    """How many cells read too much, and the one of them that reads most; None of none."""
-    return TooFast(len(rates), *max(rates, key=lambda pair: pair[1])) if rates else None
+def worst(rates: Mapping[str, Sequence[tuple[Cell, float]]]) -> TooFast | None:
+    """Of the first that has any; None where none has."""
+    each = ((than, found) for than, found in rates.items() if found)
+    return next((TooFast(len(found), *max(found, key=lambda pair: pair[1]), than) for than, found in each), None)
 
 
-def beyond_capacity(transfers: Transfers) -> TooFast | None:
-    """What reads more than the link carries: something did not wait."""
-    capacity = transfers.link.capacity
-    if capacity is None:
-        return None
-    moved = {cell: 1 for cell in _waited(transfers)}
-    moved |= {cell: limit.moved for limit in transfers.link.limits.values() for cell in limit.cells.values()}
-    fast = worst([(cell, rate) for cell in moved if (rate := cell.nbytes / cell.seconds) > capacity])
-    return fast and replace(fast, reads=moved[fast.worst] * fast.reads)
+def too_fast(transfers: Transfers) -> TooFast | None:
+    """What reads more than any memory moves, and is withheld; else more than the link carries, else than its limit."""
+    link, capacity = transfers.link, transfers.link.capacity or math.inf
+    waited = [cell for cell in transfers.main if method(cell) in (COMPLETION, SUSTAINED)]
+    crossed = [*waited, *(cell for limit in link.limits.values() for cell in limit.cells.values())]
+    # smaller ones may lie in a cache, which the limit did not
+    against = ((cell, link.limit(cell.direction)) for cell in waited)
+    shares = [(c, limit.share(c) or 0.0) for c, limit in against if c.nbytes >= min(limit.cells, default=0)]
+    rates = {
+        "memory": [(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld],
+        "link": [(cell, rate) for cell in crossed if (rate := cell.nbytes / cell.seconds) > capacity],
+        "limit": [(cell, share) for cell, share in shares if share > BEYOND],
+    }
+    return worst(rates)
 
 
-def beyond_memory(transfers: Transfers) -> TooFast | None:
-    """What reads more than any memory moves, and is withheld."""
-    return worst([(cell, cell.nbytes / cell.seconds) for cell in transfers.withheld])
+# What is to be known first
+
+PLAIN = {HOST_TO_DEVICE: "d.copy_(t)", DEVICE_TO_HOST: "h.copy_(t)"}
 
 
-def beyond_limit(transfers: Transfers) -> TooFast | None:
-    """What reads more than the measured limit of the link."""
-    shares = []
-    for cell in _waited(transfers):
-        limit = transfers.link.limit(cell.direction)
-        if cell.nbytes >= min(limit.cells, default=0):  # smaller ones may lie in a cache, which the limit did not
-            shares.append((cell, limit.share(cell) or 0.0))
-    return worst([(cell, share) for cell, share in shares if share > BEYOND])
+@dataclass(frozen=True)
+class Short:
+    """A direction in short, at the usual size: into memory that exists, by a blocking call.
+
+    early, held  the same from pinned memory by a call that does not wait, and how long that holds its caller
+    half         the smallest measured size at which a pinned copy reaches half of the link's limit
+    pays         transfers from which pinning a tensor has paid; None where that is not known
+    """
+
+    direction: str
+    pageable: Cell
+    pinned: Cell
+    early: Cell | None
+    held: Cell | None
+    half: int | None
+    pays: int | None
 
 
-def _waited(transfers: Transfers) -> list[Cell]:
-    """What ends with a synchronize."""
-    return [cell for cell in transfers.main if method(cell) in (COMPLETION, SUSTAINED)]
+def in_short(transfers: Transfers) -> list[Short]:
+    """What to know first of each direction that was measured from pageable and from pinned memory."""
+    made = []
+    for direction, route in PLAIN.items():
+        pageable = transfers.find(COMPLETION, route, PAGEABLE)
+        pinned = transfers.find(COMPLETION, route, PINNED, pageable.nbytes) if pageable else None
+        if pageable is None or pinned is None:
+            continue
+        early = route.replace(")", ", non_blocking=True)")
+        done, held = (transfers.find(clock, early, PINNED, pinned.nbytes) for clock in (COMPLETION, ENQUEUE))
+        limit = transfers.link.limit(direction)
+        by_size = [cell for cell in transfers.of(COMPLETION, direction, PINNED) if cell.route == route]
+        half = min((cell.nbytes for cell in by_size if (limit.share(cell) or 0) >= 0.5), default=None)
+        pins = [c.seconds for c in transfers.role(PINNING) if method(c) == PIN and c.nbytes == pinned.nbytes]
+        gain = pageable.seconds - pinned.seconds
+        pays = math.ceil(pins[0] / gain) if pins and gain > 0 else None
+        made.append(Short(direction, pageable, pinned, done, held, half, pays))
+    return made
 
 
 # Overlap
@@ -354,19 +404,14 @@ class Fit:
     def good(self) -> bool:
         return self.deviation <= GOOD_FIT
 
-    def seconds(self, nbytes: float) -> float:
-        return self.latency + nbytes / self.bandwidth
-
 
 def fit(seconds: Mapping[int, float]) -> Fit | None:
     """The model of nbytes -> seconds; None where there are too few sizes, or no such line with positive parameters."""
     if len(seconds) < LEAST_SIZES:
         return None
-    sizes, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
-    scale = sizes.max() / times.max()  # both columns of like size
-    terms = np.stack([1 / times, sizes / times / scale], axis=1)
-    latency, inverse = np.linalg.lstsq(terms, np.ones(len(times)), rcond=None)[0]
+    sizes, times = np.array([*seconds.items()], dtype=float).T
+    inverse, latency = np.polyfit(sizes, times, 1, w=1 / times)
     if latency <= 0 or inverse <= 0:
         return None
-    predicted = latency + sizes * inverse / scale
-    return Fit(float(latency), float(scale / inverse), float(np.abs(predicted / times - 1).max()))
+    deviation = np.abs((latency + sizes * inverse) / times - 1).max()
+    return Fit(float(latency), float(1 / inverse), float(deviation))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -21,7 +22,7 @@ from cli import UserError
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
-from benchmarks.sampling_log import LOG_VARIABLE
+from benchmarks.sampling_log import GONE, LOG_VARIABLE
 
 from .processes import apart, last_line, session
 from .profiles import exactly
@@ -145,6 +146,7 @@ class Suite:
             PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
+        earlier = reasons(place / LOG)
         with (
             tempfile.TemporaryFile("w+") as output,
             session(command, self.root, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as run,
@@ -155,15 +157,28 @@ class Suite:
             output.seek(0)
             text = output.read()
         advance()
+        said = {status: whys - earlier[status] for status, whys in reasons(place / LOG).items()}
+        for why, count in said["skipped"].items():
+            if why.startswith(GONE):
+                print(cli.line(f"{why}; {count} cells that need it were skipped"), flush=True)
         if run.returncode == 2:  # asv's code for: all saved, some failed
-            errors = re.findall(r"^\s*(\w*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-            which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(dict.fromkeys(errors))
+            which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(said["failed"]) or SILENT
             print(cli.line(f"failed: {which}: {why[:500]}"))
         elif run.returncode:
             raise UserError(f"asv stopped: {last_line(text, str(run.returncode))}")
 
 
+SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
 LOG, FILES = "sampling.jsonl", "results"  # of a run of asv: what its processes logged, asv's own files
+
+
+def reasons(log: Path) -> dict[str, Counter[str]]:
+    """What a run's processes logged of cells without a figure: "failed", "skipped" -> why -> how many."""
+    found: dict[str, Counter[str]] = {"failed": Counter(), "skipped": Counter()}
+    for line in map(json.loads, log.read_text(encoding="utf-8").splitlines() if log.is_file() else ()):
+        for status in found.keys() & line.keys():
+            found[status][line[status]] += 1
+    return found
 
 
 def _only(commit: str) -> list[str]:

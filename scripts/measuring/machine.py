@@ -15,14 +15,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 from cli import UserError
 from store import files
-from store.records import Conditions, Settings, made_of, record_of
+from store.records import Conditions, Settings, Unfinished, made_of, record_of
 from toolchains import environments
 
 from benchmarks.probes import probe
@@ -160,6 +161,34 @@ def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iter
         if why:
             stack.close()
         yield why
+
+
+class Awake(contextlib.ExitStack):
+    """The device of a run: kept awake from the first measurement that wants it on, until this is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.why_not: str | None = None  # it is not awake; None: nobody has tried
+
+    def measure(self, record: Unfinished, cells: Sequence[str], asv: Callable[..., None]) -> Unfinished:
+        """A run of asv; where a device takes part, on the record's cores and with the device awake, but for the
+        benchmarks that time how it wakes. The record says whether it was.
+        """
+        if not record.on_device:
+            asv(cells)
+            return record
+        alone = [cell for cell in cells if cell.partition("(")[0] in record.asleep]
+        others = [cell for cell in cells if cell not in alone]
+        if alone:
+            self.close()
+            self.why_not = None
+            asv(alone, cores=record.cores)
+        if others:
+            if self.why_not is None:
+                self.why_not = self.enter_context(awake())
+            record = replace(record, awake=not self.why_not, not_awake=self.why_not)
+            asv(others, cores=record.cores)
+        return record
 
 
 # --- is it fit to measure on? -----------------------------------------------------------------------------------------

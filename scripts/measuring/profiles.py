@@ -30,13 +30,13 @@ class Rule:
 
     host    only those that need no accelerator
     copies  True: only routes that move bytes, by their contracts; False: only those that share memory
-    once    one process is enough: the answer is a factor, or stands beside figures that have more
+    rounds  so many at most: one where the answer is a factor, or stands beside figures that have more
     """
 
     def __init__(
-        self, benchmark: str, host: bool = False, copies: bool | None = None, once: bool = False, **values: Values
+        self, benchmark: str, host: bool = False, copies: bool | None = None, rounds: float = math.inf, **values: Values
     ) -> None:
-        self.benchmark, self.host, self.copies, self.once = benchmark, host, copies, once
+        self.benchmark, self.host, self.copies, self.rounds = benchmark, host, copies, rounds
         self.values = values
 
     def cells(self, benchmark: Mapping[str, Any]) -> list[str]:
@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Profile:
-    """``rounds`` processes a cell for what is timed; what is only looked at (track_*), or timed ``once``, takes one.
+    """``rounds`` processes a cell that is timed, or what its rule says; what is only looked at (track_*) takes one.
 
     patience      part of what a run may wait for quiet (PATIENCE in runner.py) that this one may
     longest_wait  seconds at most
@@ -72,13 +72,13 @@ class Profile:
 
 
 def select(
-    profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], again: bool = False, only: str = ""
+    profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], number: int = 0, only: str = ""
 ) -> dict[str, list[str]]:
     """Benchmark -> its cells in this profile whose name matches ``only``; benchmarks without any are left out.
 
-    again: in rounds after the first, without what is timed once
+    number: of the round, 0 the first
     """
-    rules, matches = [rule for rule in profile.rules if not (again and rule.once)], matcher(only)
+    rules, matches = [rule for rule in profile.rules if number < rule.rounds], matcher(only)
     found = {name: dict.fromkeys(c for rule in rules for c in rule.cells(one)) for name, one in benchmarks.items()}
     return {name: chosen for name, cells in found.items() if (chosen := list(filter(matches, cells)))}
 
@@ -101,20 +101,23 @@ class Cells:
     """The cells of a profile."""
 
     every: Sequence[str]
-    timed: Sequence[str]
-    again: Sequence[str]  # of what is timed: in rounds after the first
+    rounds: Sequence[Sequence[str]]  # of each: what is timed
     unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
     on_device: bool = False  # an accelerator takes part in some
     asleep: Sequence[str] = ()  # benchmarks that time how it wakes
     counted: Sequence[str] = ()  # what no noise touches
 
+    @property
+    def timed(self) -> Sequence[str]:
+        return self.rounds[0]
+
+    def round(self, number: int) -> Sequence[str]:
+        """What is timed in a round, 0 the first. Beyond the profile's it is as the last."""
+        return self.rounds[min(number, len(self.rounds) - 1)]
+
     def total(self, rounds: int) -> int:
         """Processes that time a cell, in so many rounds."""
-        return len(self.timed) + (rounds - 1) * len(self.again)
-
-    def processes_of(self, number: int) -> int:
-        """Processes that time a cell in a round, of which 0 is the first."""
-        return len(self.again if number else self.timed)
+        return sum(len(self.round(number)) for number in range(rounds))
 
     def left_out(self) -> list[str]:
         """How many benchmarks are left out, of which families, and why: a line a reason."""
@@ -146,8 +149,10 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     timed = {name: made for name, made in known.items() if made["type"] == "time"}
     return Cells(
         [cell for cells in chosen.values() for cell in cells],
-        [cell for name in timed for cell in chosen[name]],
-        [cell for cells in select(profile, timed, again=True, only=only).values() for cell in cells],
+        [
+            [cell for cells in select(profile, timed, number, only).values() for cell in cells]
+            for number in range(max(2, profile.rounds))
+        ],
         unavailable,
         on_device=any(made.get("needs_device") for made in known.values()),
         asleep=[name for name, made in known.items() if made.get("asleep")],
@@ -158,12 +163,12 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
 def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
     """What a profile takes by its estimate, in so many rounds, of the cells whose name matches ``only``: by their share
     of its processes, where asv's description of the benchmarks is there."""
-    profile, share = PROFILES[name], 1.0
-    if only and described.is_file():
-        known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
-        every, chosen = (cells_of(profile, known, each, name, "none here").processes_of(0) for each in ("", only))
-        share = chosen / max(every, 1)
-    return profile.minutes * share * rounds / profile.rounds
+    profile = PROFILES[name]
+    if not only or not described.is_file():
+        return profile.minutes * rounds / profile.rounds
+    known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
+    every, chosen = (cells_of(profile, known, each, name) for each in ("", only))
+    return profile.minutes * chosen.total(rounds) / max(every.total(profile.rounds), 1)
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
@@ -192,17 +197,18 @@ LISTS_DIFFERENT = r"(?!.*(tensor\((np|arrays)|collate|stack\(tensors\)'|np\.arra
 CASTING = r"(casting|parallel)\.(\w+To\w*[Ff]loat\d+|Bfloat16ToNumpy)\..*"
 PARALLEL_CONVERSION = PARALLEL + r"(NumpyToTorch|TorchToNumpy)\..*"
 LIMITS = r"limits\..*"
-ONE_EACH = (
-    Rule(r"conversion\.RequiresGradToNumpy\..*", nbytes=[4 * KIB]),
-    Rule(LIMITS),
-    Rule(r"semantics\..*", dtype=["float32"]),
-)
 
 
-def moves(clock: str, nbytes: Sequence[int], once: bool = False, **values: Values) -> Rule:
+def one_each(rounds: float = math.inf) -> tuple[Rule, ...]:
+    """What every page shows: what requires grad, the limits, what a conversion shares."""
+    grad = Rule(r"conversion\.RequiresGradToNumpy\..*", rounds=rounds, nbytes=[4 * KIB])
+    return grad, Rule(LIMITS, rounds=rounds), Rule(r"semantics\..*", dtype=["float32"])
+
+
+def moves(clock: str, nbytes: Sequence[int], rounds: float = math.inf, **values: Values) -> Rule:
     """Transfers by a clock, of float32, in memory that no driver has registered unless ``values`` say otherwise."""
     wanted: Any = {"dtype": ["float32"], "nbytes": nbytes, "memory": [PAGEABLE, PINNED], **values}
-    return Rule(rf"transfer\.(HostToDevice|DeviceToHost)\.timeit_{clock}", once=once, **wanted)
+    return Rule(rf"transfer\.(HostToDevice|DeviceToHost)\.timeit_{clock}", rounds=rounds, **wanted)
 
 
 DEVICE_COPY, HOST_COPY = "d.copy_(t, non_blocking=True)", "h.copy_(t, non_blocking=True)"
@@ -214,9 +220,12 @@ CHOSEN = [
 SEVERAL = [route for route in CHOSEN if "non_blocking" in route]  # may be in flight at once
 SEVERAL_INTO = [DEVICE_COPY, HOST_COPY]
 SEVERAL_FRESH = [route for route in SEVERAL if route not in SEVERAL_INTO]
+# What a program takes at any size; from the device into fresh pinned memory there is nothing but the non-blocking one
+COPIES = ["t.to(device)", "d.copy_(t)", "t.cpu()", "t.to('cpu', non_blocking=True)", "h.copy_(t)"]
+BETWEEN = [64 * KIB, MIB, 16 * MIB]
 INTO = ["d.copy_(t)", DEVICE_COPY, "h.copy_(t)", HOST_COPY]
-OF_REGISTERED = ["t.to(device)", DEVICE_COPY]
-CHANGED = r"transfer\.(Casting|ToBfloat16|Transposed)\.timeit_"  # on the way
+OF_REGISTERED = ["t.to(device)", "d.copy_(t)", DEVICE_COPY]
+CHANGED = r"transfer\.(Casting|FromUint8|ToBfloat16|Transposed)\.timeit_"  # on the way
 FORMS = ["naive", "prefetch", "already pinned"]
 STAGED = [
     *("t.pin_memory().to(device, non_blocking=True)", "s.copy_(t); d.copy_(s, non_blocking=True)"),
@@ -230,11 +239,11 @@ ARRAYS = [
 
 # a few of those without a device, for what people ask about both; half a minute
 WITHOUT_A_DEVICE = (
-    Rule(CONVERSION, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
-    Rule(r"batches\..*", nbytes=[MIB]),
-    Rule(r"casting\..*", dtype=["bfloat16"], nbytes=[MIB]),
-    Rule(r"placement\..*\.timeit_convert", nbytes=[64 * KIB]),
-    *ONE_EACH,
+    Rule(CONVERSION, rounds=2, dtype=["float32"], nbytes=[4 * KIB, MIB], route=NOT_BY_ELEMENT),
+    Rule(r"batches\..*", rounds=2, nbytes=[MIB]),
+    Rule(r"casting\..*", rounds=2, dtype=["bfloat16"], nbytes=[MIB]),
+    Rule(r"placement\..*\.timeit_convert", rounds=2, nbytes=[64 * KIB]),
+    *one_each(2),
 )
 
 PROFILES = {
@@ -254,7 +263,7 @@ PROFILES = {
             Rule(r"batches\.Tree.*", nbytes=[MIB]),
             Rule(r"placement\..*", nbytes=[64 * KIB]),
             Rule(LIMITS, nbytes=QUICK_SIZES),
-            *(rule for rule in ONE_EACH if rule.benchmark != LIMITS),
+            *(rule for rule in one_each() if rule.benchmark != LIMITS),
         ),
         longest_wait=60.0,
     ),
@@ -315,47 +324,52 @@ PROFILES = {
         11.0,
         (Rule(LIMITS), Rule(r"settings\..*\.timeit_convert"), Rule(r"settings\..*\.track_.*", nbytes=[64 * MIB])),
     ),
-    # What the accelerator's half of a page is made from, and what people choose by: 130 cells, of which 29 that are
-    # compared closely have two processes. By estimate a process takes 2.5 s for the device's context and its imports
-    # and 0.3 s for its samples: 159 x 2.8 s, and half a minute for what needs no device, are 8 minutes. Before it was
-    # 266 cells, all of them twice, 25 minutes by the same estimate: what was left out is in transfers-full.
+    # What the accelerator's half of a page is made from, and what people choose by: 261 processes on a device. By
+    # estimate of a device each takes 0.9 to 1.6 s, a third of that to warm up: see tests/test_profiles.py
     "transfers": Profile(
-        2,
+        4,
         8.0,
         (
-            moves("completion", [64 * MIB], route=CHOSEN),
-            moves("completion", [64 * MIB], memory=[PAGEABLE], route=[*ARRAYS, *STAGED]),
-            moves("completion", [64 * MIB], memory=[PINNED], route=READ_BACK),
+            moves("completion", [64 * MIB], rounds=2, route=CHOSEN),
+            moves("completion", [64 * MIB], rounds=2, memory=[PAGEABLE], route=[*ARRAYS, *STAGED]),
+            moves("completion", [64 * MIB], rounds=2, memory=[PINNED], route=READ_BACK),
+            # 1.2 to 1.7 times as fast: fewer than four processes can never show that
             Rule(r"overlap\.DataLoader\..*"),
-            Rule(r"firsts\.Context\..*"),
-            moves("completion", [4 * KIB], once=True, route=[*CHOSEN, *READ_BACK]),
-            moves("completion", [4 * KIB], once=True, memory=[PAGEABLE], route=ARRAYS),
-            # up to 64 KiB a driver may stage what is pageable, beyond it waits
-            moves("completion", [64 * KIB], once=True, route=INTO),
-            moves("completion", [64 * MIB], once=True, memory=[REGISTERED], route=OF_REGISTERED),
-            moves("enqueue", [4 * KIB, 64 * MIB], once=True, route=SEVERAL_INTO),
-            moves("enqueue", [64 * MIB], once=True, route=SEVERAL_FRESH),
-            moves("sustained", [64 * MIB], once=True, memory=[PINNED], route=SEVERAL_INTO),
-            Rule(r"transfer\.ToBfloat16\.timeit_completion", once=True, nbytes=[16 * MIB]),
-            Rule(r"transfer\.Scalar\..*", once=True),
-            Rule(r"busy\.(HostToDevice|DeviceToHost)\..*", once=True),
-            Rule(r"busy\.WorkBehind\..*", once=True, nbytes=[64 * MIB]),
-            Rule(r"many\..*", once=True, tensors=[1000]),
-            Rule(r"staging\.(HostThreads|PinnedToDevice)\..*", once=True),
-            Rule(r"overlap\.TrainingStep\..*", once=True, nbytes=[16 * MIB], form=FORMS),
-            Rule(r"overlap\.Hidden\..*", once=True, nbytes=[64 * MIB], memory=[PINNED]),
-            Rule(r"firsts\.PinnedMemory\..*", once=True, nbytes=[GIB]),
-            Rule(r"link\.Limit\..*", once=True, nbytes=[64 * MIB]),
-            Rule(r"link\.Floor\..*", once=True),
+            Rule(r"overlap\.TrainingStep\..*", nbytes=[16 * MIB], form=FORMS),
+            Rule(r"firsts\.Context\..*", rounds=2),
+            moves("completion", [4 * KIB], rounds=1, route=[*CHOSEN, *READ_BACK]),
+            # between 4 KiB and 64 MiB lie a driver's own staging (up to 64 KiB), and the host's caches
+            moves("completion", BETWEEN, rounds=1, route=COPIES),
+            moves("completion", [64 * KIB], rounds=1, route=INTO),
+            moves("completion", [4 * KIB, *BETWEEN], rounds=1, memory=[PAGEABLE], route=ARRAYS),
+            moves("completion", BETWEEN[1:], rounds=1, memory=[PAGEABLE], route=STAGED),
+            # 64 MiB fit into the last cache of a server
+            moves("completion", [256 * MIB], rounds=1, route=COPIES),
+            moves("completion", [64 * MIB], rounds=1, memory=[REGISTERED], route=OF_REGISTERED),
+            moves("enqueue", [4 * KIB, MIB, 64 * MIB], rounds=1, route=SEVERAL_INTO),
+            moves("enqueue", [64 * MIB], rounds=1, route=SEVERAL_FRESH),
+            moves("sustained", [MIB, 64 * MIB], rounds=1, memory=[PINNED], route=SEVERAL_INTO),
+            Rule(r"transfer\.(ToBfloat16|Bfloat16ToNumpy)\.timeit_completion", rounds=1, nbytes=[16 * MIB]),
+            Rule(r"transfer\.FromUint8\.timeit_completion", rounds=1, nbytes=[16 * MIB], memory=[PAGEABLE]),
+            Rule(r"transfer\.ReadTooEarly\..*"),
+            Rule(r"transfer\.Scalar\..*", rounds=1),
+            Rule(r"busy\.(HostToDevice|DeviceToHost)\..*", rounds=1),
+            Rule(r"busy\.WorkBehind\..*", rounds=1, nbytes=[64 * MIB]),
+            Rule(r"many\..*", rounds=1, tensors=[1000]),
+            Rule(r"staging\.(HostThreads|PinnedToDevice)\..*", rounds=1),
+            Rule(r"overlap\.Hidden\..*", rounds=1, nbytes=[64 * MIB], memory=[PINNED]),
+            Rule(r"firsts\.PinnedMemory\..*", rounds=1, nbytes=[64 * MIB, GIB]),
+            Rule(r"link\.Limit\..*", rounds=1, nbytes=[64 * MIB]),
+            Rule(r"link\.Floor\..*", rounds=1),
             Rule(r"link\.Hardware\..*", quantity=["link generation", "link width"]),
             *WITHOUT_A_DEVICE,
         ),
     ),
     # the same and the rest of it, each cell twice: every route at two sizes, those that people choose between at more,
-    # and what changes something on the way: 326 cells, half an hour by the same estimate
+    # and what changes something on the way
     "transfers-full": Profile(
         2,
-        31.0,
+        20.0,
         (
             moves("completion", [4 * KIB, 64 * MIB]),
             moves("completion", [4, 64 * KIB, MIB, 16 * MIB, 256 * MIB], route=CHOSEN),
@@ -365,10 +379,11 @@ PROFILES = {
             moves("enqueue", [4 * KIB, 64 * MIB], route=EARLY),
             moves("sustained", [4 * KIB, 64 * MIB], memory=[PINNED], route=SEVERAL),
             Rule(CHANGED + "completion", nbytes=[16 * MIB]),
+            Rule(r"transfer\.Bfloat16ToNumpy\.timeit_completion", nbytes=[16 * MIB]),
             Rule(CHANGED + "enqueue", nbytes=[16 * MIB], memory=[PINNED], route=EARLY),
             Rule(r"transfer\.Tree.*\.timeit_completion", nbytes=[MIB]),
             Rule(r"transfer\.Tree.*\.timeit_enqueue", nbytes=[MIB], memory=[PINNED], route=EARLY),
-            Rule(r"transfer\.Scalar\..*"),
+            Rule(r"transfer\.(Scalar|ReadTooEarly)\..*"),
             Rule(r"staging\..*"),
             Rule(r"busy\..*"),
             Rule(r"many\..*"),

@@ -30,9 +30,11 @@ from store import files, quiet
 from store.records import Line, Record, Settings, Toolchain, Unfinished, name_of, with_samples
 from toolchains import environments, ledger
 
-from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, Suite
+from benchmarks.sampling_log import GONE
+
+from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite
 from .journal import Job, Journal, Plan
-from .machine import awake, conditions, settings
+from .machine import Awake, conditions, settings
 from .processes import Progress, apart, session
 from .profiles import PROFILES, Cells, cells_of, exactly
 
@@ -41,7 +43,6 @@ WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to pr
 PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
-SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
 BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
 
@@ -95,6 +96,7 @@ class Runner:
         self.sessions: dict[str, Session] = {}
         self.planned: list[Job] = []  # for the time that is left
         self.progress = Progress("measuring")
+        self.device = Awake()
 
     # --- a list of jobs -----------------------------------------------------------------------------------------------
 
@@ -122,6 +124,10 @@ class Runner:
 
     def carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         """Take the jobs of these sessions, and file each after its last; tag -> why it could not be measured."""
+        with self.device:
+            return self._carry_out(sessions)
+
+    def _carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         failed: dict[str, str] = {}
         for jobs, coming in zip(sessions, [*sessions[1:], []]):
             tag = jobs[0].tag
@@ -145,7 +151,7 @@ class Runner:
 
     def expected(self, job: Job, cells: Cells) -> int:
         """Processes that a job takes."""
-        return len(job.cells) or cells.processes_of(job.round)
+        return len(job.cells or cells.round(job.round))
 
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
@@ -159,7 +165,8 @@ class Runner:
             self.benchmarks = target.suite.discover(plan.machine, target.commit)
         cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, record.settings.no_device)
         if cells.on_device:  # memory of the far node is another population
-            record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=record.settings.near_cores)
+            near = record.settings.near_cores
+            record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=near if len(near) > 1 else ())
         if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
             left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
             self.progress.total = sum(self.expected(each, cells) for each in left)
@@ -249,7 +256,7 @@ class Runner:
             nonlocal record
             target = session.target
             take = partial(target.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
-            record = held_awake(record, cells, partial(take, commit=target.commit, patience=patience))
+            record = self.device.measure(record, cells, partial(take, commit=target.commit, patience=patience))
 
         counted = {*session.cells.counted}
         untouched = [cell for cell in cells if cell in counted]
@@ -288,7 +295,7 @@ class Runner:
     def cells_of(self, job: Job, session: Session) -> Sequence[str]:
         """The cells of a job."""
         cells = session.cells
-        return job.cells or (cells.again if job.round else cells.timed if self.again(job) else cells.every)
+        return job.cells or (cells.round(job.round) if job.round or self.again(job) else cells.every)
 
     def lines(self, job: Job) -> list[Line]:
         return self.journal.lines(job.session, working=True)
@@ -304,13 +311,14 @@ class Runner:
 
     # --- filing -------------------------------------------------------------------------------------------------------
 
-    def file(self, job: Job, results: Path | None = None) -> Record:
+    def file(self, job: Job, results: Path | None = None, whole: bool = True) -> Record:
         """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
 
         What is filed by now is merged with, so that nothing is lost which asv filed meanwhile; a second time changes
         nothing. UserError where nothing was measured.
 
-        results  elsewhere, for a look at what there is so far: the session goes on
+        results  elsewhere, for a look at what there is so far
+        whole    else the session goes on, as it does after a look
         """
         record, lines = self.journal.record(job.session), self.journal.lines(job.session)
         if record is None:
@@ -328,7 +336,7 @@ class Runner:
             moved = f"{record.drift.get('median', math.nan):.3f} times what {record.drift['cells']} cells took at first"
             print(f"{job.tag} again: {moved}", flush=True)
         file_measured(record, path, files.merged(before, fresh, beside), lines, self.journal.places(job.session))
-        if not results:
+        if whole and not results:
             self.journal.is_filed(job.session)
             del self.sessions[job.session]
         return record
@@ -357,24 +365,6 @@ from toolchains import environments, ledger
 environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))
 """
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
-
-
-def held_awake(record: Unfinished, cells: Sequence[str], asv: Callable[..., None]) -> Unfinished:
-    """A run of asv; where a device takes part, on the record's cores and with the device kept awake, but for the
-    benchmarks that time how it wakes. The record says whether it was.
-    """
-    if not record.on_device:
-        asv(cells)
-        return record
-    alone = [cell for cell in cells if cell.partition("(")[0] in record.asleep]
-    others = [cell for cell in cells if cell not in alone]
-    if alone:
-        asv(alone, cores=record.cores)
-    if others:
-        with awake() as why_not:
-            record = replace(record, awake=not why_not, not_awake=why_not)
-            asv(others, cores=record.cores)
-    return record
 
 
 def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
@@ -467,6 +457,7 @@ def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
         failures={why: tuple(names) for why, names in absent["failed"].items()},
         device_probe=probe,
         device_changed=changed,
+        device_lost=next((why for why in absent["skipped"] if why.startswith(GONE)), ""),
     )
 
 
@@ -480,6 +471,10 @@ def device_probe(timed: Iterable[Line]) -> tuple[dict[str, tuple[float, float]],
                 changed.setdefault(f"slowed by {reason}", {})[name_of(line)] = None
             for quantity in ("link generation", "clock"):
                 readings.setdefault(quantity, []).append((around[quantity], name_of(line)))
+        if not line.get("warmed", {"steady": True})["steady"]:
+            changed.setdefault("clock not steady after warming up", {})[name_of(line)] = None
+        if "unseen" in line:
+            changed.setdefault("waiting not verified", {})[name_of(line)] = None
     for quantity, each in readings.items():
         for value, cell in each:
             if value < STEADY * max(each)[0]:

@@ -135,12 +135,13 @@ def page_of(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
         facts=facts_of(results),
-        # what gains more than any choice of a route comes first
+        # what gains more than any choice of a route comes first, of a device the question that its card is bought for
         boxes=(
+            *about_transfers[:1],
             *map(setting, advised(results, cells)),
             *([neighbours(copies)] if copies else []),
             *(advice(rows, with_one.get(title(rows)), threads) for rows in made),
-            *about_transfers,
+            *about_transfers[1:],
             *filter(None, [conditions(made)]),
         ),
         legend=prose(

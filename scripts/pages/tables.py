@@ -1,5 +1,6 @@
 """The page's tables, as plain data: columns, rows of sentences, notes. Templates and the terminal only lay them out."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,11 @@ from typing import Any
 
 import pandas as pd
 from analysis import case
+from analysis.case import AS_GOOD
 from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided
 from analysis.findings import DTYPE, MEMORY, Broken, Semantics
 from analysis.results import Results, parameters_of
+from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import Count
 from store.records import Record, Settings
 
@@ -67,7 +70,15 @@ def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
     """``words`` where the difference of two cells is decided, else that it is not."""
     if decided(cell, other):
         return words
+    if too_few(cell, other):
+        return "not enough processes to decide"
     return tie if cell.quiet and other.quiet else UNDECIDED
+
+
+def too_few(cell: Cell, other: Cell) -> bool:
+    """Whether two cells differ by more than a tie may, and have too few processes to decide anything."""
+    apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
+    return apart and cell.quiet and other.quiet and min(cell.processes, other.processes) < MIN_PROCESSES
 
 
 @dataclass(frozen=True)

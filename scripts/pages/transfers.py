@@ -1,25 +1,28 @@
 """What is said about transfers between host and device: what to take, and the sections of a machine's page."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import pandas as pd
 from analysis import case, transfers
-from analysis.case import BEST, CONDITION, SLOWER, UNSAFE, Need
+from analysis.case import AS_GOOD, BEST, CONDITION, SLOWER, UNSAFE, Need, uses
 from analysis.cells import BOTH, SUSTAINED, Cell, method, usual_size
 from analysis.choices import rank
 from analysis.transfers import WAYS, Hidden, Transfers
 
 from benchmarks import families as roles
-from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE
+from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE, PINNED
 from pages import figures, show
 from pages.advice import Box, Take, busy, capital
 from pages.case import promises, why_unsafe
 from pages.figures import Figure, slug
 from pages.page import Section
 from pages.show import code, prose
-from pages.tables import IN_CACHE, TIE, Entry, Missing, Table, curves, named, pivot
+from pages.tables import IN_CACHE, TIE, Entry, Missing, Table, curves, named, pivot, too_few
 
+# From pageable and pinned memory by one blocking call, and from pageable memory by way of pinned
+TOGETHER = (*transfers.PLAIN.values(), "s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)")
 UNBROKEN = "\N{NO-BREAK SPACE}"
 MEANING = {
     COMPLETION: "until the bytes have arrived: the call, and a synchronize where the call may return before",
@@ -31,8 +34,10 @@ MEANING = {
 
 
 def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
-    """A box a way and end at the host, by completion time, and one on scalars."""
-    made = [_box(each, moved) for each in transfers.recommendations(table, moved)]
+    """What to know first, a box a way and end at the host, by completion time, and one on scalars."""
+    words = prose("transfers", "short", short=transfers.in_short(moved), moved=moved, both=BOTH)
+    made = [Box("Transfers in short", lines=words)] if words else []
+    made += [_box(each, moved) for each in transfers.recommendations(table, moved)]
     scalars = rank(moved.role(roles.SCALAR))
     if len(scalars):
         cell = best(scalars)
@@ -54,7 +59,7 @@ def _box(each: Mapping[Need, pd.DataFrame], moved: Transfers) -> Box:
         fresh = f"{result_of(need)}, " if len(each) > 1 else ""
         how = "on a condition" if chosen.contract.hazard else "no condition"
         takes.append(Take(fresh + how, chosen.route, cost_words(chosen, moved)))
-        notes += [*busy(rows), *_conditions(chosen), *_beside(rows)]
+        notes += [*busy(rows), *_conditions(chosen), *_beside(rows), *_both_times(chosen, moved)]
         if fast is not None:
             takes.append(Take(f"{fresh}faster, on a condition", fast.route, cost_words(fast, moved)))
             gain = show.ratio(chosen.seconds / fast.seconds)
@@ -76,10 +81,12 @@ def best(rows: pd.DataFrame) -> Cell:
 
 
 def _on_condition(rows: pd.DataFrame) -> Cell | None:
-    """Of the rows of a part the route that is faster on a condition at all sizes, or else at the largest; there."""
+    """Of the rows of a part the route that is faster on a condition at all sizes, or else at the largest; there. Of
+    several that nothing is decided to be faster than, the catalogue's first that is not far behind the fastest."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
+    last = last[last["seconds"] <= (1 + AS_GOOD) * last["seconds"].min()]
     common = last[last["route"].isin(everywhere.index[everywhere])]
     return next(iter([*common["cell"], *last["cell"]]), None)
 
@@ -88,12 +95,28 @@ def _conditions(cell: Cell) -> Iterator[str]:
     yield from (f"{code(cell.route)}: {text}." for text in promises(cell.contract))
 
 
+def _both_times(cell: Cell, moved: Transfers) -> Iterator[str]:
+    """Of pinned memory: what the same call takes, and how long it holds its caller, where it does not wait."""
+    early = cell.route.replace(")", ", non_blocking=True)", 1)
+    done, held = (moved.find(clock, early, cell.host, cell.nbytes) for clock in (COMPLETION, ENQUEUE))
+    if cell.host == PINNED and not cell.contract.non_blocking and done and held:
+        yield f"{code(early)}: there after {show.time(done)}, the caller free after {show.time(held)}."
+
+
 def _beside(rows: pd.DataFrame) -> Iterator[str]:
-    """What is tied with the route to take, and the next slower."""
-    if ties := _of(rows, case.TIE):
-        yield f"Tie with {show.codes([cell.route for cell in ties])}."
-    for slower in _of(rows, SLOWER)[:1]:
-        yield f"Next: {code(slower.route)}, {show.ratio(slower.seconds / best(rows).seconds)} the time."
+    """What is tied with the route to take, what cannot be decided, the next slower, and what stages or pins by hand."""
+    chosen, ties = best(rows), _of(rows, case.TIE)
+    if alike := [cell.route for cell in ties if not too_few(cell, chosen)]:
+        yield f"Tie with {show.codes(alike)}."
+    # what has a condition is no tie, and silence about it would be advice against it
+    perhaps = [cell for cell in _of(rows, case.OTHER) if cell.contract.non_blocking and cell.seconds < chosen.seconds]
+    for cell in (cell for cell in (*ties, *perhaps) if too_few(cell, chosen)):
+        ratio, why = show.ratio(cell.seconds / chosen.seconds), cell.contract.hazard
+        yield f"Not enough processes to decide: {code(cell.route)}, {ratio} the time{why and f'; {why}'}."
+    for place, slower in enumerate(_of(rows, SLOWER)):
+        if not place or any(uses(slower.route, name) for name in ("s", "stages", "pin_memory")):
+            said = "Next" if not place else "Slower"
+            yield f"{said}: {code(slower.route)}, {show.ratio(slower.seconds / chosen.seconds)} the time."
 
 
 def in_a_line(what: str, rows: pd.DataFrame) -> str:
@@ -110,15 +133,8 @@ def in_a_line(what: str, rows: pd.DataFrame) -> str:
 
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
-    """Warnings of transfers that read faster than the link can carry, or else than its measured limit."""
-    return prose(
-        "transfers",
-        "impossible",
-        memory=transfers.beyond_memory(moved),
-        capacity=transfers.beyond_capacity(moved),
-        limit=transfers.beyond_limit(moved),
-        link=moved.link,
-    )
+    """Warnings of transfers that read faster than they can be, of clocks that disagree, of a device that was lost."""
+    return prose("transfers", "impossible", fast=transfers.too_fast(moved), link=moved.link, run=moved.run)
 
 
 # A need and a transfer in words
@@ -187,16 +203,15 @@ def _listed(cells: Iterable[Cell]) -> str:
 
 
 def _chosen(cells: Iterable[Cell], by: str) -> Iterator[str]:
-    """What to take from each host memory, at each value of a parameter."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    """What to take of each benchmark from each host memory, at each value of a parameter."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         if cell.benchmark.endswith("completion"):
             value = cell.parameters[by]
-            what = show.size(value) if by == "nbytes" else f"{value:,} {by}"
-            groups.setdefault((what, cell.host), []).append(cell)
-    for (what, host), group in groups.items():
-        named = f"float32 to bfloat16, {what}" if by == "nbytes" else what
-        yield in_a_line(f"{named} from {host} memory", rank(group))
+            much = show.size(value) if by == "nbytes" else f"{value:,} {by}"
+            groups.setdefault((cell.declared.title or cell.direction, much, cell.host), []).append(cell)
+    for (what, much, host), group in groups.items():
+        yield in_a_line(f"{capital(what)}, {much}, {host} memory", rank(group))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -209,34 +224,39 @@ def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     made = []
     for direction in WAYS:
         rows = tuple(
-            _band(need, part, moved)
+            _band(need, part, moved, ranked["route"].nunique())
             for need, ranked in transfers.answered(table, moved)
             if need.direction == direction
-            for _, part in transfers.comparable(ranked).groupby("part")
+            for _, part in ranked.groupby("part")
         )
         title = f"{direction}: completion, GB/s and % at the largest size of each row"
         made.append(Table(title, columns, rows, numeric=False))
     return [table for table in made if table]
 
 
-def _band(need: Need, rows: pd.DataFrame, moved: Transfers) -> tuple[Entry, ...]:
+def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tuple[Entry, ...]:
     last, fast = rows[rows["nbytes"] == rows["nbytes"].max()], _on_condition(rows)
-    cell, tied = best(last), named([tie.route for tie in _of(last, case.TIE)])
+    cell = best(last)
+    tied, left = (
+        named([tie.route for tie in _of(last, case.TIE) if too_few(tie, cell) == few]) for few in (False, True)
+    )
     sizes = dict.fromkeys(show.size(nbytes) for nbytes in (rows["nbytes"].min(), cell.nbytes))
+    here = last["route"].nunique()
     slower = [f"{code(c.route)} {show.ratio(c.seconds / cell.seconds)}" for c in _of(last, SLOWER)[:1]]
     faster: list[str] = []
     if fast is not None:
         gain = f"{show.ratio(cell.seconds / fast.seconds)} as fast"
         faster = [code(fast.route), f"{cost_words(fast, moved)}: {gain}", fast.contract.hazard]
-    return (
+    row = (
         [capital(way_of(need)), result_of(need)],
-        " to ".join(sizes).replace(" ", UNBROKEN),
-        [code(cell.route), *filter(None, (cell.contract.hazard, tied and f"tie: {tied}"))],
+        [" to ".join(sizes).replace(" ", UNBROKEN), *([f"{here} of {routes} routes"] if here < routes else [])],
+        [code(cell.route), cell.contract.hazard, tied and f"tie: {tied}", left and f"not enough processes: {left}"],
         show.time(cell),
         *_speed(cell, moved),
         slower or "",
         faster or "",
     )
+    return tuple(entry if isinstance(entry, str) else [line for line in entry if line] for entry in row)
 
 
 def _speed(cell: Cell, moved: Transfers) -> tuple[str, str]:
@@ -264,17 +284,6 @@ def clocks(moved: Transfers) -> list[Table]:
     columns = ("route", "way, host memory", "completion", "enqueue", "enqueue ÷ completion", "sustained, by the copy")
     title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
     return [Table(title, columns, tuple(rows))]
-
-
-def bandwidths(cells: Sequence[Cell], missing: Missing, moved: Transfers) -> Table:
-    """The figures behind a panel of GB/s against size."""
-
-    def speed(cell: Cell) -> Entry:
-        share = moved.link.limit(cell.direction).share(cell)
-        return [show.bandwidth(cell.nbytes / cell.seconds), *([show.percent(share)] if share else [])]
-
-    title = "Decimal GB/s of the median, and % of the measured limit"
-    return pivot(title, cells, "nbytes", missing, speed, show.size)
 
 
 def dtypes(moved: Transfers, missing: Missing) -> list[Table]:
@@ -463,19 +472,17 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
 
 
 def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
-    """For each direction and host memory: completion and enqueue time, then completion's and sustained's GB/s."""
-    for direction, host in itertools.product(WAYS, transfers.HOSTS):
-        limit = moved.link.limit(direction).bandwidth
-        memory = f"{direction}, {host} host memory"
-        for clock in (COMPLETION, ENQUEUE):
-            cells, about = moved.of(clock, direction, host), f"{memory}: {clock} time"
-            for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
-                yield figure, curves(figure.cells, missing)
-        for clock in (COMPLETION, SUSTAINED):
-            cells = [cell for cell in moved.of(clock, direction, host) if moved.by_bytes(cell)]
-            about, name = f"{memory}: GB/s by {clock}", slug("bandwidth", direction, host, clock)
-            for figure in figures.bandwidths(name, *_named(about, cells), limit):
-                yield figure, bandwidths(figure.cells, missing, moved)
+    """A direction's GB/s from all host memory together, then each memory's time against size by every clock."""
+    for direction in WAYS:
+        usual = [cell for cell in moved.of(COMPLETION, direction) if cell.route in TOGETHER and moved.by_bytes(cell)]
+        cells = [replace(c, parameters={**c.parameters, "route": f"{c.host}: {c.route}"}) for c in usual]
+        about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
+        for figure in figures.bandwidths(name, *_named(about, cells), moved.link.limit(direction).bandwidth):
+            yield figure, pivot(about, cells, "nbytes", missing, lambda cell: cost_words(cell, moved), show.size)
+    for direction, host, clock in itertools.product(WAYS, transfers.HOSTS, MEANING):
+        cells, about = moved.of(clock, direction, host), f"{direction}, {host} host memory: {clock} time"
+        for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
+            yield figure, curves(figure.cells, missing)
 
 
 def _named(about: str, cells: list[Cell]) -> tuple[str, list[Cell]]:

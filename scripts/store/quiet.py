@@ -44,6 +44,9 @@ PART = 20  # probes in a part at least
 LEAST = 0.4  # share of the samples wanted that must be quiet for a process to count as quiet
 # Of a process's quiet samples: two probes do not see all that comes between them, and what comes there only slows
 QUANTILE = 0.1
+# What waits for a device alone has no probes, for the host's speed has no part in it: its own spread says how quiet it
+# was. Samples that last this long and are this far above the quantile of their process are not.
+LASTS, APART = 0.0003, 0.05
 START_SECONDS = 0.03  # that a process takes before its setup
 
 
@@ -140,6 +143,12 @@ class Run:
             there = probes.has[self.of]
             place = probes.first[self.of[there]] + self.place[there]
             quiet[there] &= near[place] & near[place + 1]
+        alone = np.array([not line["probes"] and "on_device" in line for line in self.lines], dtype=bool)
+        if alone.any():
+            number = np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+            usual = _quantile(*_grouped(self.taken, self.of, len(self.lines)), QUANTILE)[self.of]
+            far = (self.taken * number >= LASTS) & (self.taken > usual * (1 + APART))
+            quiet &= ~(alone[self.of] & far)
         disturbed = [first + sample for first, line in zip(self._first, self.lines) for sample in line["disturbed"]]
         quiet[disturbed] = False
         return quiet

@@ -63,6 +63,7 @@ def with_samples(lines: Iterable[Line]) -> list[Line]:
 
 # What most runs have not, and do not mention
 SOMETIMES = ["failed", "drift", "interleaved", "fleet", "cores", "awake", "not_awake", "device_probe", "device_changed"]
+SOMETIMES += ["device_lost"]
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class Record:
     cores              that the processes were held to, near the device; none: all that are allowed
     awake, not_awake   whether a context was kept on the device beside the run; why not
     device_probe       what the device's driver reports around samples -> the least and the most of it
-    device_changed     what was below its most, or slowed the device down -> the cells
+    device_changed     what was below its most, not steady or not seen, or slowed the device down -> the cells
+    device_lost        why the device did not work any more when the run went on without it
     file               stem of the file that it is in; where it is not yet in one, ""
     """
 
@@ -168,6 +170,7 @@ class Record:
     not_awake: str = ""
     device_probe: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     device_changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    device_lost: str = ""
     file: str = ""
 
 

@@ -19,10 +19,11 @@ from asv.config import Config
 from asv.console import log
 from asv.machine import Machine, MachineCollection
 from asv.plugins.git import Git
-from asv.repo import NoSuchNameError
+from asv.repo import NoRepository, NoSuchNameError
 
 from . import environments, ledger
 
+GIT = shutil.which("git")
 CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
 LEDGER = Path(".asv/ledger")
@@ -101,19 +102,44 @@ def setup() -> None:
     register(Machine.hardcoded_machine_name)
     try:
         here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
-        ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
-    except FileNotFoundError:
-        raise util.UserError("git is needed, and not installed") from None
+        if GIT:
+            ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
     except OSError as error:
         raise util.UserError(f"{error.filename} {error.strerror}") from None
     except subprocess.CalledProcessError as error:
         raise util.UserError(f"git cannot make the ledger: {error.stderr.decode(errors='replace').strip()}") from None
 
 
+class Installed(NoRepository):
+    """What is installed as asv's repository where there is no git: to measure it needs no history."""
+
+    dvcs = "ledger" if not GIT else "ledger without git"
+
+    def pull(self):
+        """There is nothing newer."""
+
+    def get_hash_from_name(self, name):
+        if name != ledger.HERE:
+            self._raise_error()
+        return environments.toolchain().commit
+
+    def get_hashes_from_range(self, range_spec):
+        self._raise_error()
+
+    def get_decorated_hash(self, commit, length=8):
+        return f"{commit[:length]} <{environments.here()}>"
+
+    def get_date(self, commit):
+        return 1000 * int(environments.toolchain().author.split()[2])  # in milliseconds, as asv has it
+
+    def _raise_error(self):
+        raise util.UserError("git is needed for more than what is installed, and is not there")
+
+
 class Ledger(Git):
     """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json."""
 
-    dvcs = "ledger"
+    dvcs = "ledger" if GIT else "ledger with git"
 
     def get_hash_from_name(self, name):
         if name == ledger.HERE and environments.here() is None:
