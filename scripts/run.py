@@ -8,8 +8,8 @@
     python scripts/run.py --resume --rounds 2  file an interrupted run that has two finished rounds
 
 asv times everything, one process at a time, in rounds. Each round gives every result one more process. A finished round
-is kept, so an interruption loses one round at most. Significant answers are printed after each round, and results are
-filed when all rounds are finished. The expected duration on this machine is printed first.
+is filed, so an interruption loses one round at most. Significant answers are printed after each round. The expected
+duration on this machine is printed first.
 """
 
 import argparse

@@ -107,7 +107,9 @@ def test_the_significant_answers_so_far_are_printed_once(tmp_path, capsys):
     routes = [resultfiles.FROM_NUMPY, resultfiles.AS_TENSOR, resultfiles.CLONE, resultfiles.TENSOR]
     took = [4e-7, 9e-7, 1e-6, 1.01e-6]
 
-    def file(job, results):
+    def file(job, results=None, whole=True):
+        if results is None:
+            return
         times = {(route["expression"], 8): resultfiles.around(seconds) for route, seconds in zip(routes, took)}
         resultfiles.write(results, [resultfiles.conversion(times, routes)])
 
