@@ -233,8 +233,10 @@ def by_call(found: pd.DataFrame) -> pd.DataFrame:
 
 def headlines(history: "History") -> pd.DataFrame:
     """One row per release of a history, the newest first: release, date, tag, and for each verdict how many calls have
-    it; for slower and faster without those of LAYOUT, with the median ratio (slower_ratio, faster_ratio)."""
-    calls = by_call(history.changes[history.changes["evidence"] != LAYOUT])
+    it, each once, by its largest change of time or of instructions; for slower and faster without those of LAYOUT, with
+    the median ratio (slower_ratio, faster_ratio)."""
+    calls = history.changes[history.changes["evidence"] != LAYOUT].groupby(["release", "what", *CALL], dropna=False)
+    calls = calls.head(1)
     table = pd.DataFrame([(each.version, each.date, each.tag) for each in history.releases][::-1])
     table.columns = ["release", "date", "tag"]
     for verdict in CHANGED:
@@ -247,11 +249,12 @@ def headlines(history: "History") -> pd.DataFrame:
 def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     """One row per change that a machine reports of a series that others measured around that release, and per machine:
     the columns of ``History.changes`` with machine, ratio, ratio_low and ratio_high of that machine, change (a number,
-    the largest change 0), since (the release before, of that machine) and said: SAME (at least half of the change, and
-    none is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
+    the largest change 0), since and until (releases of that machine between which its ratio is) and said: SAME (at
+    least half of the change, and none is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
 
     A change that several machines report is one change, of the machine that measured the most releases. A machine that
-    lacks the releases is asked for the nearest ones around them, and so is the first machine then.
+    lacks the releases is asked for the nearest ones around them, and so is the first machine then. It knows nothing of
+    a change where the first machine has another one between these releases.
     """
     every = [history for each in histories.values() for history in each]
     every.sort(key=lambda history: -len(history.releases))
@@ -261,24 +264,33 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     for history in every:
         own = pairs[history.machine + history.package]
         others = [other for other in every if other.package == history.package and other is not history]
-        for row in history.changes.to_dict("records"):
+        reported = history.changes.to_dict("records")
+        spans: dict[tuple[object, ...], list[tuple[Version, Version]]] = {}
+        for row in reported:
+            each = spans.setdefault((row["series"], row["what"]), [])
+            each.append((Version(row["before"]), Version(row["release"])))
+        for row in reported:
             of_series = row["package"], row["series"], row["what"], row["ratio"] > 1
             span = Version(row["before"]), Version(row["release"])
             if any(first < span[1] and span[0] < last for first, last in taken.get(of_series, [])):
                 continue
             taken.setdefault(of_series, []).append(span)
-            found = [row | {"said": SAME, "since": row["before"]}]
+            found = [row | {"said": SAME, "since": row["before"], "until": row["release"]}]
             for other in others:
                 ends, there = pairs[other.machine + other.package].around(row)
                 if there:
                     here = own.ratio(row, *ends) or (row["ratio"], row["ratio_low"], row["ratio_high"])
                     ratios = dict(zip(("ratio", "ratio_low", "ratio_high"), there))
                     said = _said(math.log(here[0]), [math.log(ratio) for ratio in there])
-                    found.append(row | ratios | {"machine": other.machine, "said": said, "since": ends[0]})
+                    since, until = map(Version, ends)
+                    if sum(old < until and since < new for old, new in spans[row["series"], row["what"]]) > 1:
+                        said = NOT_KNOWN
+                    where = {"machine": other.machine, "said": said, "since": ends[0], "until": ends[1]}
+                    found.append(row | ratios | where)
             rows += [found] if len(found) > 1 else []
     rows.sort(key=lambda found: -abs(math.log(found[0]["ratio"])))
     made = [each | {"change": number} for number, found in enumerate(rows) for each in found]
-    columns = [*every[0].rows.columns, "said", "since", "change"] if every else []
+    columns = [*every[0].rows.columns, "said", "since", "until", "change"] if every else []
     return pd.DataFrame(made, columns=columns)
 
 

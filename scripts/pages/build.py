@@ -64,13 +64,18 @@ def build(results: Path, machine: str, output: Path) -> Built:
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
-    index.write(output, [each.summary for each in built])
     with_history = [each for each in built if each.histories]
     release_notes.write_feed(output, [each.histories for each in with_history])
     histories = {each.machine: each.histories for each in with_history}
     advised = [each.advised for each in with_history if each.advised is not None]
-    if not histories_by_machine.write(output / HISTORY, histories, advised):
+    compared = histories_by_machine.write(output / HISTORY, histories, advised)
+    if not compared:
         name_histories(output, list(histories))
+    index.write(
+        output,
+        [each.summary for each in built],
+        [("Changes by release, all machines", f"{HISTORY}/")] if compared else [],
+    )
 
 
 def name_histories(output: Path, machines: Sequence[str]) -> None:

@@ -37,7 +37,8 @@ IN_BOX = 3  # questions, and changes of each sort, that the head of the page nam
 COLUMNS: dict[tuple[str, ...], str] = {
     ("change",): "a number: one change on all machines",
     ("package", "release", "benchmark", "route", "dtype", "sizes", "what"): "where it was reported, and of which call",
-    ("machine", "since"): "a machine that measured the call around that release, and its release before it",
+    ("machine", "since", "until"): "a machine that measured the call around that release, and its releases before and "
+    "after the change",
     (
         "verdict",
         "ratio",
@@ -71,13 +72,18 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame, asked: pd.DataFrame)
     numbers = {sort: said.index[chosen] for sort, chosen in sorts.items()}
     counts = {sort.replace(" ", "_"): len(found) for sort, found in numbers.items()}
     lines = [*prose("history", "over_machines", every=len(said), **counts)]
-    lines += [f"Same: {_change(changes, number)}" for number in numbers[SAME][:IN_BOX]]
-    lines += [f"Differs: {_change(changes, number)}" for number in numbers[DIFFERS][:IN_BOX]]
-    titles = {SAME: "The same on every machine", DIFFERS: "Different on some machine", NOT_KNOWN: "Not known on some"}
+    for sort, word in ((SAME, "Same"), (DIFFERS, "Differs")):
+        calls = changes[changes["change"].isin(numbers[sort])].drop_duplicates("route")["change"]
+        lines += [f"{word}: {_change(changes, number)}" for number in calls[:IN_BOX]]
+    titles = {
+        SAME: "The same on every machine",
+        DIFFERS: "Different on some machine",
+        NOT_KNOWN: "Not known on some machine",
+    }
     return Page(
         title="What releases of torch and numpy changed, by machine",
         machine="",
-        facts=(f"{len(machines)} machines",),
+        facts=(f"which speed changes of releases appear on each of {len(machines)} machines",),
         warnings=tuple(_other_releases(asked)),
         boxes=(Box("The same everywhere, or only here", lines=tuple(lines)), *_advice(asked, different)),
         legend=prose("history", "machines"),
@@ -132,13 +138,14 @@ def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: 
 
 
 def _on(row: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
-    since = f"since {row['since']}" if row["since"] != first["since"] else ""
-    return list(filter(None, (effect_of(_judged(row)), since)))
+    own, of_first = ((each["since"], each["until"]) for each in (row, first))
+    return [effect_of(_judged(row)), *([" to ".join(own)] if own != of_first else [])]
 
 
 def _csv(changes: pd.DataFrame) -> str:
     names = [name for names in COLUMNS for name in names]
-    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
+    verdicts = [_judged(row)["verdict"] for row in changes[["what", "ratio"]].to_dict("records")]
+    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]], verdict=verdicts)
     return text_of(table[names], float_format="%.5g")
 
 
@@ -215,7 +222,7 @@ def _advice(asked: pd.DataFrame, different: pd.DataFrame) -> list[Box]:
         return []
     every = asked.groupby(ASKED).ngroups
     found = list(different.groupby(ASKED, sort=False))
-    lines = [f"Of {every} questions that several machines answer, {len(found)} are decided differently."]
+    lines = [f"Of {every} questions that several machines answer, {len(found)} have significantly different answers."]
     for question, rows in found[:IN_BOX]:
         routes = show.join([f"{code(row.route)} on {row.machine}" for row in rows.itertuples()])
         lines.append(f"{', '.join(_question(*question))}: {routes}.")

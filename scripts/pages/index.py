@@ -38,17 +38,17 @@ def summary_of(page: Page) -> Summary:
     return Summary(page.machine, page, next((words for words, _ in page.links), ""))
 
 
-def write(output: Path, summaries: Sequence[Summary]) -> Path:
-    """Write index.html, README.md and answers.csv over these machines, one at least."""
-    page = page_of(summaries)
+def write(output: Path, summaries: Sequence[Summary], links: Sequence[tuple[str, str]] = ()) -> Path:
+    """Write index.html, README.md and answers.csv over these machines, one at least; links: to other pages over all."""
+    page = page_of(summaries, links)
     for name, content in rendered(page).items():
         put(output / name, content)
     return output / "index.html"
 
 
-def page_of(machines: Sequence[Summary]) -> Page:
+def page_of(machines: Sequence[Summary], others: Sequence[tuple[str, str]] = ()) -> Page:
     """Everything the page over all machines says."""
-    links = []
+    links = [*others]
     for each in machines:
         links.append((each.machine, f"{quote(each.machine)}/"))
         links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.history else []

@@ -6,6 +6,7 @@ The sections say what was measured of conversions on its processor; their order 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from urllib.parse import quote
 
 import pandas as pd
 from analysis import comparison, verdicts
@@ -17,6 +18,7 @@ from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, answered, transfers_of
+from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
@@ -159,10 +161,17 @@ def page_of(
         csv=csv,
         columns=columns_of(results),
         toolchain=every[0],
+        samples=samples_of(results, machine),
         best=best_of(table, moved),
         quiet=min(quiet_of(results), default=None),
         known=case.embedded(known) if (known := known_of(results, machine, cells, table)).rows else "",
     )
+
+
+def samples_of(results: Results, machine: str) -> str:
+    """The address of the raw data: its file, where there is one."""
+    stems = results.cells["file"].unique()
+    return f"../results/{quote(machine)}/" + (f"{quote(stems[0])}{MEASUREMENTS}" if len(stems) == 1 else "")
 
 
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
@@ -277,7 +286,7 @@ def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) ->
     after = prose(
         "machine_method",
         recorded=bool(results.runs),
-        noisy=results.last.noisy_cells,
+        noisy=[*results.timed.loc[~results.timed["quiet"].astype(bool), "cell"]],
         failed=absent.get("failed", 0),
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",

@@ -107,6 +107,11 @@ class Page:
         return [section for section in self.sections if section.key not in led]
 
     @property
+    def anchors(self) -> dict[str, str]:
+        """Key of a section -> its anchor in Markdown, as GitHub makes it of the title."""
+        return {each.key: re.sub(r"[^\w -]", "", each.title.lower()).replace(" ", "-") for each in self.sections}
+
+    @property
     def rebuild(self) -> str:
         return f"python scripts/report.py{f' --machine {shlex.quote(self.machine)}' if self.machine else ''}"
 
