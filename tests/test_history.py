@@ -429,6 +429,24 @@ def test_the_same_or_another_on_other_machines(tmp_path, missing):
     assert since == VERSIONS[3 if missing else 4]
 
 
+@pytest.mark.parametrize("missing, expected", [(False, {SAME}), (True, {NOT_KNOWN})])
+def test_two_changes_between_releases_of_another_machine_are_not_told_apart(tmp_path, missing, expected):
+    """Route 2 becomes faster, then slower by more: over both it is slower, which says nothing of either."""
+    histories = {}
+    for seed, name in enumerate(("one", "two")):
+        logs = logs_of(50 + seed, len(SERIES))
+        logs[4:, 2] -= math.log(1.25)
+        logs[6:, 2] += math.log(2)
+        places = [0, 1, 2, 7, 8, 9] if missing and name == "two" else list(range(len(SERIES)))
+        made = history_in(write(tmp_path / name, logs[places], [SERIES[place] for place in places]))
+        object.__setattr__(made, "machine", name)
+        made.rows["machine"] = name
+        histories[name] = [made]
+    table = changes.over_machines(histories)
+    assert set(table["release"]) == {VERSIONS[4], VERSIONS[6]}
+    assert set(table.loc[table["machine"] == "two", "said"]) == expected
+
+
 def test_a_machine_that_sees_too_little_does_not_deny(tmp_path):
     one = machines(tmp_path, range(len(SERIES)))["one"]
     logs = logs_of(30, len(SERIES)) + np.random.default_rng(31).normal(0, 0.2, (len(SERIES), len(ROUTES), 4))

@@ -51,7 +51,7 @@ class Reader(HTMLParser):
 def page(tmp_path_factory):
     """The page of ``rich_results``, to be read."""
     root = tmp_path_factory.mktemp("page")
-    return build(resultfiles.rich(root / "results"), root / "out")
+    return build(resultfiles.rich(root / "results"), root)  # pages lie beside results, to which they link
 
 
 @pytest.fixture(scope="module")

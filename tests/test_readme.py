@@ -70,7 +70,8 @@ def test_figures_of_one_thread(cells):
 def test_figures_of_the_warning(cells):
     by_element, copied, arrays, stack = re.search(
         r"tolist\(\)\)` takes (\S+ \S+) at 64 KiB, where\s+`torch.from_numpy\(a.copy\(\)\)` takes (\S+ \S+)\. "
-        r"`torch.tensor\(arrays\)` of 64 arrays, 1 MiB in all, takes (\S+ \S+), where\s.*? takes (\S+ \S+) \(one thread\)\.\n",
+        r"`torch.tensor\(arrays\)` of 64 arrays, 1 MiB in all, takes (\S+ \S+), where\s"
+        r".*? takes (\S+ \S+) \(one thread\)\.\n",
         README,
     ).groups()
     assert by_element in seconds(cells, "torch.tensor(a.tolist())", 2**16)
