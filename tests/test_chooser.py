@@ -125,6 +125,7 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path):
     with opened() as browser:
         browser.goto((page / "index.html").as_uri())
         grad, enqueue = (browser.locator(f"#choose input[name={name}]") for name in ("grad", "enqueue"))
+        browser.locator("#choose details summary").click()
         assert grad.is_hidden(), "an array requires no grad"
         browser.locator("#choose select[name=from]").select_option("torch")
         assert browser.locator("#choose select[name=to]").input_value() == "numpy" and grad.is_enabled()

@@ -28,7 +28,7 @@ import run
 import track
 from analysis import results, submission
 from analysis.results import load
-from checking import history, noise, timing
+from checking import advice, history, noise, timing
 from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -339,16 +339,15 @@ def place(tmp_path_factory):
         patched.setattr(track, "track", lambda chosen, machine, plan=None: 0)
         patched.setattr(track, "check_asv", lambda: None)
         patched.setattr(track.index, "update", begin)
-        patched.setattr(track, "candidate", begin)
         patched.setattr(track, "ROOT", root)
         patched.setattr(publish, "REPORTS", root / "out")
         patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
         patched.setattr(campaign, "ask", begin)
-        patched.setattr(campaign, "measure", lambda campaigns, show_hosts, build: 0)
+        patched.setattr(campaign, "measure", lambda campaigns, build: 0)
         patched.setattr(fleet, "check_asv", lambda: None)
         patched.setattr(describe, "check_asv", begin)
         patched.setattr(noise, "copy_code", begin)
-        patched.setattr(check, "check_advice", begin)
+        patched.setattr(advice, "measure", begin)
         patched.setattr(history, "main", begin)
         patched.setattr(timing, "find_cells", begin)
         yield patched
