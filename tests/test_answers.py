@@ -50,6 +50,13 @@ def test_one_process_each_decides_what_is_far_apart(tmp_path, other, tied):
     assert [take.tied for take in advice(found).takes] == [tied]
 
 
+@pytest.mark.parametrize("slowest, said", [(1.4, "1.00 µs at 8 B"), (1.6, "1.00 µs (1.00 to 1.60 µs) at 8 B")])
+def test_processes_that_are_far_apart_give_a_range(tmp_path, slowest, said):
+    times = {("torch.from_numpy(a)", 8): [1e-6, 1e-6, slowest * 1e-6]}
+    (take,) = advice(only(answers_to(tmp_path, conversion(times, [FROM_NUMPY])))).takes
+    assert take.cost == said
+
+
 def test_the_fastest_route_is_recommended(tmp_path):
     times = {("torch.from_numpy(a)", 8): around(4e-7), ("torch.as_tensor(a)", 8): around(9e-7)}
     found = only(answers_to(tmp_path, conversion(times, [AS_TENSOR, FROM_NUMPY])))

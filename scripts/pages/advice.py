@@ -29,6 +29,7 @@ ENDS = {
     DEVICE_TO_HOST: ("device tensor", "host"),
 }
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
+WIDE = 1.5  # highest / lowest process from which a time comes with its range
 CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}
@@ -195,7 +196,7 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
 
 def _time(cells: Sequence[Cell], everywhere: bool) -> str:
     """Seconds in words, of the quiet cells where there are any: one figure for all sizes if that does, else up to three
-    sizes."""
+    sizes, each with its range if that is WIDE."""
     cells = [cell for cell in cells if cell.quiet] or cells
     first, last = cells[0], cells[-1]
     by_time = sorted(cells, key=lambda cell: cell.seconds)
@@ -203,7 +204,8 @@ def _time(cells: Sequence[Cell], everywhere: bool) -> str:
         sizes = f"from {show.size(first.nbytes)} to {show.size(last.nbytes)}"
         return f"{show.time(by_time[len(cells) // 2])} {'at any size ' if everywhere else ''}{sizes}"
     shown = dict.fromkeys((first, cells[len(cells) // 2], last))
-    return ", ".join(f"{show.time(cell)} at {show.size(cell.nbytes)}" for cell in shown)
+    ranges = {cell: f" ({show.interval(cell.low, cell.high)})" if cell.high > WIDE * cell.low else "" for cell in shown}
+    return ", ".join(f"{show.time(cell)}{ranges[cell]} at {show.size(cell.nbytes)}" for cell in shown)
 
 
 def busy(rows: pd.DataFrame) -> Iterator[str]:
