@@ -305,7 +305,7 @@ def test_a_history_of_each_kind_of_node(tmp_path, cluster):
         *((ON_ONE, "2.3.0", kind, said) for kind, said in zip(TYPES, ("differs", "same"))),
     }
     page = (output / "history" / "README.md").read_text(encoding="utf-8")
-    assert "Of 2 questions that several machines answer, 2 are decided differently" in page
+    assert "Of 2 questions that several machines answer, 2 have significantly different answers" in page
     question, routes = "NumPy array to tensor, as a copy", f"`{ON_ONE}` on plain and `{NOWHERE}` on quick."
     assert all(f"{question}, float32 {size}: {routes}" in page for size in ("4 KiB", "1 MiB"))
     check_anonymous(project)

@@ -80,7 +80,7 @@ def test_machines_that_prefer_different_routes(tmp_path):
     one = history(tmp_path, "one", 1, **FIRST)
     other = history(tmp_path, "other", 2, **SECOND)
     page = (over(tmp_path, one, other) / "README.md").read_text(encoding="utf-8")
-    assert "Of 1 questions that several machines answer, 1 are decided differently" in page
+    assert "Of 1 questions that several machines answer, 1 have significantly different answers" in page
     assert f"{QUESTION}, float32 4 KiB: `{ROUTES[0]}` on one and `{ROUTES[1]}` on other." in page
     (row,) = (line for line in page.splitlines() if line.startswith(f"| {QUESTION}"))
     assert re.search(
@@ -96,7 +96,7 @@ def test_a_tie_is_no_difference(tmp_path):
     best = {each.machine: each.advised.query("kind == 'best'")["route"].item() for each in (one, other)}
     assert best == {"one": ROUTES[0], "other": ROUTES[1]}
     page = (over(tmp_path, one, other) / "README.md").read_text(encoding="utf-8")
-    assert "Of 1 questions that several machines answer, 0 are decided differently" in page
+    assert "Of 1 questions that several machines answer, 0 have significantly different answers" in page
     assert "Where machines prefer different routes" not in page
 
 

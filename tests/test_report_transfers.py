@@ -391,7 +391,7 @@ def answers_of(markdown):
 def test_every_question_about_a_device_is_answered_from_its_figures(built):
     said = answers_of(built[1])
     assert "33.5 ms" in said["Why is .cpu() slow?"] and "17 % of that time" in said["Why is .cpu() slow?"]
-    assert "the call holds its caller for 4.79 ms of that" in said["Should I always use non\\_blocking?"]
+    assert "the call returns after 4.79 ms" in said["Should I always use non\\_blocking?"]
     assert "reading the result before a" in said["Why garbage after a non-blocking copy to the host?"]
     assert "210 ms" in said["Why is the first use slow?"] and "0.400 s/GiB" in said["Why is the first use slow?"]
     assert len(said) == 8, "of transfers alone"

@@ -68,15 +68,19 @@ def versions(checkout):
 
 
 def timed(name):
+    return ".track_" not in name
+
+
+def sampled(name):
     """Of what is counted one has a setup that chooses samples, as those of its family do."""
-    return ".track_" not in name or name == "transfer.ReadTooEarly.track_garbage"
+    return timed(name) or name == "transfer.ReadTooEarly.track_garbage"
 
 
 # file, what stands there, what is to stand there, which benchmarks get a new version
 CHANGES = {
     "what writes the log": ("sampling_log.py", "def log(", "def noted(", None),
     "how skips are told": ("sampling_log.py", "asv: skipped", "left out", None),
-    "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", timed),
+    "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", sampled),
     "what a probe is": ("probes.py", "def probe():", "def probe():\n    sum(range(9))", timed),
     "a layout": ("sources.py", "[::2]", "[1::2]", lambda name: name.startswith(("layout.", "parallel.Layout"))),
     "what fills arrays": ("sources.py", "TILE = 2**16", "TILE = 2**15", lambda name: not name.startswith(DEVICE)),
