@@ -10,7 +10,7 @@ The thresholds come from two whole histories of 26 toolchains, measured on the s
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,13 @@ from packaging.version import Version
 from scipy import special
 
 from . import statistics
-from .statistics import HALF
+from .statistics import HALF, Bools
 from .verdicts import AS_MANY, FASTER, FEWER, INSTRUCTIONS, MORE, SAME_WAY, SLOWER, TIME, Settings, judge_counts
 
 if TYPE_CHECKING:
     from .history import History
 
+Words = np.ndarray[Any, np.dtype[np.str_]]
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
@@ -216,27 +217,31 @@ def between(history: "History", base: str, new: str) -> pd.DataFrame:
     forth = order[base] < order[new]
     own = (both["low_change"], both["high_change"]) if forth else (-both["high_change"], -both["low_change"])
     low, high = (np.where(single, mine, side) for mine, side in zip(own, sides))
-    up, down = (np.where(counted, *words) for words in ((MORE, SLOWER), (FEWER, FASTER)))
+    up, down = _verdicts(counted)
     verdict = np.where(changed & (low > 0), up, np.where(changed & (high < 0), down, ""))
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
     return both[["sizes"]].assign(**ratios, q=both["q"], verdict=verdict).reset_index()
 
 
+def _verdicts(counted: "pd.Series[bool] | Bools") -> tuple[Words, Words]:
+    """What is said of larger and of smaller values, where they are instructions and where they are times."""
+    return np.where(counted, MORE, SLOWER), np.where(counted, FEWER, FASTER)
+
+
 # --- by release, over machines ---------------------------------------------------------------------------------------
 
 
-def by_call(found: pd.DataFrame) -> pd.DataFrame:
-    """Changes of one call at one release in one row: of ``History.changes``, largest first, the first of each what and
-    verdict."""
-    return found.groupby(["package", "release", "what", "verdict", *CALL], sort=False, dropna=False).head(1)
+def by_call(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
+    """Changes of one call at one release in one row: of ``History.changes``, largest first, the first of each what, and
+    of each value of the columns ``apart``."""
+    return found.groupby(["package", "release", "what", *apart, *CALL], sort=False, dropna=False).head(1)
 
 
 def headlines(history: "History") -> pd.DataFrame:
     """One row per release of a history, the newest first: release, date, tag, and for each verdict how many calls have
     it, each once, by its largest change of time or of instructions; for slower and faster without those of LAYOUT, with
     the median ratio (slower_ratio, faster_ratio)."""
-    calls = history.changes[history.changes["evidence"] != LAYOUT].groupby(["release", "what", *CALL], dropna=False)
-    calls = calls.head(1)
+    calls = by_call(history.changes[history.changes["evidence"] != LAYOUT])
     table = pd.DataFrame([(each.version, each.date, each.tag) for each in history.releases][::-1])
     table.columns = ["release", "date", "tag"]
     for verdict in CHANGED:
@@ -248,7 +253,7 @@ def headlines(history: "History") -> pd.DataFrame:
 
 def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     """One row per change that a machine reports of a series that others measured around that release, and per machine:
-    the columns of ``History.changes`` with machine, ratio, ratio_low and ratio_high of that machine, change (a number,
+    the columns of ``History.changes`` with machine, verdict, ratio and its ends of that machine, change (a number,
     the largest change 0), since and until (releases of that machine between which its ratio is) and said: SAME (at
     least half of the change, and none is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
 
@@ -264,12 +269,7 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     for history in every:
         own = pairs[history.machine + history.package]
         others = [other for other in every if other.package == history.package and other is not history]
-        reported = history.changes.to_dict("records")
-        spans: dict[tuple[object, ...], list[tuple[Version, Version]]] = {}
-        for row in reported:
-            each = spans.setdefault((row["series"], row["what"]), [])
-            each.append((Version(row["before"]), Version(row["release"])))
-        for row in reported:
+        for row in history.changes.to_dict("records"):
             of_series = row["package"], row["series"], row["what"], row["ratio"] > 1
             span = Version(row["before"]), Version(row["release"])
             if any(first < span[1] and span[0] < last for first, last in taken.get(of_series, [])):
@@ -281,17 +281,18 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
                 if there:
                     here = own.ratio(row, *ends) or (row["ratio"], row["ratio_low"], row["ratio_high"])
                     ratios = dict(zip(("ratio", "ratio_low", "ratio_high"), there))
-                    said = _said(math.log(here[0]), [math.log(ratio) for ratio in there])
-                    since, until = map(Version, ends)
-                    if sum(old < until and since < new for old, new in spans[row["series"], row["what"]]) > 1:
-                        said = NOT_KNOWN
+                    alone = own.changes_between(row, *ends) == 1
+                    said = _said(math.log(here[0]), [math.log(ratio) for ratio in there]) if alone else NOT_KNOWN
                     where = {"machine": other.machine, "said": said, "since": ends[0], "until": ends[1]}
                     found.append(row | ratios | where)
             rows += [found] if len(found) > 1 else []
     rows.sort(key=lambda found: -abs(math.log(found[0]["ratio"])))
     made = [each | {"change": number} for number, found in enumerate(rows) for each in found]
     columns = [*every[0].rows.columns, "said", "since", "until", "change"] if every else []
-    return pd.DataFrame(made, columns=columns)
+    table = pd.DataFrame(made, columns=columns)
+    if made:
+        table["verdict"] = np.where(table["ratio"] > 1, *_verdicts(table["what"] == INSTRUCTIONS))
+    return table
 
 
 def _said(effect: float, seen: Sequence[float]) -> str:
@@ -304,12 +305,22 @@ def _said(effect: float, seen: Sequence[float]) -> str:
 
 
 class _Pairs:
-    """What ``between`` says of releases of one history, each pair looked up once."""
+    """What ``between`` says of releases of one history, each pair looked up once; where its changes lie."""
 
     def __init__(self, history: "History") -> None:
         self.history = history
         self.releases = history.rows.groupby(["series", "what"], sort=False)["release"].agg(list).to_dict()
         self.known: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float, float]]] = {}
+        ends = zip(*(history.changes[end].map(Version) for end in ("before", "release")))
+        self.spans: dict[tuple[str, str], list[tuple[Version, Version]]] = {}
+        for series, what, span in zip(history.changes["series"], history.changes["what"], ends):
+            self.spans.setdefault((series, what), []).append(span)
+
+    def changes_between(self, row: Mapping[str, object], base: str, new: str) -> int:
+        """How many changes of a series are reported of what lies between two releases."""
+        since, until = Version(base), Version(new)
+        spans = self.spans[str(row["series"]), str(row["what"])]
+        return sum(before < until and since < release for before, release in spans)
 
     def ratio(self, row: Mapping[str, object], base: str, new: str) -> tuple[float, float, float] | None:
         """Ratio of a series and its interval; None where it lacks a release, or the two are one."""

@@ -129,6 +129,12 @@ class Transfers:
         by_size = {cell.nbytes: cell for cell in self.of(clock, host=host) if cell.route == route}
         return by_size.get(usual_size(by_size.values()) if nbytes is None else nbytes)
 
+    def without_waiting(self, cell: Cell) -> tuple[Cell | None, Cell | None]:
+        """The same copy by a call that does not wait: until the bytes are there, and until the call returns."""
+        early = cell.route.replace(")", ", non_blocking=True)", 1)
+        done, held = (self.find(clock, early, cell.host, cell.nbytes) for clock in (COMPLETION, ENQUEUE))
+        return done, held
+
     def by_bytes(self, cell: Cell) -> bool:
         """Whether the bytes take the time of this cell, and not the call: only then has a bandwidth a meaning."""
         seconds = self._seconds.get((cell.benchmark, cell.route, cell.host), {})
@@ -284,8 +290,7 @@ def in_short(transfers: Transfers) -> list[Short]:
         pinned = transfers.find(COMPLETION, route, PINNED, pageable.nbytes) if pageable else None
         if pageable is None or pinned is None:
             continue
-        early = route.replace(")", ", non_blocking=True)")
-        done, held = (transfers.find(clock, early, PINNED, pinned.nbytes) for clock in (COMPLETION, ENQUEUE))
+        done, held = transfers.without_waiting(pinned)
         limit = transfers.link.limit(direction)
         by_size = [cell for cell in transfers.of(COMPLETION, direction, PINNED) if cell.route == route]
         half = min((cell.nbytes for cell in by_size if (limit.share(cell) or 0) >= 0.5), default=None)

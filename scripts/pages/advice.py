@@ -200,12 +200,17 @@ def _time(cells: Sequence[Cell], everywhere: bool) -> str:
     cells = [cell for cell in cells if cell.quiet] or cells
     first, last = cells[0], cells[-1]
     by_time = sorted(cells, key=lambda cell: cell.seconds)
-    if len(cells) > 1 and by_time[-1].seconds <= FLAT * by_time[0].seconds:
+    if len(cells) > 1 and flat(cells):
         sizes = f"from {show.size(first.nbytes)} to {show.size(last.nbytes)}"
         return f"{show.time(by_time[len(cells) // 2])} {'at any size ' if everywhere else ''}{sizes}"
     shown = dict.fromkeys((first, cells[len(cells) // 2], last))
     ranges = {cell: f" ({show.interval(cell.low, cell.high)})" if cell.high > WIDE * cell.low else "" for cell in shown}
     return ", ".join(f"{show.time(cell)}{ranges[cell]} at {show.size(cell.nbytes)}" for cell in shown)
+
+
+def flat(cells: Sequence[Cell]) -> bool:
+    """Whether a route's time is the same at any size, as far as a reader minds."""
+    return max(cell.seconds for cell in cells) <= FLAT * min(cell.seconds for cell in cells)
 
 
 def busy(rows: pd.DataFrame) -> Iterator[str]:

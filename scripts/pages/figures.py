@@ -46,7 +46,6 @@ WIDTH, PLOT = 3.67, 2.0  # inches: a telephone's 364 CSS pixels show its text of
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.24, 0.06, 0.52  # inches around the plot
 LABEL_POINTS, LABEL_GAP = 8, 11.5  # size of a label, and distance between the baselines of two
 LABEL_LETTERS = 46  # a line of a label takes; what is longer is broken
-FLAT = 1.25  # largest / smallest time of a route up to which it does not depend on the size
 NAME_LETTERS = 100  # of a file, of which a file system takes 255
 # As the page shows them, so that it can give each a dark variant; the literal stays as fallback
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
@@ -389,11 +388,16 @@ def _told(cells: Sequence[Cell], limit: Limit | None = None) -> str:
     return text
 
 
-def found(cells: Sequence[Cell]) -> str:
-    """The least and the most time at the largest of the sizes at which most routes were measured."""
-    cells = [cell for cell in cells if cell.quiet] or cells
+def _usual_size(cells: Sequence[Cell]) -> int:
+    """The largest of the sizes at which most routes were measured."""
     counts = Counter(cell.nbytes for cell in cells)
-    nbytes = max(counts, key=lambda n: (counts[n], n))
+    return max(counts, key=lambda nbytes: (counts[nbytes], nbytes))
+
+
+def found(cells: Sequence[Cell]) -> str:
+    """The least and the most time at the usual size."""
+    cells = [cell for cell in cells if cell.quiet] or cells
+    nbytes = _usual_size(cells)
     first, *_, last = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds) * 2
     words = f"{show.time(first)} by {code(label(first))}" if label(first) else show.time(first)
     if last.seconds > first.seconds:
@@ -413,16 +417,11 @@ def times(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
                 advice.capital(f"{source} to {target}, {advice.MEMORY[memory]}"),
                 slug("time", direction, memory),
             )
-            if memory == ALIAS and all(_flat(by_size) for by_size in _series(shown).values()):
+            if memory == ALIAS and all(advice.flat(by_size) for by_size in _series(shown).values()):
                 made += dots_figure(name, about, shown)
             else:
                 made += times_figure(name, about, shown, limit if memory in (COPY, INTO) and limit.seconds else None)
     return made
-
-
-def _flat(cells: Sequence[Cell]) -> bool:
-    """Whether a route's time does not depend on the size."""
-    return max(cell.seconds for cell in cells) <= FLAT * min(cell.seconds for cell in cells)
 
 
 def dots_figure(name: str, about: str, cells: Sequence[Cell]) -> list[Figure]:
@@ -453,8 +452,7 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> list[Figure]:
         shown = [cell for cell in plain if cell.direction == direction]
         if len({cell.nbytes for cell in shown}) < 2:
             continue
-        counts = Counter(cell.nbytes for cell in shown)
-        nbytes = max(counts, key=lambda n: (counts[n], n))
+        nbytes = _usual_size(shown)
         best = max((cell for cell in shown if cell.nbytes == nbytes), key=lambda cell: limit.share(cell) or 0)
         with plt.style.context(STYLE):
             figure, ax = _panel(list(_series(shown)))

@@ -18,19 +18,19 @@ from analysis.choices import choices
 from analysis.history import History
 from analysis.results import Results
 from analysis.transfers import recommendations, transfers_of
-from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER
+from analysis.verdicts import INSTRUCTIONS
 from cli import put
 from store.files import node_of
 
 from benchmarks.contracts import ONE_THREAD
 from pages import show
-from pages.advice import Box, capital, title
+from pages.advice import Box, title
 from pages.history_page import call_of, effect_of, others
 from pages.page import Page, Section, rendered
 from pages.show import code, prose
 from pages.spreadsheet import text_of
 from pages.tables import Entry, Table
-from pages.transfers import result_of, way_of
+from pages.transfers import question as question_of
 
 AT_MOST = 30  # rows of a table; changes.csv has all
 IN_BOX = 3  # questions, and changes of each sort, that the head of the page names
@@ -110,17 +110,11 @@ def _change(changes: pd.DataFrame, number: int) -> str:
     """torch 2.0.1, `torch.tensor(a)`, numpy→torch: 1.2× slower on one, 1.3× slower on other (4 KiB)"""
     rows = changes[changes["change"] == number].to_dict("records")
     first = rows[0]
-    each = [f"{effect_of(_judged(row))} on {row['machine']}" for row in rows]
+    each = [f"{effect_of(row)} on {row['machine']}" for row in rows]
     unit = ", instructions" if first["what"] == INSTRUCTIONS else ""
     where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
     call = ", ".join(filter(None, call_of(first)))
     return f"{first['package']} {first['release']}, {call}{unit}: {show.join(each)} ({where})"
-
-
-def _judged(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with the verdict that its own ratio has."""
-    up, down = (MORE, FEWER) if row["what"] == INSTRUCTIONS else (SLOWER, FASTER)
-    return {**row, "verdict": up if row["ratio"] > 1 else down}
 
 
 def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: Any) -> Table:
@@ -139,13 +133,12 @@ def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: 
 
 def _on(row: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
     own, of_first = ((each["since"], each["until"]) for each in (row, first))
-    return [effect_of(_judged(row)), *([" to ".join(own)] if own != of_first else [])]
+    return [effect_of(row), *([" to ".join(own)] if own != of_first else [])]
 
 
 def _csv(changes: pd.DataFrame) -> str:
     names = [name for names in COLUMNS for name in names]
-    verdicts = [_judged(row)["verdict"] for row in changes[["what", "ratio"]].to_dict("records")]
-    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]], verdict=verdicts)
+    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
     return text_of(table[names], float_format="%.5g")
 
 
@@ -165,7 +158,7 @@ def of_newest(history: History, newest: Results) -> pd.DataFrame:
     each = [here for rows in asked_of(table, ONE_THREAD) for _, here in rows.groupby(["need", "nbytes"], sort=False)]
     parts = [here.assign(question=title(here)) for here in each]
     for by_need in recommendations(table, transfers_of(newest, timed)):
-        parts += [here.assign(question=f"{capital(way_of(need))}, {result_of(need)}") for need, here in by_need.items()]
+        parts += [here.assign(question=question_of(need)) for need, here in by_need.items()]
     every = pd.concat(parts) if parts else table.assign(question="")
     every = every[every["kind"].isin([case.BEST, case.SLOWER])].assign(
         dtype=lambda rows: [c.dtype for c in rows["cell"]]

@@ -11,6 +11,7 @@ from cli import put
 from benchmarks.contracts import ONE_THREAD
 
 from . import show
+from .machine import MOSTLY
 from .page import Page, Section, rendered
 from .spreadsheet import text_of
 from .tables import Entry, Table
@@ -81,7 +82,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Summary]) -> Table:
         there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
         found = {machine: _answer(here) for machine, here in there.groupby("machine")}
         rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
-    heads = [" ".join(show.prose("index", "head", each=each, page=each.page)) for each in machines]
+    heads = [" ".join(show.prose("index", "head", each=each, page=each.page, mostly=MOSTLY)) for each in machines]
     return Table("Fastest safe calls", ("need", *heads), tuple(rows), numeric=False)
 
 

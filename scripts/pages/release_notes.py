@@ -78,7 +78,7 @@ class News:
 
 def news_in(history: History) -> list[News]:
     """Every release but the oldest, the newest first."""
-    found = by_call(history.changes[history.changes["evidence"] != LAYOUT])
+    found = by_call(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
     rows = {row["release"]: row for row in headlines(history).to_dict("records")}
     pairs = list(zip(history.releases, history.releases[1:]))[::-1]

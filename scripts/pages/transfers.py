@@ -97,10 +97,9 @@ def _conditions(cell: Cell) -> Iterator[str]:
 
 def _both_times(cell: Cell, moved: Transfers) -> Iterator[str]:
     """Of pinned memory: what the same call takes, and how long it holds its caller, where it does not wait."""
-    early = cell.route.replace(")", ", non_blocking=True)", 1)
-    done, held = (moved.find(clock, early, cell.host, cell.nbytes) for clock in (COMPLETION, ENQUEUE))
+    done, held = moved.without_waiting(cell)
     if cell.host == PINNED and not cell.contract.non_blocking and done and held:
-        yield f"{code(early)}: there after {show.time(done)}, the caller free after {show.time(held)}."
+        yield f"{code(done.route)}: there after {show.time(done)}, the caller free after {show.time(held)}."
 
 
 def _beside(rows: pd.DataFrame) -> Iterator[str]:
