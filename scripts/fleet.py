@@ -16,6 +16,7 @@ Jobs are submitted with submitit.
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -113,7 +114,7 @@ def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str
     """What the command line asks a type of machine for."""
     debug, given = chosen.engine == DEBUG, {name: getattr(chosen, name) for name in DECIDING}
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
-    shown = [f"--{name} '{value}'" if name == "only" else f"--{name} {value}" for name, value in given.items() if value]
+    shown = [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
     asked = asked_for(chosen, DEFAULT)
     if chosen.copies == 1 < chosen.nodes:  # instructions that one node alone has counted say nothing of a release
         asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
@@ -125,7 +126,7 @@ def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str
             machine,
             **asked,
             tags=tags,
-            command=" ".join(["python scripts/fleet.py", *shown]),
+            command=shlex.join(["python", "scripts/fleet.py", *shown]),
             reference=chosen.reference,
             fleet={"id": f"fleet-{new_id()}", "engine": chosen.engine},
         ),
