@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from pages import show
 from pages.comparison_words import number
-from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, ratio_axis, slug
+from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
 from pages.page import Heat, Strip, Tile
 from pages.show import prose
 from pages.tables import Table
@@ -30,7 +30,6 @@ COUNTS, GAP = 0.6, 0.2  # of one of counts below it, and between the two
 LEFT, RIGHT, HEAD, FOOT = 0.75, 0.15, 0.5, 0.35  # inches around each
 LETTERS = 44  # of a call, that fit above a panel
 FONT = 8.5  # points: 11 pixels on a page
-TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into an existing buffer"}
 GROUP = ["direction", "contract"]
@@ -137,7 +136,7 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
                 ax = figure.add_axes((left / wide, bottom / high, PANEL / wide, inches / high))
                 place = _draw(ax, history, call[call["what"] == what], place if what == shown[0] else None) or place
                 ax.set_ylim(*limits[what])
-                ratio_axis(ax.yaxis, limits[what], 0.24 / inches, TICKS, "{:g}".format)
+                ticks(ax.yaxis, RATIOS, 0.24 / inches, "{:g}×".format)
                 ax.set_ylabel("time" if what == TIME else "instr.", fontsize=FONT)
                 ax.tick_params(labelbottom=what == shown[-1])
                 if what == shown[0]:

@@ -21,7 +21,7 @@ from analysis.transfers import Transfers, answered, transfers_of
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import ALL_THREADS, ONE_THREAD
+from benchmarks.contracts import ALIAS, ALL_THREADS, ONE_THREAD
 from pages import comparison_words as words
 from pages import transfers
 
@@ -207,7 +207,7 @@ def sections_of(
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
 
     def data(figure: Figure) -> tuple[Figure, Table]:
-        return figure, tables.curves(figure.cells, missing, limit if figure.limited else None, counted)
+        return figure, tables.curves(figure.cells, missing, limit if figure.cells[0].memory != ALIAS else None, counted)
 
     semantics = Semantics(results)
     measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
