@@ -2,16 +2,20 @@
 
 import ast
 import itertools
-import re
+from pathlib import Path
 
 import pytest
+import yaml
 from cli import UserError
 from measuring import profiles
-from measuring.profiles import CHOSEN, INTO, KIB, MIB, NOT_BY_ELEMENT, PROFILES, Profile, Rule, select
+from measuring.profiles import PROFILES, Profile, Rule, select
 from store.files import spelled
 
 pytest.importorskip("torch")
 
+KIB, MIB = 2**10, 2**20
+SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(encoding="utf-8"))["shared"]
+CHOSEN, INTO = (profiles.plain(SHARED[name]) for name in ("chosen", "into"))
 CONVERSION = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 TOY = {
     "name": "toy.Toy.timeit_it",
@@ -62,13 +66,9 @@ def test_a_rule_selects_the_values_that_it_names():
     chosen = select(both, {TOY["name"]: TOY}, only=r"g(a)', 8")[TOY["name"]]
     assert chosen == ["toy.Toy.timeit_it('g(a)', 8)", "toy.Toy.timeit_it('g(a)', 80)"]
     assert select(Profile(1, 1.0, both.rules[2:]), {TOY["name"]: TOY}) == {}
-
-
-def test_what_is_timed_once_is_no_part_of_later_rounds():
-    profile = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", rounds=1, nbytes=[80])))
-    first, later = (select(profile, {TOY["name"]: TOY}, number)[TOY["name"]] for number in range(2))
-    assert {cell[1] for cell in tuples(first, TOY)} == {"8", "80"}
-    assert {cell[1] for cell in tuples(later, TOY)} == {"8"}
+    once = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", rounds=1, nbytes=[80])))
+    rounds = [tuples(select(once, {TOY["name"]: TOY}, number)[TOY["name"]], TOY) for number in range(2)]
+    assert [{size for _, size in cells} for cells in rounds] == [{"8", "80"}, {"8"}]
 
 
 def test_where_nothing_is_left_the_reasons_are_said():
@@ -91,34 +91,24 @@ def test_no_rule_is_idle_and_limits_are_in_every_profile(title, described):
     assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], described))
 
 
-def test_quick_is_the_smallest(described):
-    totals = {title: sum(map(len, select(profile, described).values())) for title, profile in PROFILES.items()}
-    assert totals["quick"] < totals["standard"] < totals["full"]
-
-
 @pytest.mark.parametrize("name", CONVERSION)
 def test_standard_has_copies_of_float32_at_every_size(name, described):
-    """What shares memory takes no longer for more bytes, and what goes element by element too long for many."""
+    """What shares memory takes no longer for more bytes, and what goes element by element too long for many.
+
+    The profiles know the slow routes by their spelling, the catalogue by a field.
+    """
+    from benchmarks import routes
+
+    slow = {repr(route.expression) for route in routes.select(routes.CONVERSION) if route.per_element}
     benchmark = described[name]
     cells = tuples(select(PROFILES["standard"], described)[name], benchmark)
     for route, nbytes in itertools.product(benchmark["params"][0], benchmark["params"][2]):
         alias = benchmark["contracts"][ast.literal_eval(route)]["memory"] == "alias"
-        by_element = not re.fullmatch(NOT_BY_ELEMENT, route)
+        by_element = route in slow
         wanted = int(nbytes) in (8, MIB, 64 * MIB) if alias else int(nbytes) in (8, 4 * KIB, 64 * KIB, MIB)
         assert ((route, "'float32'", nbytes) in cells) == (wanted or not (alias or by_element)), (route, nbytes)
         dtypes = itertools.product([route], benchmark["params"][1], [str(MIB)])
         assert alias or set(dtypes) <= cells, "copies of every dtype at one size"
-
-
-def test_by_element_is_by_the_catalogue():
-    """The profiles know the slow routes by their spelling, the catalogue by a field."""
-    from benchmarks import routes
-
-    for route in routes.select(routes.CONVERSION):
-        assert route.per_element != bool(re.fullmatch(NOT_BY_ELEMENT, repr(route.expression))), route.expression
-
-
-TRANSFERS = pytest.mark.parametrize("title", ["transfers", "transfers-full"])
 
 
 def transfer_cells(described, title):
@@ -156,7 +146,7 @@ def test_transfers_take_the_minutes_that_they_say(title, minutes, described):
     assert minutes - 1.5 < (1.6 * taken + 30) / 60 <= minutes == PROFILES[title].minutes
 
 
-@TRANSFERS
+@pytest.mark.parametrize("title", ["transfers", "transfers-full"])
 def test_no_transfer_sets_up_only_to_skip(title, described):
     from benchmarks import routes
 
@@ -211,8 +201,10 @@ def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one(described
 def test_everything_is_in_a_profile(described):
     """full has all that needs no accelerator; what does has a profile of its own."""
     full = set(select(PROFILES["full"], described))
-    others = set().union(*(select(profile, described) for profile in PROFILES.values()))
-    assert others == set(described)
+    chosen = {title: select(profile, described) for title, profile in PROFILES.items()}
+    assert set().union(*chosen.values()) == set(described)
+    totals = [sum(map(len, chosen[title].values())) for title in ("quick", "standard", "full")]
+    assert totals == sorted(totals), "quick is the smallest"
     assert {name for name in described if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
     for name, cells in select(PROFILES["full"], described).items():
         assert cells == spelled(name, described[name]["params"])

@@ -46,7 +46,6 @@ from analysis.statistics import MAD_TO_SD, Floats, estimate, means, student_quan
 from cli import ONLY, Parser, UserError, matcher
 from measuring.engine import ROOT
 from measuring.processes import Progress
-from measuring.profiles import KIB, MIB
 from numpy.typing import NDArray
 from pages import show
 from store import quiet
@@ -59,7 +58,7 @@ from benchmarks.timing import UNDISTURBED, Timing
 PATIENCE = 120.0  # seconds that all processes wait for quiet together: a busy machine adds as much
 BLOCK_SECONDS = 0.6  # that the blocks of one process take at most, unless a single block of each takes longer
 SLOW, SLOW_PROCESSES = 0.3, 2  # seconds a call from which so many processes do: routes that go by Python's numbers
-SIZES = (8, 4 * KIB, MIB, 16 * MIB, 64 * MIB)
+SIZES = (8, 2**12, 2**20, 2**24, 2**26)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 DTYPE = "float32"
 SUITE, TORCH, AGAIN = "suite", "torch", "torch again"  # whose block it is
