@@ -2,7 +2,6 @@
 """Measure a history on many machines through Slurm: each release on several nodes of a type.
 
     python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this cluster
-    python scripts/fleet.py --history torch --types "cpu gpu-a100"                  a history of each type of node
     python scripts/fleet.py --resume                                                go on, from any login node
     python scripts/fleet.py --history torch                                         without Slurm: here, one by one
 
@@ -19,7 +18,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
@@ -62,7 +61,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=(DEBUG, SLURM),
         help="slurm: submit jobs; debug: measure on this machine (default: slurm if a partition is given)",
     )
-    parser.add_argument("--types", metavar='"cpu gpu-a100"', help="partitions or node features, each with a history")
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name}", help=f"Slurm option: {about}")
     parser.add_argument("--time", type=int, metavar="MINUTES", help="time limit of a job (default: estimated)")
@@ -74,13 +72,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(argv)
     check_chosen(chosen)
     check_whole(chosen, "keep", "nodes", "copies", "time")
-    if chosen.types and (chosen.partition or chosen.constraint or chosen.machine):
-        raise UserError("--types names partitions or features, and what results are filed under: leave those out")
-    slurm = chosen.types or any(getattr(chosen, name) for name in OPTIONS)
-    if chosen.engine == DEBUG and slurm:
-        theirs = ", ".join(f"--{name}" for name in ("types", *OPTIONS))
-        raise UserError(f"--engine debug measures here: {theirs} are Slurm's")
-    chosen.engine = chosen.engine or (SLURM if slurm else DEBUG)
+    chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
+    if chosen.engine == DEBUG and chosen.options:
+        raise UserError(f"--engine debug measures here: {', '.join(f'--{name}' for name in OPTIONS)} are Slurm's")
+    chosen.engine = chosen.engine or (SLURM if chosen.options else DEBUG)
     chosen.nodes = chosen.nodes or (1 if chosen.engine == DEBUG else 4)
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
@@ -94,23 +89,21 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def types_of(chosen: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """What results are filed under -> Slurm's options that choose such nodes."""
-    common = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
-    if chosen.types:
-        known = fleet.ask(["sinfo", "--noheader", "--format=%R"]).split()
-        names = chosen.types.replace(",", " ").split()
-        types = {name: {**common, "partition" if name in known else "constraint": name} for name in names}
-    else:
-        named = "-".join(common[name] for name in ("partition", "constraint") if name in common)
-        here = f"{environments.machine_name()}-fleet" if chosen.engine == DEBUG else "slurm"
-        types = {chosen.machine or named or here: common}
-    for name in types:
-        selection.check_machine(name)
-    return types
+def machine_of(chosen: argparse.Namespace) -> str:
+    """What results are filed under: as asked, that of the one campaign to go on with, or made of what chooses nodes."""
+    named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
+    if chosen.resume and not named:
+        begun = sorted(path.parent.name for path in fleet.FLEET.glob(f"*/{fleet.PLAN}"))
+        if len(begun) != 1:
+            which = f"of several campaigns, name one by --machine: {', '.join(begun)}"
+            raise UserError(which if begun else "nothing to resume: no campaign is incomplete")
+        (named,) = begun
+    named = named or ("slurm" if chosen.engine == SLURM else f"{environments.machine_name()}-fleet")
+    selection.check_machine(named)
+    return named
 
 
-def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str]) -> Campaign:
+def campaign_of(chosen: argparse.Namespace, machine: str) -> Campaign:
     """What the command line asks a type of machine for."""
     debug, given = chosen.engine == DEBUG, {name: getattr(chosen, name) for name in DECIDING}
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
@@ -122,13 +115,14 @@ def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str
     tags = tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference)
     longest = max(map(len, fleet.deal(tags, chosen.nodes, chosen.copies)))
     return Campaign(
+        f"fleet-{new_id()}",
+        not debug,
         Plan(
             machine,
             **asked,
             tags=tags,
             command=shlex.join(["python", "scripts/fleet.py", *shown]),
             reference=chosen.reference,
-            fleet={"id": f"fleet-{new_id()}", "engine": chosen.engine},
         ),
         chosen.nodes,
         chosen.copies,
@@ -137,7 +131,7 @@ def campaign_of(chosen: argparse.Namespace, machine: str, options: dict[str, str
         wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",
         minutes=minutes,
         allowed=chosen.time or round(fleet.SPARE * fleet.minutes_for(longest, minutes)) + 10,
-        options={**options, **({} if chosen.shared or debug else {"exclusive": True})},
+        options={**chosen.options, **({} if chosen.shared or debug else {"exclusive": True})},
     )
 
 
@@ -147,33 +141,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if program == fleet.ON_NODE:
         return fleet.on_node(json.loads(*job))
     chosen = arguments(argv)
-    types = types_of(chosen)
-    if chosen.resume and not (chosen.machine or chosen.types or chosen.partition or chosen.constraint):
-        types = {path.parent.name: {} for path in sorted(fleet.FLEET.glob(f"*/{fleet.PLAN}"))}
-        if not types:
-            raise UserError("nothing to resume: no campaign is incomplete")
-    campaigns = []
-    with ExitStack() as stack:
-        for machine, options in types.items():
+    machine = machine_of(chosen)
+    with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):
+        campaign = Campaign.load(machine) if chosen.resume else None
+        if chosen.resume and not campaign:
+            print(f"{machine}: nothing to resume: a new campaign")
+        if campaign:
+            campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
+        else:
+            campaign = campaign_of(chosen, machine)
+            if campaign.slurm:
+                fleet.check_cluster(campaign)
             if not chosen.dry_run:
-                stack.enter_context(held(fleet.FLEET / machine))
-            campaign = Campaign.load(machine) if chosen.resume else None
-            if chosen.resume and not campaign:
-                print(f"{machine}: nothing to resume: a new campaign")
-            if campaign:
-                campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
-            else:
-                campaign = campaign_of(chosen, machine, options)
-                if campaign.slurm:
-                    fleet.check_cluster(campaign)
-                if not chosen.dry_run:
-                    fleet.give_up(machine)
-            print("\n".join(fleet.plan_lines(campaign)), flush=True)
-            campaigns.append(campaign)
+                fleet.give_up(machine)
+        print("\n".join(fleet.plan_lines(campaign)), flush=True)
         if chosen.dry_run:
             return 0
-        build = (lambda machine: 0) if chosen.no_report else report.after_run
-        return fleet.measure(campaigns, build)
+        return fleet.measure(campaign, (lambda machine: 0) if chosen.no_report else report.after_run)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 
+import fleet
 import planted
 import pytest
 import report
 import slurm
 from analysis.history import histories_of
 from analysis.results import load
+from cli import UserError
+from measuring import fleet as campaign
 from store.files import MEASUREMENTS, content, read_measurements
 from tiny import SLOWER_FROM, Project
 
@@ -221,6 +224,30 @@ def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
     check_complete(project)
 
 
+def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster, monkeypatch):
+    cases = {
+        ("--partition", "nosuch"): "Invalid partition name specified",
+        ("--nodes", "3"): "Requested node configuration is not available",
+        ("--constraint", "nosuch"): "Invalid feature specification",
+        ("--mem", "16G"): "Requested node configuration is not available",
+        ("--reservation", "nosuch"): "Requested reservation is invalid",
+        ("--time", "90"): "a job may take 60 minutes there, and 90 are asked for: --time 60 lets it go on in a second",
+    }
+    for options, why in cases.items():
+        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run")
+        assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, (options, done.stderr)
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    options = ["--history", "torch", "--releases", "2.5.1,2.13.0", "--partition", "both", "--nodes", "2"]
+    made = fleet.campaign_of(fleet.arguments(options), "both")
+    monkeypatch.setattr(campaign, "FLEET", project.root / "fleet")
+    made.submitted = 2
+    assert not campaign.submit(made, ["torch-2.5.1"], slurm.NODES), "no other node is left"
+    made.submitted = 1
+    with pytest.raises(UserError, match="Slurm takes no such job: .*not available"):
+        campaign.submit(made, ["torch-2.5.1"], slurm.NODES)
+
+
 # --- planted changes -------------------------------------------------------------------------------------------------
 
 EVERYWHERE, ON_ONE, NOWHERE = planted.ROUTES
@@ -274,20 +301,21 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     check_anonymous(decided)
 
 
-def test_a_history_of_each_kind_of_node(tmp_path, cluster):
-    """Kinds of one node each, a partition and a constraint; what calls take there is made up, see above."""
+def test_a_history_of_each_type_of_node(tmp_path, cluster):
+    """Types of one node each, a partition and a constraint, at once; what calls take there is made up, see above."""
     changes = [
         planted.Planted(EVERYWHERE, "2.3.0", 1.25),
         planted.Planted(ON_ONE, "2.3.0", 1.5, host="n2"),
         planted.Planted(NOWHERE, "1.13.1", 1.2, host="n1"),
     ]
     project = prepared(Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes)), cluster)
-    plan = ("--history", "torch", "--types", "plain quick", "--nodes", "1", "--copies", "1", "--rounds", "4")
-    options = ("--time", "30", "--no-report", "--scratch", str(tmp_path / "scratch"))
-    ours = start(project, *plan, *options)
-    until(lambda: visits(project, "reports/results/plain") or ours.poll() is not None)
-    assert ours.poll() is None, "results are gathered as they come: " + said(project)
-    finish(project, ours)
+    options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "4", "--time", "30", "--no-report")
+    options += ("--scratch", str(tmp_path / "scratch"))
+    both = [start(project, *options, f"--{how}", name) for how, name in zip(("partition", "constraint"), TYPES)]
+    until(lambda: visits(project, "reports/results/plain") or both[0].poll() is not None)
+    assert both[0].poll() is None, "results are gathered as they come: " + said(project)
+    for ours in both:
+        finish(project, ours)
     hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in TYPES}
     assert hosts == {"plain": "n1", "quick": "n2"}
     for kind in TYPES:

@@ -26,6 +26,7 @@ import os
 import pickle
 import platform
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -97,15 +98,15 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
     return blocks
 
 
-def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, hosts: Collection[str]) -> Blocks:
+def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]) -> Blocks:
     """Blocks for releases that too few hosts have, each with those that it is not for. had: release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, having in had.items():
         groups.setdefault(tuple(sorted(having)), []).append(tag)
-    more = []
-    for without, tags in groups.items():
-        others = min(nodes, len({*hosts} - {*without}))
-        more += [(block, {*without}) for block in deal(tags, others, min(copies - len(without), others)) if block]
+    more: Blocks = []
+    for having, tags in groups.items():
+        without, missing = {*having, *broken}, copies - len(having)
+        more += [(block, without) for block in deal(tags, max(missing, nodes - len(without)), missing) if block]
     return more
 
 
@@ -121,6 +122,7 @@ def minutes_for(releases: int, session: float) -> float:
 class Campaign:
     """What nodes of a machine type are to measure; kept on disk until it is complete.
 
+    id         its jobs have this name, too
     plan       of any node: its releases, each to be measured on as many nodes as there are ``copies``, come before and
                after the reference
     minutes    a session takes by its profile's estimate; allowed: a job may take
@@ -130,6 +132,8 @@ class Campaign:
     submitted  times
     """
 
+    id: str
+    slurm: bool
     plan: Plan
     nodes: int
     copies: int
@@ -158,15 +162,6 @@ class Campaign:
     @property
     def machine(self) -> str:
         return self.plan.machine
-
-    @property
-    def id(self) -> str:
-        """Its jobs have this name, too."""
-        return (self.plan.fleet or {})["id"]
-
-    @property
-    def slurm(self) -> bool:
-        return (self.plan.fleet or {})["engine"] == SLURM
 
     @property
     def directory(self) -> Path:
@@ -266,16 +261,12 @@ def name_of(directory: Path, host: str) -> str:
 
 
 def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
-    """The environment to measure in: a home of the node's own, but pip's settings and cache as ever."""
-    variables = {**os.environ, "HOME": str(place / HOME), environments.KEEP_VARIABLE: str(job["keep"])}
-    for settings in (Path.home() / ".config" / "pip" / "pip.conf", Path.home() / ".pip" / "pip.conf"):
-        if settings.is_file():
-            variables.setdefault("PIP_CONFIG_FILE", str(settings))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"
-    variables.setdefault("PIP_CACHE_DIR", str(cache))
+    """The environment to measure in: a home of the node's own, for asv; pip's settings and cache stay the user's."""
+    own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(job["keep"])}
     if job["wheelhouse"]:
-        variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": job["wheelhouse"]}
-    return variables
+        own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": job["wheelhouse"]}
+    users = {f"XDG_{what.upper()}_HOME": str(Path.home() / f".{what}") for what in ("config", "cache")}
+    return {**users, **os.environ, **own}
 
 
 def enter(job: Mapping[str, Any]) -> None:
@@ -326,7 +317,8 @@ def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str
     """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
     in_order = tuple(toolchain.tag for toolchain in coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
     common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
-    plan = asdict(replace(campaign.plan, tags=in_order))
+    fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG}
+    plan = asdict(replace(campaign.plan, tags=in_order, fleet=fleet))
     job = {**common, "plan": plan, "node": node, "results": str(RESULTS), "entered": False}
     return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, json.dumps(job)]
 
@@ -355,8 +347,8 @@ class Command:
         return DelayedSubmission(Command(self.command))
 
 
-def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) -> None:
-    """Have Slurm measure a block, on another host than these."""
+def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) -> bool:
+    """Have Slurm measure a block, on another host than these; whether it takes such a job, as at first it has to."""
     try:
         import cloudpickle
         import submitit
@@ -378,7 +370,11 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
     try:
         executor.submit(Command(program(campaign, tags)))
     except submitit.core.utils.FailedJobError as why:
+        if campaign.submitted > 1:  # no other node is left, perhaps
+            print(cli.line(f"{campaign.machine}: Slurm takes no such job: {last_line(str(why))}"), flush=True)
+            return False
         raise UserError(f"Slurm takes no such job: {last_line(str(why))}") from None
+    return True
 
 
 def coming(campaign: Campaign) -> list[str]:
@@ -412,7 +408,7 @@ def ask(command: Sequence[str]) -> str:
     except FileNotFoundError:
         raise UserError("--engine slurm needs Slurm: run this on a login node, or take --engine debug") from None
     if done.returncode:
-        raise UserError(f"{command[0]} does not answer: {last_line(done.stderr, 'no reason')}")
+        raise UserError(f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}")
     return done.stdout
 
 
@@ -425,27 +421,16 @@ def minutes_of(limit: str) -> float:
     return int(days or 0) * 1440 + sum(int(part) * 60**place for place, part in enumerate(reversed(parts))) / 60
 
 
-def hosts_of(campaign: Campaign) -> dict[str, float]:
-    """Host that has the properties asked for -> minutes that a job may take there, by sinfo."""
-    rows = [line.split("|") for line in ask(["sinfo", "-h", "-N", "-o", "%N|%R|%l|%f"]).splitlines()]
-    partition, constraint = (campaign.options.get(name) for name in ("partition", "constraint"))
-    known = sorted({row[1] for row in rows})
-    if partition and partition not in known:
-        raise UserError(f"there is no partition {partition}; there are: {', '.join(known)}")
-    if constraint and re.fullmatch(r"[\w-]+", constraint):  # else it is an expression, which Slurm judges
-        rows = [row for row in rows if constraint in row[3].split(",")]
-    return {host: minutes_of(limit) for host, name, limit, _ in rows if not partition or name == partition}
-
-
 def check_cluster(campaign: Campaign) -> None:
-    """UserError unless the cluster has as many nodes of these properties, for as long."""
-    hosts = hosts_of(campaign)
-    if len(hosts) < campaign.nodes:
-        raise UserError(f"--nodes {campaign.nodes}: of such nodes the cluster has {len(hosts)}")
-    longest = max(hosts.values())
+    """UserError unless Slurm takes jobs of these properties for as many nodes, and lets one take its time."""
+    asked = [f"--{name}" if value is True else f"--{name}={value}" for name, value in campaign.options.items()]
+    ask(["sbatch", "--test-only", "--wrap=true", f"--nodes={campaign.nodes}", *asked])
+    partition = campaign.options.get("partition")
+    limits = ask(["sinfo", "--noheader", "--format=%l", *([f"--partition={partition}"] if partition else [])]).split()
+    longest = max(map(minutes_of, limits), default=math.inf)
     if campaign.allowed > longest:
-        asked = f"a job may take {longest:.0f} minutes there, and {campaign.allowed} are asked for"
-        raise UserError(f"{asked}: --time {longest:.0f} lets it go on in a second job")
+        asked_for = f"a job may take {longest:.0f} minutes there, and {campaign.allowed} are asked for"
+        raise UserError(f"{asked_for}: --time {longest:.0f} lets it go on in a second job")
 
 
 # --- campaigns seen through -------------------------------------------------------------------------------------------
@@ -466,22 +451,21 @@ def step(campaign: Campaign) -> list[str] | None:
         for why in broken.values():
             print(cli.line(f"{campaign.machine}: a node is left out: {why}"), flush=True)
         had = {tag: {campaign.host(node) for node in nodes} for tag, nodes in short.items()}
-        wanted = top_up(had, campaign.copies, campaign.nodes, {*hosts_of(campaign)} - {*broken})
-        if not wanted:
-            return None
+        wanted = top_up(had, campaign.copies, campaign.nodes, broken)
         if broken:
             time.sleep(BACK_OFF * 2 ** (campaign.submitted - 1))
     if campaign.submitted:
         print(f"{campaign.machine}: {len(short)} releases are missing on some node; asked for again", flush=True)
     campaign.submitted += 1
     campaign.save()
+    taken = False
     for (tags, without), node in zip(wanted, names()):
         if campaign.slurm:
-            submit(campaign, tags, {*without, *broken})
+            taken |= submit(campaign, tags, without)
         else:  # the nodes are this machine: no two may time at the same time, and each goes on with its block
             with session(program(campaign, tags, node), ROOT) as process:
                 process.wait()
-    return []
+    return [] if taken or not campaign.slurm else None
 
 
 def give_up(machine: str) -> None:
@@ -495,30 +479,21 @@ def give_up(machine: str) -> None:
         before.finish()
 
 
-def measure(campaigns: Sequence[Campaign], build: Callable[[str], object]) -> int:
-    """See these campaigns through; the exit code: 2 where something could not be measured."""
-    for campaign in campaigns:
-        campaign.freeze()
-        if campaign.wheelhouse and not campaign.submitted:
-            wheels(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
-    shown: dict[str, str] = {}
-    working = list(campaigns)
+def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
+    """See a campaign through; the exit code: 2 where something could not be measured."""
+    campaign.freeze()
+    if campaign.wheelhouse and not campaign.submitted:
+        wheels(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
+    shown = ""
     try:
-        while working:
-            for campaign in list(working):
-                jobs = step(campaign)
-                if jobs is None:
-                    working.remove(campaign)
-                said = campaign.progress(jobs or ())
-                if shown.get(campaign.machine) != said:
-                    shown[campaign.machine] = said
-                    print(cli.line(f"{campaign.machine}: {said}"), flush=True)
-            if any(campaign.slurm for campaign in working):
-                time.sleep(POLL)
+        while (jobs := step(campaign)) is not None:
+            if shown != (shown := campaign.progress(jobs)):
+                print(cli.line(f"{campaign.machine}: {shown}"), flush=True)
+            time.sleep(POLL if campaign.slurm else 0)
     except KeyboardInterrupt:
         print("jobs that were submitted go on; python scripts/fleet.py --resume, with the same name, gathers them")
         raise
-    return max(ended(campaign, build) for campaign in campaigns)
+    return ended(campaign, build)
 
 
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
