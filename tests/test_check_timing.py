@@ -13,7 +13,6 @@ import pytest
 from checking import timing as checking
 from conftest import ROOT, run
 from machines import Machine
-from store import quiet
 
 from benchmarks import probes, statement, timing
 
@@ -240,18 +239,19 @@ def test_one_biased_cell_is_found_unless_torch_deviates_from_itself_as_much(itse
     assert found["noisy"].mean() < 0.05
 
 
-def test_a_block_keeps_its_probes():
-    line = {
-        **{"benchmark": "b", "params": [], "wanted": 1, "number": 1, "disturbed": [2], "waits": [2], "waiting": []},
-        "by": ["suite", "torch", "torch again", "suite"],
-        "seconds": [1.0, 2.0, 3.0, 4.0],
-        "probes": {"processor": [10, 11, 12, 13, 14, 15]},  # it waited between the second and the third
-    }
-    own = checking.part(line, "suite")
-    assert (own["seconds"], own["probes"]["processor"], own["disturbed"]) == ([1.0, 4.0], [10, 11, 14, 15], [])
-    assert [own["probes"]["processor"][place] for place in quiet.Run([own], {}).place] == [10, 14]
-    again = checking.part(line, "torch again")
-    assert (again["seconds"], again["probes"]["processor"], again["disturbed"]) == ([3.0], [13, 14], [0])
+def test_blocks_keep_their_probes(check, monkeypatch):
+    """A line of each timer, with a probe before and one behind each of its blocks."""
+    taken, measure = [], checking.measure
+    monkeypatch.setattr(checking, "measure", lambda *given: taken.append(measure(*given)) or taken[-1])
+    check(Simulation(Machine(machines.quiet_throughout)))
+    for process in taken:
+        assert tuple(process) == checking.TIMERS
+        for timer in checking.TIMERS[1:]:
+            line = process[timer]
+            count = len(line["seconds"])
+            assert line["waits"] == list(range(1, count)) and {*map(len, line["probes"].values())} == {2 * count}
+    probes = taken[0][checking.SUITE]["probes"]["processor"], taken[0][checking.TORCH]["probes"]["processor"]
+    assert probes[0][1] == probes[1][0], "behind one is before the next"
 
 
 # The command ----------------------------------------------------------------------------------------------------------
@@ -275,9 +275,9 @@ def test_errors_are_one_line_before_anything_is_measured(monkeypatch, called, ar
 
 def test_slow_cells_have_fewer_processes(monkeypatch):
     """A call that takes a second takes minutes in four processes."""
-    taken = {"quick": [[{"seconds": [1e-6]}, {}]], "slow": [[{"seconds": [1.0]}, {}]], "skipped": [None]}
+    taken = {"quick": {"run": {"seconds": [1e-6]}}, "slow": {"run": {"seconds": [1.0]}}, "skipped": None}
     cells = [checking.Cell(None, (route, "float32", 8)) for route in taken]
-    monkeypatch.setattr(checking, "in_child", lambda work: taken[work.args[0].params[0]][0])
+    monkeypatch.setattr(checking, "in_child", lambda work: taken[work.args[0].params[0]])
     checking.measure_all(cells, 4)
     assert [(len(cell.processes), cell.skipped) for cell in cells] == [(4, False), (2, False), (0, True)]
 

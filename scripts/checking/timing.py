@@ -29,6 +29,7 @@ import io
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import sys
@@ -61,7 +62,7 @@ SLOW, SLOW_PROCESSES = 0.3, 2  # seconds a call from which so many processes do:
 SIZES = (8, 2**12, 2**20, 2**24, 2**26)
 BENCHMARKS = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 DTYPE = "float32"
-SUITE, TORCH, AGAIN = "suite", "torch", "torch again"  # whose block it is
+WHOLE, SUITE, TORCH, AGAIN = TIMERS = "run", "suite", "torch", "torch again"  # asv's run; whose block it is
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
 ERROR = 0.05  # chance that noise alone has any cell called biased
 CONFIDENCE = 0.99  # of the interval that the median cell lies in
@@ -72,11 +73,11 @@ BIAS, NOISY = "<-- bias", "?"
 
 @dataclass
 class Cell:
-    """A cell and what was measured of it. processes: the two lines of each, see ``measure``."""
+    """A cell and what was measured of it. processes: timer -> what a process logs of it, see ``measure``."""
 
     benchmark: Any
     params: tuple
-    processes: list[list[Line]] = field(default_factory=list)
+    processes: list[dict[str, Line]] = field(default_factory=list)
     skipped: bool = False
 
 
@@ -85,28 +86,17 @@ class Cell:
 
 def in_child(work: Callable[[], Any]) -> Any:
     """What ``work`` returns in a forked process: every measurement starts from the same state, as asv's do."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.close(reader)
-            with contextlib.redirect_stdout(io.StringIO()):  # asv says there what it skips
-                answer = json.dumps(work()).encode()
-            with os.fdopen(writer, "wb") as pipe:
-                pipe.write(answer)
-            code = 0
-        except Exception as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        finally:
-            os._exit(code)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    if not text:
-        raise UserError("a measuring process died: see its message above")
-    return json.loads(text)
+    fork = multiprocessing.get_context("fork")
+    reader, writer = fork.Pipe(duplex=False)
+    child = fork.Process(target=lambda: writer.send(work()))
+    child.start()
+    writer.close()
+    try:
+        return reader.recv()
+    except EOFError:
+        raise UserError("a measuring process died: see its message above") from None
+    finally:
+        child.join()
 
 
 def benchmark_of(name: str) -> Any:
@@ -121,11 +111,11 @@ def benchmark_of(name: str) -> Any:
 def figure(benchmark: Any, cell: tuple) -> Line | None:
     """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it."""
     benchmark._current_params = cell
-    if benchmark.do_setup():
-        return None
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
-        os.environ[LOG_VARIABLE] = file.name
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file, contextlib.redirect_stdout(io.StringIO()):
+        os.environ[LOG_VARIABLE] = file.name  # asv says on stdout what it skips
         try:
+            if benchmark.do_setup():
+                return None
             benchmark.run(*cell)
         except NotImplementedError:
             return None
@@ -141,11 +131,8 @@ def find_cells(only: str, sizes: Sequence[int]) -> list[Cell]:
     if unknown:
         raise UserError(f"--sizes {','.join(unknown)}: the suite has {', '.join(map(str, made[0]._params[2]))}")
     every = [Cell(one, (route, DTYPE, size)) for one in made for route in one._params[0] for size in sizes]
-    cells = [
-        cell
-        for cell in every
-        if matches(name_of({"benchmark": cell.benchmark.name, "params": [*map(repr, cell.params)]}))
-    ]
+    named = [name_of({"benchmark": cell.benchmark.name, "params": [*map(repr, cell.params)]}) for cell in every]
+    cells = [cell for cell, name in zip(every, named) if matches(name)]
     if not cells:
         raise UserError(f"--only {only!r} matches no cell")
     return cells
@@ -166,59 +153,61 @@ def torch_block(timer: Any, number: int) -> tuple[float, bool]:
     return measured.raw_times[0], cpu >= UNDISTURBED * wall
 
 
-def blocks(benchmark: Any, params: tuple, whole: Line, turn: int) -> Line:
-    """The suite's blocks and torch's, in turns; a line like the suite's own, with whose block each is in ``by``.
+def blocks(benchmark: Any, params: tuple, whole: Line, turn: int) -> dict[str, Line]:
+    """The suite's blocks and torch's, in turns: timer -> a line like the suite's own, as if it waited before each.
 
     One of each in every order, one order after the other, so that neither drift nor what the block before left in the
     caches favours any. Calls a block: as many as the suite made for a sample of ``whole``, after as many as torch's
     Timer makes before it begins to time.
     """
-    began, number = time.perf_counter(), whole["number"]
+    number = whole["number"]
     before = max(number // 100, 2) if number > 1 else 1
     expression, namespace = benchmark.func(*params)
     own = timeit.Timer(expression, globals=namespace, timer=benchmark.timer)
     timing = Timing(own, whole["wanted"], single_threaded=benchmark.single_threaded)
-    theirs = {name: torch_timer(expression, namespace) for name in (TORCH, AGAIN)}
 
     def suite_block() -> tuple[float, bool]:
         own.timeit(before)
         return timing.sample(number)
 
-    take = {SUITE: suite_block, **{name: partial(torch_block, timer, number) for name, timer in theirs.items()}}
+    theirs = {name: partial(torch_block, torch_timer(expression, namespace), number) for name in (TORCH, AGAIN)}
+    take = {SUITE: suite_block, **theirs}
     round_seconds = len(take) * (number + before) * statistics.median(whole["seconds"])  # of a block of each
     wanted = max(1, min(whole["wanted"], int(BLOCK_SECONDS / round_seconds)))
     watch, good = Watch(tuple(whole["probes"])), dict.fromkeys(take, 0)
-    by: list[str] = []
-    seconds: list[float] = []
-    disturbed: list[int] = []
+    about = {"benchmark": whole["benchmark"], "params": whole["params"], "at": time.time(), "number": number}
+    lines: dict[str, Any] = {
+        name: {**about, "wanted": wanted, "seconds": [], "disturbed": [], "waits": [], "waiting": [], "took": 0.0}
+        | {"probes": {kind: [] for kind in watch.probes}}
+        for name in take
+    }
     for order in itertools.islice(itertools.cycle(itertools.permutations(take)), turn, None):
         for name in order:
             if not watch.quiet and watch.left > 0:
                 watch.wait()
+            line, taken = lines[name], len(lines[name]["seconds"])
             took, undisturbed, is_quiet = watch.judge(take[name])
-            by.append(name)
-            seconds.append(took / number)
             good[name] += is_quiet
-            if not undisturbed:
-                disturbed.append(len(by) - 1)
-        if min(good.values()) >= wanted or (len(by) >= wanted * len(take) and watch.left <= 0):
+            line["seconds"].append(took / number)
+            line["took"] += took
+            line["waits"] += [taken] if taken else []
+            line["disturbed"] += [] if undisturbed else [taken]
+            for kind, probes in watch.probes.items():
+                line["probes"][kind] += probes[-2:]
+        if min(good.values()) >= wanted or (len(line["seconds"]) >= wanted and watch.left <= 0):
             break
     watch.close()
-    return {
-        **{name: whole[name] for name in ("benchmark", "params", "number")},
-        **{"at": time.time(), "wanted": wanted, "by": by, "seconds": seconds, "disturbed": disturbed},
-        **{"probes": watch.probes, "waits": watch.waits, "waiting": watch.waiting},
-        "took": time.perf_counter() - began,
-    }
+    lines[SUITE]["waiting"] = watch.waiting
+    return lines
 
 
-def measure(cell: Cell, turn: int) -> list[Line] | None:
-    """What one process has of a cell: the line of the suite's figure, and that of the blocks. None where it is skipped.
+def measure(cell: Cell, turn: int) -> dict[str, Line] | None:
+    """What one process has of a cell, by timer; None where it is skipped.
 
-    The figure comes first, as in asv's processes: a warm-up that is too short shows.
+    The suite's figure comes first, as in asv's processes: a warm-up that is too short shows.
     """
     whole = figure(cell.benchmark, cell.params)
-    return None if whole is None else [whole, blocks(cell.benchmark, cell.params, whole, turn)]
+    return None if whole is None else {WHOLE: whole, **blocks(cell.benchmark, cell.params, whole, turn)}
 
 
 def measure_all(cells: Sequence[Cell], processes: int) -> None:
@@ -226,7 +215,7 @@ def measure_all(cells: Sequence[Cell], processes: int) -> None:
     turns = list(itertools.product(range(processes), cells))
     with contextlib.redirect_stdout(sys.stderr), Progress("check", len(turns)) as progress:
         for done, (turn, cell) in enumerate(turns):
-            slow = any(statistics.median(whole["seconds"]) > SLOW for whole, _ in cell.processes)
+            slow = any(statistics.median(each[WHOLE]["seconds"]) > SLOW for each in cell.processes)
             if not cell.skipped and not (slow and turn >= SLOW_PROCESSES):
                 lines = in_child(partial(measure, cell, turn))
                 cell.skipped = lines is None
@@ -235,22 +224,6 @@ def measure_all(cells: Sequence[Cell], processes: int) -> None:
 
 
 # --- judging: arrays are over cells; readings are (cells, processes) of log seconds, NaN where a process was noisy ----
-
-
-def part(line: Line, name: str) -> Line:
-    """The blocks of one timer as a line of their own: a probe before and one behind each, as if after a wait."""
-    chosen = [index for index, by in enumerate(line["by"]) if by == name]
-    places = quiet.Run([line], {}).place.tolist()
-    return {
-        **line,
-        "seconds": [line["seconds"][index] for index in chosen],
-        "disturbed": [place for place, index in enumerate(chosen) if index in line["disturbed"]],
-        "probes": {
-            kind: [probe for index in chosen for probe in taken[places[index] : places[index] + 2]]
-            for kind, taken in line["probes"].items()
-        },
-        "waits": list(range(1, len(chosen))),
-    }
 
 
 def logs_of(lines: Sequence[Line], baselines: Mapping[str, float]) -> Floats:
@@ -315,13 +288,16 @@ class Verdict:
 
 def judge(cells: Sequence[Cell]) -> Verdict:
     """What was measured, judged with the speed probes of all of it in sight."""
-    run = quiet.Run([line for cell in cells for process in cell.processes for line in process])
-    readings = np.full((4, len(cells), max(len(cell.processes) for cell in cells)), np.nan)
-    for place, cell in enumerate(cells):
-        for turn, (first, rest) in enumerate(cell.processes):
-            by_timer = [first, *(part(rest, name) for name in (SUITE, TORCH, AGAIN))]
-            readings[:, place, turn] = logs_of(by_timer, run.baselines)
-    whole, block, torch, again = readings
+    taken = [
+        (row, turn, timer, line)
+        for row, cell in enumerate(cells)
+        for turn, process in enumerate(cell.processes)
+        for timer, line in process.items()
+    ]
+    *where, lines = zip(*taken)
+    run = quiet.Run(lines)
+    readings = pd.Series(logs_of(lines, run.baselines), pd.MultiIndex.from_arrays(where)).unstack(1)
+    whole, block, torch, again = (readings.xs(timer, level=1).to_numpy() for timer in TIMERS)
     sizes = np.array([str(cell.params[2]) for cell in cells])
     compared = {"suite/torch": whole, "block/torch": block}
     ratios = {name: deviations(own, torch, again, sizes, 2 * len(cells)) for name, own in compared.items()}
@@ -348,11 +324,11 @@ def judge(cells: Sequence[Cell]) -> Verdict:
         if high - low > 2 * MIDDLE and math.isfinite(high - low):
             noise.append(f"the median {name} is known to ±{(high - low) / 2:.1%} only")
         parts = {"": effects, **{f" at {size} bytes": effects[sizes == size] for size in dict.fromkeys(sizes)}}
-        for where, own in parts.items():
+        for place, own in parts.items():
             low, high = middle(own)
             if max(low, -high) > math.log1p(MIDDLE):
-                bias.append(f"the median {name}{where} is {math.exp(np.nanmedian(own)):.3f}")
-                if not where:  # that of all cells says enough
+                bias.append(f"the median {name}{place} is {math.exp(np.nanmedian(own)):.3f}")
+                if not place:  # that of all cells says enough
                     break
     apart = abs(itself[np.isfinite(itself)])
     if len(apart) and np.median(apart) > math.log1p(MIDDLE):
