@@ -110,30 +110,30 @@ class Answers:
         self.known: set[tuple[str, str, str]] = set()
 
     def __call__(self, runner: Runner, job: Job) -> None:
-        runner.file(job, whole=False)
+        filed = runner.file(job, whole=False).file
         if self.quiet:
             return
         try:
-            from pages import show
-            from pages.build import build
+            from analysis.results import load_files
+            from pages import machine, show
         except ImportError:  # what was measured may have other needs than a page
             return
-        place = runner.journal.directory / "so-far"
-        runner.file(job, place / "results")
         try:
-            page, _ = build(place / "results", runner.plan.machine, place).pages[0]
+            loaded = load_files(RESULTS, [RESULTS / runner.plan.machine / f"{filed}.json"])
+            page = machine.page_of(loaded, None, runner.plan.machine, [], "", [])
         except (UserError, OSError) as error:  # the run is worth more
             print(line(f"no answers so far: {error}"))
             return
         takes = [(box.heading, take) for box in page.boxes for take in box.takes if not take.tied]
-        fresh = [(title, take) for title, take in takes if (title, take.when, take.route) not in self.known]
-        self.known |= {(title, take.when, take.route) for title, take in fresh}
+        fresh = {(title, take.when, take.route): show.bare(take.sentence) for title, take in takes}
         seconds = time.time() - psutil.Process().create_time()
         print(f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:", flush=True)
-        for title, take in fresh:
-            print(f"  {title}: {show.bare(take.sentence)}", flush=True)
+        for key, sentence in fresh.items():
+            if key not in self.known:
+                print(f"  {key[0]}: {sentence}", flush=True)
         if not takes:
             print("  no significant difference so far")
+        self.known |= fresh.keys()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -59,14 +59,14 @@ class Asv:
         monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
         monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(suite, *arguments, **more))
         self.benchmarks = {NAME: TOY}
-        monkeypatch.setattr(Suite, "discover", lambda suite, machine, commit="": self.benchmarks)
+        monkeypatch.setattr(Suite, "discover", lambda suite, machine: self.benchmarks)
         monkeypatch.setattr(Suite, "installed", lambda suite: HERE)
         monkeypatch.setattr(environments, "here", lambda: HERE)
         monkeypatch.setattr(measuring, "settings", lambda python: Settings())
         monkeypatch.setattr(measuring, "conditions", Conditions)
         monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
 
-    def measure(self, suite, cells, machine, place, advance, commit="", patience=(0.0, 0), cores=()):
+    def measure(self, suite, cells, machine, place, advance, patience=(0.0, 0), cores=()):
         self.cells.append(list(cells))
         chosen = [cell for cell in CELLS if cell in cells]
         self.calls.append((len(chosen), patience[0]))
@@ -101,8 +101,7 @@ def plan(rounds=1, **more):
 
 def runner(place, rounds=1, day=25, **more):
     """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day."""
-    targets = {"": measuring.Target(Suite(place / "suite"))}
-    made = measuring.Runner(Journal(place / "run"), plan(rounds, **more), targets=targets)
+    made = measuring.Runner(Journal(place / "run"), plan(rounds, **more), sides={"": Suite(place / "suite")})
     begin = made.new_record
     made.new_record = lambda *given: replace(begin(*given), started=f"2026-11-{day}T00:00:00+00:00")
     return made

@@ -103,18 +103,18 @@ def test_what_is_missing_is_named(package, monkeypatch, capsys):
     assert code == 2 and f"{package} is not installed" in line and "make bench" in line
 
 
-def test_the_significant_answers_so_far_are_printed_once(tmp_path, capsys):
+def test_the_significant_answers_so_far_are_printed_once(tmp_path, capsys, monkeypatch):
     routes = [resultfiles.FROM_NUMPY, resultfiles.AS_TENSOR, resultfiles.CLONE, resultfiles.TENSOR]
     took = [4e-7, 9e-7, 1e-6, 1.01e-6]
 
-    def file(job, results=None, whole=True):
-        if results is None:
-            return
+    def file(job, whole):
         times = {(route["expression"], 8): resultfiles.around(seconds) for route, seconds in zip(routes, took)}
-        resultfiles.write(results, [resultfiles.conversion(times, routes)])
+        resultfiles.write(tmp_path, [resultfiles.conversion(times, routes)])
+        return SimpleNamespace(file="c0ffee00-toolchain-py3.11")
 
     plan = SimpleNamespace(rounds=4, machine="box")
-    runner = SimpleNamespace(journal=SimpleNamespace(directory=tmp_path), plan=plan, file=file)
+    runner = SimpleNamespace(plan=plan, file=file)
+    monkeypatch.setattr(verb, "RESULTS", tmp_path)
     answers, said = verb.Answers(), []
     for number in range(2):
         answers(runner, Job("", number))

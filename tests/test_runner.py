@@ -135,7 +135,7 @@ def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv,
         installing.clear()
 
     for job in (*made.sessions_of([""])[0], Job("", 0, AGAIN)):
-        made.targets[job.side] = made.targets[""]
+        made.sides[job.side] = made.sides[""]
         made.take(job, meanwhile())
     assert during == [True, False, False, False]
     assert "Counts" in ran.cells[0][0] and not any("Counts" in cell for cells in ran.cells[1:] for cell in cells)
@@ -260,7 +260,7 @@ def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
     toy_asv()
     made = pretended.runner(tmp_path)
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
-    pretended.file_by_asv(made.targets[""].suite.results, "box", {CELLS[40]: 5.0})
+    pretended.file_by_asv(made.sides[""].results, "box", {CELLS[40]: 5.0})
     made.file(Job("", 0))
     (path,) = (tmp_path / "suite" / "reports" / "results" / "box").glob("*toolchain-*.json")
     file = json.loads(path.read_text())
@@ -391,7 +391,7 @@ def history(toy_asv, tmp_path, monkeypatch):
         broken.clear()
         broken.update(fails)
         made = pretended.runner(tmp_path, 1, tags=tags, **more)
-        made.targets = {}
+        made.sides = {}
         made.journal.save(made.plan)
         failed = tracking.measure(made)
         return failed, made.journal.filed()
@@ -446,8 +446,8 @@ def sides(toy_asv, tmp_path, monkeypatch):
         monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: 0.0))
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         ran, order = toy_asv(noisy), []
-        targets = {side: measuring.Target(Suite(place / side)) for side in interleave.SIDES}
-        made = measuring.Runner(Journal(place / "journal"), pretended.plan(rounds), targets=targets)
+        made_of = {side: Suite(place / side) for side in interleave.SIDES}
+        made = measuring.Runner(Journal(place / "journal"), pretended.plan(rounds), sides=made_of)
         take = made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
         interleave.collect(made, chosen, rounds, counted)
@@ -497,5 +497,5 @@ def test_counts_are_taken_once_on_each_side(monkeypatch):
 def test_the_environments_of_sides_are_the_checkouts(tmp_path):
     python = Path(sys.executable)
     made = interleave.prepare(tmp_path, [(python, ""), (python, HERE.commit)], "-fresh")
-    assert made["new"].commit == HERE.commit and made["new"].suite.root == tmp_path / "new-fresh"
+    assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"
     assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()

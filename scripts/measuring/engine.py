@@ -68,10 +68,14 @@ def copy_code(source: Path, root: Path) -> None:
 
 @dataclass(frozen=True)
 class Suite:
-    """A checkout, or a copy of its code, and the Python that runs asv there."""
+    """A checkout, or a copy of its code, and the Python that runs asv there.
+
+    commit  what it measures: a release of the ledger, or with "" what that Python has
+    """
 
     root: Path = ROOT
     python: Path = Path(sys.executable)
+    commit: str = ""
 
     @property
     def results(self) -> Path:
@@ -81,9 +85,12 @@ class Suite:
     def environments(self) -> Path:
         return self.root / ENVIRONMENTS
 
-    def asv(self, *arguments: str) -> list[str]:
-        """Command line of an asv command."""
-        return [str(self.python), "-m", "asv", *arguments, "--config", str(self.root / "asv.conf.json")]
+    def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
+        """Command line of asv run."""
+        which = [f"{self.commit}^!"] if self.commit else []
+        command = [str(self.python), "-m", "asv", "run", *which, "--config", str(self.root / "asv.conf.json")]
+        benches = [word for pattern in patterns for word in ("--bench", pattern)]
+        return [*command, "--machine", machine, "--launch-method", LAUNCH, *options, *benches]
 
     def installed(self) -> ledger.Toolchain:
         """What this Python has; UserError where it lacks torch, numpy or the asv that the timing rests on."""
@@ -100,20 +107,18 @@ class Suite:
             raise UserError(f"{self.python}: {last_line(done.stderr)}")
         return ledger.Toolchain(*has[0].split(" "))
 
-    def discover(self, machine: str, commit: str = "", keep: Path | None = None) -> dict[str, Any]:
-        """All benchmarks with their parameters, as asv finds them with the toolchain ``commit``, or what is installed.
+    def discover(self, machine: str, keep: Path | None = None) -> dict[str, Any]:
+        """All benchmarks with their parameters, as asv finds them.
 
         keep  asv's own file of them is copied there
         """
         self.results.mkdir(parents=True, exist_ok=True)
-        command = self.asv("run", *_only(commit), "--machine", machine, "--launch-method", LAUNCH)
         with tempfile.TemporaryDirectory() as results:
             variables = {**os.environ, environments.RESULTS_VARIABLE: results}
-            done = apart([*command, "--bench", "just-discover"], self.root, variables)
+            done = apart(self.asv(machine, ["just-discover"]), self.root, variables)
             if done.returncode:
-                raise UserError(
-                    f"asv found no benchmarks: {last_line(done.stdout + done.stderr, 'it printed nothing')}"
-                )
+                why = last_line(done.stdout + done.stderr, "it printed nothing")
+                raise UserError(f"asv found no benchmarks: {why}")
             file = Path(results) / "benchmarks.json"
             if keep:
                 shutil.copy(file, keep)
@@ -126,21 +131,17 @@ class Suite:
         machine: str,
         place: Path,
         advance: Callable[[], None],
-        commit: str = "",
         patience: tuple[float, int] = (0.0, 0),
         cores: Sequence[int] = (),
     ) -> None:
         """One asv run: each of these cells in one process, which logs its measurement.
 
         place     takes what the processes log, ``LOG``, and asv's results, ``FILES``
-        commit    names a toolchain of the ledger; without it, what is installed is measured
         patience  seconds that its processes may wait for quiet together, and how many there will be
         cores     that they are held to; none: all
         """
-        command = self.asv("run", *_only(commit), "--machine", machine, "--launch-method", LAUNCH)
-        command += ["-a", "rounds=1", "--show-stderr"]
-        command += ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
-        command += [part for pattern in exactly(cells) for part in ("--bench", pattern)]
+        held = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
+        command = self.asv(machine, exactly(cells), "-a", "rounds=1", "--show-stderr", *held)
         variables = {
             LOG_VARIABLE: str(place / LOG),
             PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",
@@ -179,10 +180,6 @@ def reasons(log: Path) -> dict[str, Counter[str]]:
         for status in found.keys() & line.keys():
             found[status][line[status]] += 1
     return found
-
-
-def _only(commit: str) -> list[str]:
-    return [f"{commit}^!"] if commit else []
 
 
 def failed_in(text: str) -> list[str]:

@@ -16,11 +16,11 @@ from store import quiet
 from store.files import FRESH
 from store.records import with_samples
 from toolchains import environments
-from toolchains.selection import Target as Chosen
+from toolchains.selection import Target
 
 from .engine import ENVIRONMENTS, ROOT, Suite, copy_code, new_id
 from .journal import Job, Journal, Plan
-from .runner import LOST, Runner, Target
+from .runner import LOST, Runner
 
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
@@ -29,16 +29,15 @@ ENOUGH = 4
 MORE = 0.5  # of the time that the rounds took: rounds more of what was not quiet on both sides end then
 
 
-def prepare(directory: Path, chosen: Sequence[Chosen], suffix: str = "") -> dict[str, Target]:
+def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> dict[str, Suite]:
     """Two sides with a copy of the code each; the environments that releases are installed in are the checkout's."""
     sides = {}
     (ROOT / ENVIRONMENTS).mkdir(parents=True, exist_ok=True)
-    for name, (python, commit) in zip(SIDES, chosen):
-        suite = Suite(directory / (name + suffix), python)
+    for name, (python, commit) in zip(SIDES, targets):
+        sides[name] = suite = Suite(directory / (name + suffix), python, commit)
         copy_code(ROOT, suite.root)
         suite.environments.parent.mkdir()
         suite.environments.symlink_to(ROOT / ENVIRONMENTS, target_is_directory=True)
-        sides[name] = Target(suite, commit)
     return sides
 
 
@@ -72,34 +71,24 @@ def collect(runner: Runner, cells: Sequence[str], rounds: int, counted: Sequence
     """
     begun = time.monotonic()
     runner.planned = list(jobs_of(range(rounds if cells else 1), cells, counted))
-    with runner.progress, runner.device:
+    with runner:
         for job in runner.planned:
             runner.take(job)
-        took = time.monotonic() - begun
+        took, enough = time.monotonic() - begun, min(rounds, ENOUGH)
         for number in range(rounds, 2 * rounds):
             base, new = (quiet_rounds(runner.journal, side) for side in SIDES)
-            lacking = unpaired(base, new, min(rounds, ENOUGH))
+            lacking = unpaired(base, new, enough)
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
                 break
-            print(
-                f"{len(lacking)} cells were not quiet on both sides {min(rounds, ENOUGH)} times: another round of them"
-            )
+            print(f"{len(lacking)} cells were not quiet on both sides {enough} times: another round of them")
             for job in jobs_of([number], [cell for cell in cells if cell in lacking]):
                 runner.take(job)
         for side in SIDES:
             runner.file(Job("", 0, side))
 
 
-def cells_to_measure(runner: Runner) -> tuple[Sequence[str], Sequence[str]]:
-    """The cells of a plan: those that are timed, and those of repeated counts. UserError if none is."""
-    cells, plan = runner.open(Job("", 0, SIDES[0])).cells, runner.plan
-    if not cells.timed and not cells.counted:
-        raise UserError(f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared")
-    return cells.timed, cells.counted
-
-
 def measure(
-    chosen: Sequence[Chosen],
+    targets: Sequence[Target],
     plan: Plan,
     again: Callable[[Path, Path], tuple[Sequence[str], int]],
 ) -> tuple[Path, Path]:
@@ -108,32 +97,31 @@ def measure(
     again  takes those: the cells to measure again, and how many of them are close; the rest say how much noise there is
     """
     directory = ROOT / ".asv" / "compare" / new_id()
-    sides = prepare(directory, chosen)
 
-    def runner_of(sides: Mapping[str, Target], stage: int) -> Runner:
+    def runner_of(stage: int, rounds: int, suffix: str = "") -> Runner:
         def about(side: str) -> dict[str, object]:
             return {"interleaved": {"id": directory.name, "stage": stage, "side": side}}
 
-        rounds = ROUNDS if stage == 1 else FRESH_ROUNDS
-        journal, keep = Journal(directory / f"stage-{stage}"), environments.keep()
-        return Runner(journal, replace(plan, rounds=rounds), keep, sides, about)
+        sides, journal = prepare(directory, targets, suffix), Journal(directory / f"stage-{stage}")
+        return Runner(journal, replace(plan, rounds=rounds), environments.keep(), sides, about)
 
-    runner = runner_of(sides, 1)
+    runner = runner_of(1, ROUNDS)
     for side in SIDES:
         try:
-            runner.open(Job("", 0, side))
+            cells = runner.open(Job("", 0, side)).cells
         except LOST as error:
             raise UserError(f"{side}: {error}") from None
-    cells, counted = cells_to_measure(runner)
-    print(f"{len(cells)} cells x {ROUNDS} processes on both sides, in turns; {len(counted)} counted once")
-    collect(runner, cells, ROUNDS, counted)
-    base, new = (sides[name].suite.root for name in SIDES)
+    if not cells.timed and not cells.counted:
+        raise UserError(f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared")
+    print(f"{len(cells.timed)} cells x {ROUNDS} processes on both sides, in turns; {len(cells.counted)} counted once")
+    collect(runner, cells.timed, ROUNDS, cells.counted)
+    base, new = (runner.sides[name].root for name in SIDES)
     more, close = again(base, new)
     if more:
         print(
             f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
             f" ({len(more) - close} more are measured with them, to know the noise)"
         )
-        collect(runner_of(prepare(directory, chosen, FRESH), 2), more, FRESH_ROUNDS)
+        collect(runner_of(2, FRESH_ROUNDS, FRESH), more, FRESH_ROUNDS)
     print(f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again")
     return base, new

@@ -53,29 +53,21 @@ def budget(processes: int, profile: str, planned: int = 0) -> float:
     return min(PATIENCE * processes * known.patience, known.longest_wait * processes / max(planned, processes, 1))
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a side is measured, and what: ``commit`` names a release of the ledger, "" what the suite's Python has."""
-
-    suite: Suite = Suite()
-    commit: str = ""
-
-
 @dataclass
 class Session:
     """A toolchain that is being measured: what its jobs have in common. ``under``: the commit it is filed under."""
 
-    target: Target
+    suite: Suite
     under: str
     record: Unfinished
     cells: Cells
 
 
-class Runner:
-    """Takes the jobs of a plan.
+class Runner(contextlib.ExitStack):
+    """Takes the jobs of a plan, within the block of a ``with`` statement.
 
     keep     environments on disk at most
-    targets  side -> what is measured there, where that is not the job's toolchain, in this checkout
+    sides    side -> what is measured there, where that is not the job's toolchain, in this checkout
     about    what else the records say, of a side
     between  is called with a job that is whole, and whose session has more
     """
@@ -85,18 +77,23 @@ class Runner:
         journal: Journal,
         plan: Plan,
         keep: int = environments.KEEP,
-        targets: Mapping[str, Target] | None = None,
+        sides: Mapping[str, Suite] | None = None,
         about: Callable[[str], Mapping[str, Any]] = lambda side: {},
         between: Callable[["Runner", Job], None] = lambda runner, job: None,
     ) -> None:
-        self.journal, self.plan, self.keep, self.targets, self.about = journal, plan, keep, targets or {}, about
-        self.between = between
+        super().__init__()
+        self.journal, self.plan, self.keep, self.sides = journal, plan, keep, sides or {}
+        self.about, self.between = about, between
         self.here = environments.here()
         self.benchmarks: dict[str, Any] = {}
         self.sessions: dict[str, Session] = {}
         self.planned: list[Job] = []  # for the time that is left
-        self.progress = Progress("measuring")
-        self.device = Awake()
+        self.progress, self.device = Progress("measuring"), Awake()
+
+    def __enter__(self) -> "Runner":
+        self.enter_context(self.progress)
+        self.enter_context(self.device)
+        return self
 
     # --- a list of jobs -----------------------------------------------------------------------------------------------
 
@@ -124,10 +121,6 @@ class Runner:
 
     def carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         """Take the jobs of these sessions, and file each after its last; tag -> why it could not be measured."""
-        with self.device:
-            return self._carry_out(sessions)
-
-    def _carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         failed: dict[str, str] = {}
         for jobs, coming in zip(sessions, [*sessions[1:], []]):
             tag = jobs[0].tag
@@ -149,34 +142,28 @@ class Runner:
                 environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
         return failed
 
-    def expected(self, job: Job, cells: Cells) -> int:
-        """Processes that a job takes."""
-        return len(job.cells or cells.round(job.round))
-
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
         if job.session in self.sessions:
             return self.sessions[job.session]
         plan = self.plan
-        target = self.targets.get(job.side) or Target(commit=ledger.tagged()[job.tag].commit if job.tag else "")
-        python, toolchain = self.prepare(target)
+        suite = self.sides.get(job.side) or Suite(commit=ledger.tagged()[job.tag].commit if job.tag else "")
+        python, toolchain = self.prepare(suite)
         record = self.journal.record(job.session) or self.new_record(toolchain, python, job)
-        if not self.benchmarks:
-            self.benchmarks = target.suite.discover(plan.machine, target.commit)
+        self.benchmarks = self.benchmarks or suite.discover(plan.machine)
         cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, record.settings.no_device)
         if cells.on_device:  # memory of the far node is another population
             near = record.settings.near_cores
             record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=near if len(near) > 1 else ())
         if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
             left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
-            self.progress.total = sum(self.expected(each, cells) for each in left)
-        self.sessions[job.session] = Session(target, target.commit or toolchain.commit, record, cells)
+            self.progress.total = sum(len(each.cells or cells.round(each.round)) for each in left)
+        self.sessions[job.session] = Session(suite, suite.commit or toolchain.commit, record, cells)
         return self.sessions[job.session]
 
-    def prepare(self, target: Target) -> tuple[Path, ledger.Toolchain]:
+    def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
         """A Python that has what is to be measured, and what it has of it: the build variant, too."""
-        suite = target.suite
-        toolchain = ledger.find(target.commit) if target.commit else None
+        toolchain = ledger.find(suite.commit) if suite.commit else None
         if toolchain is None:
             return suite.python, suite.installed()
         if self.here and environments.same(toolchain, self.here):
@@ -236,39 +223,37 @@ class Runner:
         if job.round in self.journal.rounds(job.session):
             return False
         session, plan = self.open(job), self.plan
-        cells, processes = self.cells_of(job, session), self.expected(job, session.cells)
+        timed = job.cells or session.cells.round(job.round)
+        cells = timed if job.cells or job.round or self.again(job) else session.cells.every
         if not cells and job.round:
             return False
         self.journal.begin()
         if not cells:  # nothing is timed, as in a history of counts alone: to asv, no pattern is every benchmark
             self.journal.keep(job, session.record)
             return False
-        earlier = len(self.journal.lines(job.session))
-        record = session.record
-        patience = record.patience + budget(processes, plan.profile, session.cells.total(plan.rounds))
+        earlier, record = len(self.journal.lines(job.session)), session.record
+        patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
         started, left, done = time.monotonic(), patience - record.waited, self.progress.done
         log = self.journal.work / LOG
 
         def advance() -> None:
             self.progress.at(done + min(log.read_bytes().count(b"\n"), self.progress.total - done))
 
-        def asv(cells: Sequence[str], patience: tuple[float, int]) -> None:
+        def asv(cells: Sequence[str], patience: tuple[float, int], round_of: Callable[[str], int]) -> None:
             nonlocal record
-            target = session.target
-            take = partial(target.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
-            record = self.device.measure(record, cells, partial(take, commit=target.commit, patience=patience))
+            run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
+            record = self.device.measure(record, cells, partial(run, patience=patience))
+            mark(log, round_of)
 
         counted = {*session.cells.counted}
-        untouched = [cell for cell in cells if cell in counted]
-        allowance = (left if job.cells else WITHIN * left, processes)
-        if untouched:
-            print("counting instructions: takes some minutes without output", flush=True)
-            with meanwhile or nullcontext():
-                asv(untouched, allowance)
-        others = [cell for cell in cells if cell not in counted]
-        if others:
-            asv(others, allowance)
-        self.mark(lambda cell: job.round)
+        allowance = (left if job.cells else WITHIN * left, len(timed))
+        for untouched in (True, False):
+            chosen = [cell for cell in cells if (cell in counted) == untouched]
+            if untouched and chosen:
+                print("counting instructions: takes some minutes without output", flush=True)
+            if chosen:
+                with (untouched and meanwhile) or nullcontext():
+                    asv(chosen, allowance, lambda cell: job.round)
         left -= sum(line["waited"] for line in with_samples(self.lines(job)[earlier:]))
         passes = PASSES if job.round + 1 >= plan.rounds else 1
         for _ in range(0 if job.cells else passes):
@@ -279,8 +264,7 @@ class Runner:
                 break
             begun = time.monotonic()
             self.progress.total += len(retaken)
-            asv(retaken, (left, len(retaken)))
-            self.mark({cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
+            asv(retaken, (left, len(retaken)), {cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
             left -= time.monotonic() - begun
         session.record = replace(
             record,
@@ -292,33 +276,18 @@ class Runner:
         self.journal.keep(job, session.record)
         return True
 
-    def cells_of(self, job: Job, session: Session) -> Sequence[str]:
-        """The cells of a job."""
-        cells = session.cells
-        return job.cells or (cells.round(job.round) if job.round or self.again(job) else cells.every)
-
     def lines(self, job: Job) -> list[Line]:
         return self.journal.lines(job.session, working=True)
 
-    def mark(self, round_of_cell: Callable[[str], int]) -> None:
-        """Note in the log of a job which round its new lines belong to, by the cell that they are about."""
-        log = self.journal.work / LOG
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        for line in lines:
-            if "round" not in line:
-                line["round"] = round_of_cell(name_of(line))
-        log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
     # --- filing -------------------------------------------------------------------------------------------------------
 
-    def file(self, job: Job, results: Path | None = None, whole: bool = True) -> Record:
+    def file(self, job: Job, whole: bool = True) -> Record:
         """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
 
         What is filed by now is merged with, so that nothing is lost which asv filed meanwhile; a second time changes
         nothing. UserError where nothing was measured.
 
-        results  elsewhere, for a look at what there is so far
-        whole    else the session goes on, as it does after a look
+        whole  else the session goes on
         """
         record, lines = self.journal.record(job.session), self.journal.lines(job.session)
         if record is None:
@@ -327,8 +296,7 @@ class Runner:
         left_out = {why: tuple(names) for why, names in session.cells.unavailable.items()}
         record = summed_up(record, lines)
         record = replace(record, skipped={**record.skipped, **left_out}, planned=max(record.rounds, self.plan.rounds))
-        place, python = results or session.target.suite.results, record.settings.python
-        path = result_file(record.machine, session.under, place, python)
+        path = result_file(record.machine, session.under, session.suite.results, record.settings.python)
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
         if job.side == AGAIN:
@@ -336,24 +304,24 @@ class Runner:
             moved = f"{record.drift.get('median', math.nan):.3f} times what {record.drift['cells']} cells took at first"
             print(f"{job.tag} again: {moved}", flush=True)
         file_measured(record, path, files.merged(before, fresh, beside), lines, self.journal.places(job.session))
-        if whole and not results:
+        if whole:
             self.journal.is_filed(job.session)
             del self.sessions[job.session]
-        return record
+        return replace(record, file=files.file_of(path))
 
     def file_failure(self, tag: str, reason: str) -> None:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
-        toolchain, plan, suite = ledger.tagged()[tag], self.plan, Suite()
-        path = result_file(plan.machine, toolchain.commit, suite.results)
+        toolchain, plan = ledger.tagged()[tag], self.plan
+        suite = Suite(commit=toolchain.commit)
+        path = result_file(plan.machine, suite.commit, suite.results)
         if path.exists() or not self.benchmarks:
             return
         cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet")
         record = replace(self.new_record(toolchain, None, Job(tag, 0)), failed=reason)
         self.journal.begin()
-        command = suite.asv("run", f"{tag}^!", "--machine", plan.machine)
-        command += [part for pattern in exactly(cells.every) for part in ("--bench", pattern)]
         place = self.journal.work
-        apart(command, suite.root, {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)})
+        variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
+        apart(suite.asv(plan.machine, exactly(cells.every)), suite.root, variables)
         if (place / FILES / plan.machine / path.name).is_file():
             file_measured(replace(record, failures={reason: tuple(cells.every)}), path, [], [], [place])
 
@@ -365,6 +333,13 @@ from toolchains import environments, ledger
 environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))
 """
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
+
+
+def mark(log: Path, round_of: Callable[[str], int]) -> None:
+    """Note in a log which round its new lines belong to, by the cell that they are about."""
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    numbered = [line if "round" in line else {**line, "round": round_of(name_of(line))} for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in numbered), encoding="utf-8")
 
 
 def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
