@@ -41,28 +41,25 @@ class _Busy:
         return prepare
 
 
-class _Call(_Busy, _transfer._Moved):
+class Call(_Busy, _transfer._Float):
     """route × memory × nbytes of float32."""
 
     role = "busy"
-    param_names = ("route", "memory", "nbytes")
+    title = "behind queued work"
+    params = (
+        [f"{into}.copy_(t{how})" for into in "dh" for how in ("", ", non_blocking=True")],
+        _transfer.HOSTS,
+        SIZES,
+    )
+    timeit_completion = None
 
     def setup(self, route, memory, nbytes):
-        super().setup(route, memory, "float32", nbytes)
+        super().setup(route, memory, nbytes)
+        self.probed = _Busy.probed
         self.names = {**self.move.names, "prepare": self.work_behind(self.move.device)}
 
     def timeit_call(self, route, memory, nbytes):
         return route, self.names
-
-
-class HostToDevice(_Call):
-    direction = _routes.HOST_TO_DEVICE
-    params = (["d.copy_(t)", "d.copy_(t, non_blocking=True)"], [_routes.PAGEABLE, _routes.PINNED], SIZES)
-
-
-class DeviceToHost(_Call):
-    direction = _routes.DEVICE_TO_HOST
-    params = (["h.copy_(t)", "h.copy_(t, non_blocking=True)"], [_routes.PAGEABLE, _routes.PINNED], SIZES)
 
 
 class WorkBehind(_Busy):

@@ -8,11 +8,13 @@ import numpy as _np
 import torch as _torch
 
 from . import devices as _devices
+from . import link as _link
 from . import moving as _moving
 from . import routes as _routes
 from . import sharing as _sharing
 from . import sources as _sources
 from . import timing as _timing
+from . import transfer as _transfer
 
 needs_device = True
 section = "A training step, a DataLoader"
@@ -20,7 +22,8 @@ place = 22
 drawn = False
 about = (
     "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1). Workers are the DataLoader's num_workers, "
-    "started before; with num_workers=0 the process itself makes each batch, of 16 samples of 1 MiB."
+    "started before; with num_workers=0 the process itself makes each batch, of 16 samples of 1 MiB. The loss is read "
+    "after each step, or the losses of all eight steps at their end: loss read once."
 )
 
 SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
@@ -30,22 +33,15 @@ PARTS = 2  # of the transfer that a single product may take: with fewer its leng
 
 
 class Hidden:
-    """Matrix products on a side stream and a transfer on the current one: each alone, and both at once, in turns.
+    """Something on a side stream and a transfer on the current one: each alone, and both at once, in turns.
 
-    What hides is (products + transfer - both) / min(products, transfer), of the three times of one process.
+    The other is matrix products or, for both ways at once, a copy back. What hides is
+    (other + transfer - both) / min(other, transfer), of the three times of one process.
     """
 
     role = "overlap"
     param_names = ("direction", "memory", "nbytes")
-    params = (
-        [_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST],
-        [_routes.PAGEABLE, _routes.PINNED],
-        [16 * 2**20, 64 * 2**20],
-    )
-    expressions = {
-        _routes.HOST_TO_DEVICE: "d.copy_(t, non_blocking=True)",
-        _routes.DEVICE_TO_HOST: "h.copy_(t, non_blocking=True)",
-    }
+    params = ([*_link.WAYS.values(), _link.BOTH], _transfer.HOSTS, [16 * 2**20, 64 * 2**20])
     single_threaded = False
     probed = False  # what slows the host slows the three that are compared alike
     number = 1
@@ -59,21 +55,25 @@ class Hidden:
     def setup(self, direction, memory, nbytes):
         device = _devices.find().use()
         device.require_streams()
-        transfer = self.expressions[direction]
-        self.move = _moving.Move(_routes.find(transfer, direction), memory, "float32", nbytes, device)
-        self.move.ready()
-        names = self.move.names
+        routes = [_routes.find(route, way) for route, way in _link.WAYS.items() if direction in (way, _link.BOTH)]
+        self.moves = [_moving.Move(route, memory, "float32", nbytes, device) for route in routes]
+        for move in self.moves:
+            move.ready()
+        transfer, names = routes[0].expression, self.moves[0].names
         names["synchronize"] = device.synchronize  # of both streams
-        names["products"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
-        statements = {"products": "products()", "transfer": transfer, "both": f"products(); {transfer}"}
+        for back in self.moves[1:]:
+            names["other"] = _aside(device, device.stream(), compile(routes[1].expression, "back", "eval"), back.names)
+        if direction != _link.BOTH:
+            names["other"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
+        statements = {"other": "other()", "transfer": transfer, "both": f"other(); {transfer}"}
         self.timed_by = _Turns({part: f"{each}; synchronize()" for part, each in statements.items()}, names)
 
     def teardown(self, *cell):
-        if hasattr(self, "move"):
-            self.move.close()
+        for move in getattr(self, "moves", []):
+            move.close()
 
     def timeit_completion(self, direction, memory, nbytes):
-        return self.timed_by.statements["both"], self.move.names
+        return self.timed_by.statements["both"], self.moves[0].names
 
 
 def _products(device, transfer):
@@ -81,27 +81,28 @@ def _products(device, transfer):
 
     Of the largest matrices of which several fit: starting a product holds the host, and with it the transfer.
     """
-    stream, chosen = device.stream(), None
+    stream, multiply, chosen = device.stream(), compile("mm(m, m, out=result)", "product", "eval"), None
     for side in SIDES:
         matrix = _torch.randn(side, side, device=device.device)
-        names = {"multiply": _multiply(device, stream, matrix, 1), "synchronize": device.synchronize}
+        given = {"mm": _torch.mm, "m": matrix, "result": _torch.empty_like(matrix)}
+        names = {"multiply": _aside(device, stream, multiply, given), "synchronize": device.synchronize}
         device.synchronize()  # the matrix was filled on another stream
         seconds = _seconds("multiply(); synchronize()", names)
         if chosen and seconds > transfer / PARTS:
             break
-        chosen = matrix, max(1, round(LONGER * transfer / seconds))
-    return _multiply(device, stream, *chosen)
+        chosen = given, max(1, round(LONGER * transfer / seconds))
+    return _aside(device, stream, multiply, *chosen)
 
 
-def _multiply(device, stream, matrix, count):
-    result = _torch.empty_like(matrix)
+def _aside(device, stream, code, names, count=1):
+    """A function that runs code on a stream, so many times."""
 
-    def multiply():
+    def run():
         with device.on(stream):
             for _ in range(count):
-                _torch.mm(matrix, matrix, out=result)
+                eval(code, names)
 
-    return multiply
+    return run
 
 
 def _seconds(statement, names):
@@ -152,12 +153,16 @@ class TrainingStep:
     pinned non_blocking  the same, and the copy does not wait
     prefetch             the next batch is copied on a side stream while the step runs
     already pinned       the batch lies in pinned memory, as a DataLoader's may, and the copy does not wait
+    loss read once       the same, and the losses are read at the end of the eight steps, not each after its own
     """
 
     title = "From NumPy batch to NumPy loss"
     beside = {"form": "naive", "called": "naive"}
     param_names = ("form", "nbytes")
-    params = (["naive", "pinned", "pinned non_blocking", "prefetch", "already pinned"], [2**20, 16 * 2**20])
+    params = (
+        ["naive", "pinned", "pinned non_blocking", "prefetch", "already pinned", "loss read once"],
+        [2**20, 16 * 2**20],
+    )
     single_threaded = False
     features = 1024
     batches = 8
@@ -171,7 +176,7 @@ class TrainingStep:
         arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
         step = _Step(device, self.features)
         batches = [_torch.from_numpy(a) for a in arrays]
-        if form == "already pinned":
+        if form in ("already pinned", "loss read once"):
             batches = [device.pinned(batch) for batch in batches]
         if form == "prefetch":
             self.names = {"epoch": self.prefetch(device, step, batches)}
@@ -181,8 +186,10 @@ class TrainingStep:
             stage = device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
 
             def epoch():
-                moved = (stage(batch).to(device.device, non_blocking=early) for batch in batches)
-                return [float(step(batch).cpu().numpy()) for batch in moved]
+                losses = (step(stage(batch).to(device.device, non_blocking=early)) for batch in batches)
+                if form == "loss read once":
+                    return _torch.stack([*losses]).tolist()
+                return [float(loss.cpu().numpy()) for loss in losses]
 
             self.names = {"epoch": epoch}
         losses = self.names["epoch"]()

@@ -18,7 +18,9 @@ from pathlib import Path as _Path
 
 from . import batches as _batches
 from . import conversion as _conversion
+from . import devices as _devices
 from . import environment as _environment
+from . import moving as _moving
 from . import placement as _placement
 from . import routes as _routes
 
@@ -242,3 +244,25 @@ class Neighbours(_Settings):
         made = _placement.NumpyToTorch()
         made.setup(route, _placement.NEIGHBOURS, nbytes)
         return made.timeit_convert(route, _placement.NEIGHBOURS, nbytes)[1]
+
+
+class ReadBack(_Settings):
+    """Into fresh memory, as a checkpoint is; the other process alone has the device's context."""
+
+    track_page_faults = track_huge_pages = track_kept = None  # the base's: Copies counts these of the same memory
+    needs_device = True
+    section = "Transfers: settings of the environment"
+    about = "Another process is started with each setting, and has the tensor on the device."
+    place = 21
+    role = ""
+    noise = "transfer"
+    title = "from the device into fresh memory"
+    direction = _routes.DEVICE_TO_HOST
+    params = ([_routes.find("t.cpu()", direction).expression], _environment.FRESH, [USUAL])
+
+    @staticmethod
+    def names(route, nbytes):
+        route = _routes.find(route, _routes.DEVICE_TO_HOST)
+        move = _moving.Move(route, _routes.PAGEABLE, "float32", nbytes, _devices.find())
+        move.ready()
+        return move.names

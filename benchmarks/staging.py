@@ -4,6 +4,8 @@ import os as _os
 
 import torch as _torch
 
+from . import devices as _devices
+from . import moving as _moving
 from . import routes as _routes
 from . import transfer as _transfer
 
@@ -12,7 +14,7 @@ section = "Transfers: threads of the host, pinned memory anew"
 about = (
     "Float64 is cast to float32, the others are float32; all threads are as many as the process may use cores. What "
     "gives pinned memory copies at every call. It page-locks memory on a miss of torch's pinned cache, emptied before "
-    "that call; a hit takes the block of the call before, as loops do."
+    "that call; a hit takes the block of the call before, as loops do. torch may round the size of a block up."
 )
 place = 21
 noise = "transfer"
@@ -39,17 +41,18 @@ class HostThreads(_transfer._Transfer):
         super().setup(route, _routes.PAGEABLE, "float64" if route == CAST else "float32", nbytes)
 
 
-class _PinnedCache(_transfer._Transfer):
+class PinnedCache(_transfer._Transfer):
     """A route that makes pinned memory, which torch's cache has ("hit") or has not ("miss")."""
 
     title = "by way of pinned memory made by the call"
     across = "cache"
     beside = {"cache": "hit", "called": "a hit"}
     param_names = ("route", "cache", "nbytes")
+    params = ([PINS, "t.to('cpu', non_blocking=True)"], ["hit", MISS], [64 * 2**20])
     number = 1  # every call finds the cache as it is to be
 
     def setup(self, route, cache, nbytes):
-        super().setup(route, self.memory, "float32", nbytes)
+        super().setup(route, _transfer.find(route).host_memory[0], "float32", nbytes)
         device = self.move.device
         if cache == MISS:
             device.empty_pinned_cache()  # skips where it cannot be done
@@ -62,11 +65,28 @@ class _PinnedCache(_transfer._Transfer):
         self.move.names["prepare"] = prepare
 
 
-class PinnedToDevice(_PinnedCache):
-    direction, memory = _routes.HOST_TO_DEVICE, _routes.PAGEABLE
-    params = ([PINS], ["hit", MISS], [64 * 2**20])
+class PinnedBlock:
+    """What a pinned tensor of one byte more than a power of two takes: the largest tensor that fits into its block."""
 
+    title = "pinned memory that a tensor of one byte more takes"
+    multiple_of = "nbytes"
+    param_names = ("nbytes",)
+    params = ([2**20, 64 * 2**20],)
+    timeout = 120
 
-class PinnedToHost(_PinnedCache):
-    direction, memory = _routes.DEVICE_TO_HOST, _routes.PINNED
-    params = (["t.to('cpu', non_blocking=True)"], ["hit", MISS], [64 * 2**20])
+    @_devices.out_of_memory_skips()
+    def setup(self, nbytes):
+        self.device = _devices.find().use()
+        _moving.require_memory(4 * nbytes)
+
+    def track_block(self, nbytes):
+        """Bytes of the block that torch keeps, seen by which tensors it gives that block to again."""
+
+        def address(size):
+            return self.device.pin(lambda: _torch.empty(size, dtype=_torch.uint8, pin_memory=True)).data_ptr()
+
+        asked = nbytes + 1
+        first = address(asked)
+        return next(s for s in [*range(2 * nbytes, asked, -nbytes // 8), asked] if address(s) == first)
+
+    track_block.unit = "bytes"

@@ -26,6 +26,7 @@ ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned
 # driver or another user of the link now and then holds up
 LARGE_SAMPLE_SECONDS = 0.01
 READS = 50  # of a result before anybody waited
+HOSTS = [_routes.PAGEABLE, _routes.PINNED]
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
@@ -38,7 +39,13 @@ def _family(family, direction):
     return [route.expression for route in _routes.select(family, direction)]
 
 
-class _Moved:
+def find(expression):
+    """The route to or from a device of that expression."""
+    ways = (_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST)
+    return next(r for r in _routes.ROUTES if r.expression == expression and r.direction in ways)
+
+
+class _Transfer:
     """route × memory × dtype × nbytes; memory is that of the host side."""
 
     param_names = ("route", "memory", "dtype", "nbytes")
@@ -46,29 +53,23 @@ class _Moved:
     timeout = 120
 
     def __init__(self):
-        self.contracts = {route: _routes.find(route, self.direction).contract() for route in self.params[0]}
+        self.contracts = {route: find(route).contract() for route in self.params[0]}
 
     def samples_for(self, route, *cell):
         return _timing.samples_per_process(cell[-1])
 
     def setup(self, route, memory, dtype, nbytes):
-        device = _devices.find()
-        self.route = _routes.find(route, self.direction)
-        self.move = _moving.Move(self.route, memory, dtype, nbytes, device)
+        self.route = find(route)
+        self.move = _moving.Move(self.route, memory, dtype, nbytes, _devices.find())
         self.move.ready()
-        self.light = memory != _routes.PAGEABLE and _routes.TRANSFER in self.route.families
         self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= _timing.LARGE else _timing.SAMPLE_SECONDS
+        # how fast the host is has no part in what a copy engine takes: scripts/store/quiet.py judges by the spread
+        self.light = memory != _routes.PAGEABLE and _routes.TRANSFER in self.route.families
+        self.probed = not self.light or nbytes < ENGINE
 
     def teardown(self, *cell):
         if hasattr(self, "move"):
             self.move.close()
-
-
-class _Transfer(_Moved):
-    def setup(self, route, memory, dtype, nbytes):
-        super().setup(route, memory, dtype, nbytes)
-        # how fast the host is has no part in what a copy engine takes: scripts/store/quiet.py judges by the spread
-        self.probed = not self.light or nbytes < ENGINE
 
     def timeit_completion(self, route, *cell):
         # what has waited by itself would only pay for another call, a third of a small transfer; `verify` has seen it
@@ -93,7 +94,11 @@ class _Asynchronous(_Transfer):
     timeit_enqueue.probed = True
 
 
-class _Sustained(_Asynchronous):
+class _Every(_Asynchronous):
+    """All plain routes of a direction."""
+
+    role = "transfer"
+
     def timeit_sustained(self, route, memory, *cell):
         if _routes.SUSTAINED not in self.route.families or memory == _routes.PAGEABLE:
             raise NotImplementedError("not asynchronous: several cannot be in flight")
@@ -101,26 +106,14 @@ class _Sustained(_Asynchronous):
         return f"for _ in range({copies}): {route}\nsynchronize()", self.move.names, copies
 
 
-class HostToDevice(_Sustained):
-    role = "transfer"
+class HostToDevice(_Every):
     direction = _routes.HOST_TO_DEVICE
-    params = (
-        _family(_routes.TRANSFER, _routes.HOST_TO_DEVICE),
-        list(_routes.ANY_HOST),
-        _moving.DTYPES,
-        _moving.SIZES,
-    )
+    params = (_family(_routes.TRANSFER, direction), list(_routes.ANY_HOST), _moving.DTYPES, _moving.SIZES)
 
 
-class DeviceToHost(_Sustained):
-    role = "transfer"
+class DeviceToHost(_Every):
     direction = _routes.DEVICE_TO_HOST
-    params = (
-        _family(_routes.TRANSFER, _routes.DEVICE_TO_HOST),
-        [_routes.PAGEABLE, _routes.PINNED],
-        _moving.DTYPES,
-        _moving.SIZES,
-    )
+    params = (_family(_routes.TRANSFER, direction), HOSTS, _moving.DTYPES, _moving.SIZES)
 
 
 class _Float(_Transfer):
@@ -140,7 +133,7 @@ class _ToDevice(_Float, _Asynchronous):
 
 
 def _to_device(family, sizes):
-    return _family(family, _routes.HOST_TO_DEVICE), [_routes.PAGEABLE, _routes.PINNED], sizes
+    return _family(family, _routes.HOST_TO_DEVICE), HOSTS, sizes
 
 
 class Casting(_ToDevice):
@@ -215,7 +208,7 @@ class ReadTooEarly(_Float):
     role = "read too early"
     title = "garbage, where the result is read before a wait"
     direction = _routes.DEVICE_TO_HOST
-    params = (["h.copy_(t, non_blocking=True)"], [_routes.PAGEABLE, _routes.PINNED], [_moving.EACH, 64 * 2**20])
+    params = (["h.copy_(t, non_blocking=True)"], HOSTS, [_moving.EACH, 64 * 2**20])
 
     def track_garbage(self, route, memory, nbytes):
         """% of READS results whose last number had not arrived."""

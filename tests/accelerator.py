@@ -20,6 +20,7 @@ from benchmarks import (
     overlap,
     placement,
     routes,
+    settings,
     staging,
     transfer,
 )
@@ -32,6 +33,9 @@ SETTINGS = {"torch": "2.0+cu118", "numpy": "1.26.1", "python": "3.11.7", "cuda":
 SETTINGS |= {"device": "cuda:0", "device_name": "An Accelerator", "torch_threads": 1, "no_device": ""}
 HIDDEN = "overlap.Hidden.timeit_completion"
 PIN, REGISTER = 0.4, 0.25  # seconds a GiB
+CLOCKS = ("completion", "enqueue", "sustained")
+PLAIN = (transfer.HostToDevice, transfer.DeviceToHost)
+CHANGED = (transfer.Casting, transfer.ToBfloat16, transfer.Transposed, transfer.TreeToDevice)  # on the way
 WORK = 5.2e-3  # seconds of work that were queued before a call, as it happened
 
 
@@ -57,38 +61,119 @@ def move_seconds(route, memory, nbytes, clock):
     return seconds + (2e-7 * len(expression) / 10)
 
 
+def moved(clock):
+    """Seconds of a transfer by a clock; None where it has none."""
+
+    def seconds(expression, memory, *others):
+        route = transfer.find(expression)
+        sustained = routes.SUSTAINED in route.families and memory != routes.PAGEABLE
+        has = {"completion": True, "enqueue": route.non_blocking, "sustained": sustained}[clock]
+        return move_seconds(route, memory, others[-1], clock) if has and memory in route.host_memory else None
+
+    return seconds
+
+
+def called(expression, memory, nbytes):
+    """Blocking calls wait for the work, and pageable ones beyond 64 KiB."""
+    route = transfer.find(expression)
+    early = route.non_blocking and (memory == routes.PINNED or nbytes <= 64 * KIB)
+    clock = "enqueue" if route.non_blocking else "completion"
+    return move_seconds(route, memory, nbytes, clock) + (0 if early else WORK)
+
+
+def staged(route, how, nbytes):
+    """Threads and a pinned cache make a route three times as fast."""
+    return 1e-5 + nbytes / (4e9 if how in ("one", staging.MISS) else 12e9)
+
+
+def packed(route, memory, tensors):
+    """Routes take so many seconds a tensor; the last one's are those of the bytes."""
+    place = many.ToDevice.params[0].index(route)
+    each = {routes.PAGEABLE: (8e-6, 5e-6, 3e-6, 1e-7), routes.PINNED: (7e-6, 4e-6, 2e-6, 1e-7)}[memory][place]
+    return (2e-5 if place == 3 else 0) + each * tensors
+
+
+def linked(way, nbytes):
+    """Of a pinned copy; both ways at once a tenth slower."""
+    return 2e-6 + nbytes / LINK / (0.9 if way == link.BOTH else 1)
+
+
+def beside(way, memory, nbytes):
+    """Parts of what is timed in turns: 95 % of pinned copies hide, of others a tenth."""
+    transfer = nbytes / RATES[memory]
+    return {
+        "other": 1.5 * transfer,
+        "transfer": transfer,
+        "both": (1.55 if memory == routes.PINNED else 2.4) * transfer,
+    }
+
+
+FORMS = overlap.TrainingStep.params[0]
+# benchmark, method -> seconds of a cell
+TIMES = {
+    **{
+        (each, f"timeit_{clock}"): moved(clock)
+        for each in (transfer.HostToDevice, transfer.DeviceToHost)
+        for clock in CLOCKS
+    },
+    **{(each, f"timeit_{clock}"): moved(clock) for each in CHANGED for clock in CLOCKS[:2]},
+    **{(each, "timeit_completion"): moved("completion") for each in (transfer.TreeToNumpy, transfer.Scalar)},
+    **{(each, "timeit_completion"): staged for each in (staging.HostThreads, staging.PinnedCache)},
+    (staging.PinnedBlock, "track_block"): lambda nbytes: 2 * nbytes,
+    (settings.ReadBack, "timeit_convert"): lambda route, setting, nbytes: nbytes / (8e9 if "MMAP" in setting else 2e9),
+    (overlap.Hidden, "timeit_completion"): lambda *key: beside(*key)["both"],
+    (overlap.TrainingStep, "timeit_step"): lambda form, nbytes: (1 - 0.1 * FORMS.index(form)) * (2e-4 + nbytes / 8e9),
+    (overlap.DataLoader, "timeit_batch"): lambda workers, memory: (
+        (3e-3 if memory == "pageable" else 2.4e-3) / (1 + workers)
+    ),
+    (busy.Call, "timeit_call"): called,
+    (busy.WorkBehind, "timeit_read"): lambda form, nbytes: 9e-6 + nbytes / LINK + WORK * ("synchronize" in form),
+    (many.ToDevice, "timeit_completion"): packed,
+    (firsts.Context, "timeit_first_tensor"): lambda: 0.21,
+    (firsts.PinnedMemory, "timeit_allocate"): lambda nbytes: 1e-4 + PIN * nbytes / GIB,
+    (firsts.PinnedMemory, "timeit_pin_copy"): lambda nbytes: 1e-4 + (PIN + 0.1) * nbytes / GIB,
+    (firsts.PinnedMemory, "timeit_register"): lambda nbytes: 1e-4 + REGISTER * nbytes / GIB,
+    (link.Limit, "timeit_copy"): linked,
+    (link.Floor, "timeit_synchronize"): lambda: 3e-6,
+    (link.Hardware, "track_value"): lambda quantity: HARDWARE.get(quantity),
+}
+UNITS = {staging.PinnedBlock: "bytes", link.Hardware: "as named"}  # of what is counted
+PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "link.Hardware")
+
+
+def bench(kind, method, seconds, skipped=()):
+    """A benchmark of the suite with all its cells."""
+    made = kind()
+    params = dict(zip(made.param_names, getattr(made, "params", ())))
+    name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}.{method}"
+    cells = {}
+    for key in itertools.product(*params.values()):
+        barred = set(key) & set(skipped) or (routes.PINNED in skipped and name.startswith(PINS))
+        found = None if barred else seconds(*key)
+        cells[key] = SKIPPED if found is None else found if kind in UNITS else around(found)
+    return Bench(name, params, cells, [*getattr(made, "contracts", {}).values()], UNITS.get(kind, "seconds"))
+
+
 def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full"):
     """The benchmarks of an accelerator at the cells of a profile; ``skipped`` names host memory that it has not."""
-    benches = []
-    for made in (transfer.HostToDevice(), transfer.DeviceToHost()):
-        for clock in ("completion", "enqueue", "sustained"):
-            benches.append(_moved(made, clock, skipped))
-    for made in (transfer.Casting(), transfer.ToBfloat16(), transfer.Transposed(), transfer.TreeToDevice()):
-        benches += [_moved(made, clock, skipped) for clock in ("completion", "enqueue")]
-    for made in (transfer.TreeToNumpy(), transfer.Scalar()):
-        benches.append(_moved(made, "completion", skipped))
-    benches += [*_staged(skipped), _hidden(skipped), *_steps(), *_busy(skipped), _many(skipped)]
-    benches += [*_firsts(skipped), *_link(skipped)]
+    benches = [bench(*named, seconds, skipped) for named, seconds in TIMES.items()]
+    for each in (each for each in benches if each.name == HIDDEN):
+        each.parts = {key: {part: around(s) for part, s in beside(*key).items()} for key in each.cells}
     return _in_profile(benches, profile, chosen)
 
 
 def conversions():
     """The conversions without a device at the cells of the profile, by number of the route and by bytes."""
-    made = (
-        *(conversion.NumpyToTorch(), conversion.TorchToNumpy(), casting.Bfloat16ToNumpy()),
-        *(batches.ArraysToTensor(), batches.TreeToNumpy(), batches.TreeToTorch()),
-        *(placement.NumpyToTorch(), placement.TorchToNumpy()),
+    kinds = (
+        *(conversion.NumpyToTorch, conversion.TorchToNumpy, casting.Bfloat16ToNumpy),
+        *(batches.ArraysToTensor, batches.TreeToNumpy, batches.TreeToTorch),
+        *(placement.NumpyToTorch, placement.TorchToNumpy),
     )
-    benches = []
-    for one in made:
-        params = dict(zip(one.param_names, one.params))
-        cells = {
-            key: around(1e-6 * (1 + one.params[0].index(key[0])) + key[-1] / 1e10)
-            for key in itertools.product(*one.params)
-        }
-        name = f"{type(one).__module__.rpartition('.')[2]}.{type(one).__name__}.timeit_convert"
-        benches.append(Bench(name, params, cells, list(one.contracts.values())))
-    return _in_profile(benches, "transfers")
+
+    def seconds(kind):
+        return lambda *key: 1e-6 * (1 + kind.params[0].index(key[0])) + key[-1] / 1e10
+
+    return _in_profile([bench(kind, "timeit_convert", seconds(kind)) for kind in kinds], "transfers")
 
 
 def _in_profile(benches, profile, chosen=lambda cell: True):
@@ -106,116 +191,6 @@ def _in_profile(benches, profile, chosen=lambda cell: True):
                     bench.parts[key] = {part: seconds[:count] for part, seconds in bench.parts[key].items()}
         bench.cells = kept
     return [bench for bench in benches if bench.cells]
-
-
-def _moved(made, clock, skipped):
-    cells = {}
-    for key in itertools.product(*made.params):
-        route, memory, nbytes = routes.find(key[0], made.direction), key[1], key[-1]
-        barred = memory not in route.host_memory or (clock == "enqueue" and not route.non_blocking)
-        barred = barred or (clock == "sustained" and (routes.SUSTAINED not in route.families or memory == "pageable"))
-        seconds = around(move_seconds(route, memory, nbytes, clock))
-        cells[key] = SKIPPED if barred or memory in skipped else seconds
-    params = dict(zip(made.param_names, made.params))
-    contracts = list(made.contracts.values())
-    return Bench(f"transfer.{type(made).__name__}.timeit_{clock}", params, cells, contracts)
-
-
-def _staged(skipped):
-    """Threads and a pinned cache that make a route three times as fast."""
-    for made in (staging.HostThreads(), staging.PinnedToDevice(), staging.PinnedToHost()):
-        cells = {}
-        for key in itertools.product(*made.params):
-            slow = key[1] in ("one", staging.MISS)
-            barred = routes.PINNED in skipped and key[0] != staging.CAST
-            cells[key] = SKIPPED if barred else around(1e-5 + key[-1] / (4e9 if slow else 12e9))
-        contracts = list(made.contracts.values())
-        params = dict(zip(made.param_names, made.params))
-        yield Bench(f"staging.{type(made).__name__}.timeit_completion", params, cells, contracts)
-
-
-def _hidden(skipped):
-    made, cells, parts = overlap.Hidden, {}, {}
-    for key in itertools.product(*made.params):
-        _, memory, nbytes = key
-        moved = nbytes / RATES[memory]
-        cells[key], parts[key] = hidden(1.5 * moved, moved, 0.95 if memory == routes.PINNED else 0.1)
-        if memory in skipped:
-            cells[key] = SKIPPED
-    return Bench(HIDDEN, dict(zip(made.param_names, made.params)), cells, parts=parts)
-
-
-def hidden(products, moved, share):
-    """Products and a transfer in turns: seconds of both at once in each process, and those of each part."""
-    parts = {"products": products, "transfer": moved, "both": products + moved - share * min(products, moved)}
-    found = {part: around(seconds) for part, seconds in parts.items()}
-    return found["both"], found
-
-
-def _steps():
-    forms, sizes = overlap.TrainingStep.params
-    cells = {(form, n): around((1 - 0.1 * i) * (2e-4 + n / 8e9)) for i, form in enumerate(forms) for n in sizes}
-    yield Bench("overlap.TrainingStep.timeit_step", {"form": forms, "nbytes": sizes}, cells)
-    workers, memory = overlap.DataLoader.params
-    cells = {(n, host): around(3e-3 * (1 - 0.2 * i) / (1 + n)) for n in workers for i, host in enumerate(memory)}
-    yield Bench("overlap.DataLoader.timeit_batch", {"workers": workers, "memory": memory}, cells)
-
-
-def _busy(skipped):
-    """Blocking calls wait for the work, and pageable ones beyond 64 KiB."""
-    for made in (busy.HostToDevice(), busy.DeviceToHost()):
-        cells = {}
-        for key in itertools.product(*made.params):
-            route, memory, nbytes = routes.find(key[0], made.direction), *key[1:]
-            early = route.non_blocking and (memory == routes.PINNED or nbytes <= 64 * KIB)
-            alone = move_seconds(route, memory, nbytes, "enqueue" if route.non_blocking else "completion")
-            cells[key] = SKIPPED if memory in skipped else around(alone + (0 if early else WORK))
-        params = dict(zip(made.param_names, made.params))
-        yield Bench(f"busy.{type(made).__name__}.timeit_call", params, cells, list(made.contracts.values()))
-    forms, sizes = busy.WorkBehind.params
-    barred = routes.PINNED in skipped
-    cells = {
-        (f, n): SKIPPED if barred else around(9e-6 + n / LINK + WORK * i) for i, f in enumerate(forms) for n in sizes
-    }
-    yield Bench("busy.WorkBehind.timeit_read", {"form": forms, "nbytes": sizes}, cells)
-
-
-# seconds a tensor, of each route in order of the catalogue; the last one's are those of the bytes
-A_TENSOR = {routes.PAGEABLE: (8e-6, 5e-6, 3e-6, 1e-7), routes.PINNED: (7e-6, 4e-6, 2e-6, 1e-7)}
-
-
-def _many(skipped):
-    made = many.ToDevice()
-    cells = {}
-    for place, route in enumerate(made.params[0]):
-        for memory, count in itertools.product(*made.params[1:]):
-            seconds = (2e-5 if place == 3 else 0) + A_TENSOR[memory][place] * count
-            cells[route, memory, count] = SKIPPED if memory in skipped else around(seconds)
-    params = dict(zip(made.param_names, made.params))
-    return Bench("many.ToDevice.timeit_completion", params, cells, list(made.contracts.values()))
-
-
-def _firsts(skipped):
-    yield Bench("firsts.Context.timeit_first_tensor", {}, {(): around(0.21)})
-    sizes = firsts.PinnedMemory.params[0]
-    for name, each in (("allocate", PIN), ("pin_copy", PIN + 0.1), ("register", REGISTER)):
-        barred = routes.PINNED in skipped or (name == "register" and routes.REGISTERED in skipped)
-        cells = {(n,): SKIPPED if barred else around(1e-4 + each * n / GIB) for n in sizes}
-        yield Bench(f"firsts.PinnedMemory.timeit_{name}", {"nbytes": sizes}, cells)
-
-
-def _link(skipped):
-    directions, sizes = link.Limit.params
-    barred = routes.PINNED in skipped
-    cells = {}
-    for direction, n in itertools.product(directions, sizes):
-        moved = 2 * n / (1.8 * LINK) if direction == link.BOTH else n / LINK
-        cells[direction, n] = SKIPPED if barred else around(moved + 2e-6)
-    yield Bench("link.Limit.timeit_copy", {"direction": directions, "nbytes": sizes}, cells)
-    yield Bench("link.Floor.timeit_synchronize", {}, {(): around(3e-6)})
-    quantities = link.Hardware.params[0]
-    cells = {(name,): SKIPPED if barred else HARDWARE.get(name, SKIPPED) for name in quantities}
-    yield Bench("link.Hardware.track_value", {"quantity": quantities}, cells, unit="as named")
 
 
 def record(benches, **changes):

@@ -179,7 +179,7 @@ def test_what_people_choose_by_is_in_the_short_profile(described):
     sizes = {made["nbytes"] for *_, route, made in cells if route.expression in INTO}
     assert {4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB} == sizes
     chosen = select(PROFILES["transfers"], described)
-    for name in ("busy.HostToDevice.timeit_call", "busy.DeviceToHost.timeit_call", "overlap.DataLoader.timeit_batch"):
+    for name in ("busy.Call.timeit_call", "overlap.DataLoader.timeit_batch"):
         assert chosen[name] == spelled(name, described[name]["params"]), name
     assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
 
@@ -190,12 +190,11 @@ def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one(described
         (method, route.expression, made["memory"], made["nbytes"])
         for _, method, route, made in transfer_cells(described, "transfers")
     }
-    from benchmarks import busy, routes
+    from benchmarks import busy, transfer
 
-    for benchmark in (busy.HostToDevice, busy.DeviceToHost):
-        for expression, memory, nbytes in itertools.product(*benchmark.params):
-            early = routes.find(expression, benchmark.direction).non_blocking
-            assert ("timeit_enqueue" if early else "timeit_completion", expression, memory, nbytes) in cells
+    for expression, memory, nbytes in itertools.product(*busy.Call.params):
+        clock = "timeit_enqueue" if transfer.find(expression).non_blocking else "timeit_completion"
+        assert (clock, expression, memory, nbytes) in cells
 
 
 def test_everything_is_in_a_profile(described):

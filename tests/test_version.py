@@ -117,12 +117,11 @@ CHANGES = {
         "moving.py",
         "CHUNK = 4",
         "CHUNK = 8",
-        lambda name: name.startswith(
-            ("transfer.", "staging.", "busy.", "many.", "overlap.Hidden", "link.Limit", "link.Hardware")
-        ),
+        lambda name: name.startswith(MOVE) and not name.startswith(DEVICE),
     ),
 }
-DEVICE = ("link.Floor", "firsts.Context", "limits.Floor")  # what has no source
+DEVICE = ("link.Floor", "firsts.Context", "limits.Floor", "staging.PinnedBlock")  # what has no source
+MOVE = ("transfer.", "staging.", "busy.", "many.", "overlap.Hidden", "link.Limit", "link.Hardware", "settings.ReadBack")
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -214,7 +214,7 @@ def sections_of(
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(one_thread)
     usual, decisions = usual_dtype(plain), [rows for rows in made if rows["need"].iloc[0].plain]
-    first, clocks, dtypes, *more_transfers = transfers.transfer_sections(table, moved, missing)
+    first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
 
     def said(block: str) -> tuple[str, ...]:
         return prose(
@@ -248,7 +248,6 @@ def sections_of(
         Section("efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached),
         *families.sections(results, cells, missing),
         clocks,
-        dtypes,
         *families.sections(results, cells, missing, on_device=True, sentences=transfers.said(moved)),
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
