@@ -4,9 +4,7 @@
     python scripts/publish.py                                  write to .asv/site
     python scripts/publish.py --url https://example.org/suite  also put this address into the pages
 
-Links are relative, and they are checked. figures.csv holds every figure of all machines.
-
-Exit status: 0 all links work, 1 a link is broken.
+Links are relative. figures.csv holds every figure of all machines.
 """
 
 import os
@@ -61,11 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
     if chosen.url:
         site.address(chosen.output, chosen.url)
-    faults = list(site.broken(chosen.output))
-    for fault in faults:
-        print(line(fault))
     print(line(os.path.relpath(chosen.output / "index.html")))
-    return int(bool(faults))
+    return 0
 
 
 if __name__ == "__main__":

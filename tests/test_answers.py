@@ -195,7 +195,7 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     noise = comparison.families(first, loaded.benchmarks)
     assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
-    assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["kind"] == "timed"} == wanted
+    assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["seconds"]} == wanted
 
 
 def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
@@ -224,7 +224,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     first = loaded.processes.drop_duplicates("cell")
     assert dict(zip(first["layout"], comparison.families(first, loaded.benchmarks))) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
-    assert {row["layout"]: row["contract"] for row in rows if row["kind"] == "timed"} == wanted
+    assert {row["layout"]: row["contract"] for row in rows if row["seconds"]} == wanted
     (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))
     assert table.rows[0][1] == "alias; copy of strided"
     assert [show.to_plain(line) for line in table.rows[0][5]] == ["drops the mask, silently: masked", "works: strided"]

@@ -74,8 +74,8 @@ def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(built):
     html = (built / "index.html").read_text(encoding="utf-8")
     assert '<section id="through-a-queue">' in html and "48 references" in html
     rows = list(csv.DictReader((built / "results.csv").open(encoding="utf-8")))
-    assert {row["depth"] for row in rows if row["kind"] == "timed"} == {"1", "16"}
-    assert {(row["depth"], row["value"]) for row in rows if row["kind"] == "counted"} >= {("1", "3"), ("16", "48")}
+    assert {row["depth"] for row in rows if row["seconds"]} == {"1", "16"}
+    assert {(row["depth"], row["value"]) for row in rows if row["unit"]} >= {("1", "3"), ("16", "48")}
 
 
 def family(tmp_path, params, cells, **declared):

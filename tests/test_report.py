@@ -1,6 +1,5 @@
 """report.py: what it says on a terminal, which pages it builds, and that it says clearly what is wrong."""
 
-import builtins
 import shutil
 import subprocess
 import sys
@@ -35,21 +34,6 @@ def test_all_pages_are_built_whoever_reads(rich_results, tmp_path):
     assert not builder.stderr.read() and builder.wait(60) == 141
     builder.stderr.close()
     assert all((tmp_path / "out" / place / "index.html").is_file() for place in ("box", "box-2", ""))
-
-
-def test_terminal_without_rich(rich_results, tmp_path, capsys, monkeypatch):
-    build(rich_results, tmp_path / "out")
-    pretty = capsys.readouterr().out
-    real = builtins.__import__
-
-    def without_rich(name, *arguments, **keywords):
-        if name.split(".")[0] == "rich":
-            raise ImportError(name)
-        return real(name, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", without_rich)
-    build(rich_results, tmp_path / "out")
-    assert capsys.readouterr().out == pretty
 
 
 def test_every_machine_gets_its_page(tmp_path):

@@ -22,7 +22,7 @@ from benchmarks.probes import MEMORY
 from benchmarks.timing import LARGE
 
 from . import statistics, verdicts
-from .declared import Benchmarks, memory_of_cells
+from .declared import Benchmarks
 from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Estimate, Floats
 from .verdicts import (
@@ -198,7 +198,7 @@ def _cells_of(results: Results, only: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         matches = matcher(only)
         parts = [part[np.array([matches(cell) for cell in part["cell"]], dtype=bool)] for part in parts]
     processes, counts, missing = parts
-    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "unit", *ONE_SIDE]
+    columns = ["cell", "benchmark", "family", "group", "method", *results.parameters, "contract", "unit", *ONE_SIDE]
     measured = [part.assign(status="measured", reason="") for part in (processes.drop_duplicates("cell"), counts)]
     cells = pd.concat([part.reindex(columns=columns).astype(object) for part in (*measured, missing)])
     cells = cells.drop_duplicates("cell").reset_index(drop=True)
@@ -231,15 +231,14 @@ def families(cells: pd.DataFrame, benchmarks: Benchmarks) -> Any:
     """Of what the cells' noise is, (cells,): as the family declares; else of the memory where many bytes move through
     it, else alias, copy or into, else the benchmark's family.
 
-    cells       rows with benchmark, route, dtype, layout, nbytes and family
+    cells       rows with benchmark, contract, nbytes and family
     benchmarks  benchmark -> its description in benchmarks.json
 
     On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, 90 % of figures differ by at most
     21 % where 16 MiB are copied, by 2.1 % where less is, by 2.3 % where memory is shared (scripts/check.py history).
     """
     names = []
-    memories = memory_of_cells(cells, benchmarks)
-    for name, memory, nbytes, family in zip(cells["benchmark"], memories, cells["nbytes"], cells["family"]):
+    for name, memory, nbytes, family in cells[["benchmark", "contract", "nbytes", "family"]].itertuples(index=False):
         moves = memory in (COPY, INTO) or benchmarks[name].role == MEMCPY
         through_memory = moves and nbytes >= LARGE  # of no size: false
         names.append(benchmarks[name].noise or (MEMORY if through_memory else memory) or family)

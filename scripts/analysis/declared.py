@@ -3,18 +3,15 @@
 The one place that reads it. ``Declared`` has what reports use, with the defaults of a benchmark that does not say it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cli import UserError
 from store.records import made_of
 
 from benchmarks.contracts import NONE, Route
 from benchmarks.families import Family
-
-if TYPE_CHECKING:  # advise.py answers in less time than pandas takes to import
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +79,3 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
 def contract_of(benchmarks: Benchmarks, benchmark: str, route: Any) -> Route:
     """The contract of a benchmark's route; NONE of one without routes, or of a route that it does not know."""
     return benchmarks[benchmark].contracts.get(route, NONE)
-
-
-def memory_of_cells(cells: "pd.DataFrame", benchmarks: Benchmarks) -> list[str]:
-    """alias, copy, into or "" of each row; ``cells`` has the columns benchmark, route, dtype and layout."""
-
-    def each() -> Iterator[str]:
-        for name, route, dtype, layout in zip(cells["benchmark"], cells["route"], cells["dtype"], cells["layout"]):
-            words = (word if isinstance(word, str) else "" for word in (dtype, layout))
-            yield contract_of(benchmarks, name, route).memory_for(*words)
-
-    return list(each())

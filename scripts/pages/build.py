@@ -1,6 +1,6 @@
 """The pages of a machine, built from its results and written, and what is said of them on a terminal."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -17,10 +17,6 @@ from .page import Page, write
 from .spreadsheet import csv_of
 
 HISTORY = "history"  # beside the directories of machines
-
-
-def _coloured(sentence: str, style: str) -> list[tuple[str, str]]:
-    return [(text, "cyan" if is_code else style) for text, is_code in show.spans(sentence)]
 
 
 @dataclass(frozen=True)
@@ -98,31 +94,9 @@ def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, 
 
 
 def tell(page: Page, path: Path) -> None:
-    """Print what a page's boxes say and where the page is; with colours where rich can be imported."""
-    try:
-        from rich.console import Console
-        from rich.text import Text
-    except ImportError:
-        for parts in _told(page):
-            print("".join(part for part, _ in parts))
-        print(line(str(path)))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    with console.capture() as said:  # rich itself would end the program where nobody reads any more
-        for parts in _told(page):
-            console.print(Text.assemble(*parts))
-        console.print(Text(line(str(path)), style="underline"))
-    print(said.get(), end="")
-
-
-def _told(page: Page) -> Iterable[list[tuple[str, str]]]:
-    """Lines of the terminal, as (text, style of rich)."""
-    yield [(page.machine, "bold"), (": " + " · ".join(page.facts), "")]
-    for warning in page.warnings:
-        yield [(show.to_plain(warning), "yellow")]
+    """Print what a page's boxes say and where the page is."""
+    lines = [f"{page.machine}: {' · '.join(page.facts)}", *map(show.to_plain, page.warnings)]
     for box in page.boxes:
-        yield [("", "")]
-        yield [(box.heading, "bold")]
-        yield from ([("  ", ""), *_coloured(words, "")] for words in box.said)
-        yield from ([("  - ", "dim"), *_coloured(words, "dim")] for words in box.notes)
-    yield [("", "")]
+        lines += ["", box.heading, *(f"  {show.bare(words)}" for words in box.said)]
+        lines += [f"  - {show.bare(words)}" for words in box.notes]
+    print(*lines, "", line(str(path)), sep="\n")

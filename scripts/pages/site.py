@@ -1,13 +1,11 @@
-"""The site: pages, feed, data and asv's own site in one folder, whose links are relative and lead somewhere."""
+"""The site: pages, feed, data and asv's own site in one folder."""
 
 import html
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from cli import put
 from store import files
@@ -52,48 +50,9 @@ def address(site: Path, url: str) -> None:
     feed = site / "feed.xml"
     if feed.is_file():
         put(feed, feed.read_text(encoding="utf-8").replace('href="', f'href="{html.escape(url.rstrip("/"))}/'))
-    for path in _pages(site):
+    for path in [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != ASV]:
         place = path.relative_to(site).as_posix().removesuffix("index.html")
         canonical = html.escape(f"{url.rstrip('/')}/{quote(place)}")
         said = f'<link rel="canonical" href="{canonical}">\n<meta property="og:url" content="{canonical}">\n'
         text = path.read_text(encoding="utf-8")
         put(path, text.replace(ADDRESSED, ADDRESSED + said, 1))
-
-
-def _pages(site: Path) -> list[Path]:
-    return [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != ASV]
-
-
-class _Links(HTMLParser):
-    """The addresses that a page names, and its own anchors."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.anchors: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        if attributes.get("rel") != "canonical":
-            self.links += [attributes[name] for name in ("href", "src", "xlink:href") if name in attributes]
-        self.anchors += [attributes["id"]] if "id" in attributes else []
-
-
-def broken(site: Path) -> Iterator[str]:
-    """Links of the site that lead nowhere or away from it, and anchors that a page has twice, a line each."""
-    parsed = {path.resolve(): _Links(path.read_text(encoding="utf-8")) for path in _pages(site)}
-    for path, page in parsed.items():
-        name = path.relative_to(site.resolve()).as_posix()
-        for anchor in sorted({anchor for anchor in page.anchors if page.anchors.count(anchor) > 1}):
-            yield f"{name}: two anchors {anchor}"
-        for link in dict.fromkeys(page.links):
-            parts = urlsplit(link)
-            target = path if not parts.path else Path(os.path.normpath(path.parent / unquote(parts.path)))
-            target = target / "index.html" if target.is_dir() else target
-            if parts.scheme or parts.netloc or parts.path.startswith("/"):
-                yield f"{name}: {link} is not relative"
-            elif not target.is_file():
-                yield f"{name}: {link} leads nowhere"
-            elif parts.fragment and target in parsed and unquote(parts.fragment) not in parsed[target].anchors:
-                yield f"{name}: {link} is no anchor there"
