@@ -37,7 +37,7 @@ from benchmarks.contracts import (
 from benchmarks.families import CONVERSION, LINK, MEMCPY
 
 from . import statistics
-from .case import BY_BYTES, itemsize
+from .case import AS_GOOD, BY_BYTES, itemsize
 from .comparison import families
 from .declared import Benchmarks, Declared, contract_of
 from .results import Results, parameters_of
@@ -150,14 +150,13 @@ def cells_of(results: Results) -> list[Cell]:
     cells = []
     for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
         benchmark = results.benchmarks[row["benchmark"]]
-        spellings = benchmark.listed("route")
         route = parameters.get("route")
         cells.append(
             Cell(
                 **{name: row[name] for name in names},
                 parameters=parameters,
                 declared=benchmark,
-                order=spellings.index(repr(route)) if repr(route) in spellings else 0,
+                order=benchmark.nth("route", route),
                 contract=contract_of(results.benchmarks, row["benchmark"], route).on(str(parameters.get("memory", ""))),
             )
         )
@@ -325,3 +324,9 @@ def unbeaten(cells: Sequence[Cell]) -> list[Cell]:
 def decided(cell: Cell, other: Cell) -> bool:
     """Whether one of the two is decided to be slower than the other."""
     return bool(slower([cell, other], [cell, other]).any())
+
+
+def too_few(cell: Cell, other: Cell) -> bool:
+    """Whether two cells differ by more than a tie may, and have too few processes to decide anything."""
+    apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
+    return apart and cell.quiet and other.quiet and min(cell.processes, other.processes) < MIN_PROCESSES

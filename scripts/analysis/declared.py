@@ -47,6 +47,11 @@ class Declared(Family):
         """The values of a parameter, in asv's spelling; none where it has no such parameter."""
         return dict(zip(self.param_names, self.params)).get(parameter, ())
 
+    def nth(self, parameter: str, value: object) -> int:
+        """Place of a value among those of a parameter; the end for another's."""
+        spellings = self.listed(parameter)
+        return spellings.index(repr(value)) if repr(value) in spellings else len(spellings)
+
 
 Benchmarks = Mapping[str, Declared]  # name -> what it says
 

@@ -145,9 +145,8 @@ def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing)
     marks: dict[tuple[Any, ...], Mark] = {}
     for declared in benchmarks:
         rows = results.values[results.values["benchmark"] == declared.name]
-        routes = declared.listed("route")
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
-            mark = Mark(parameters, [], _nth(routes, parameters.get("route")))
+            mark = Mark(parameters, [], declared.nth("route", parameters.get("route")))
             mark = marks.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
             mark.lines.extend(tables.count_range(Count(row["value"], row["low"], row["high"])))
@@ -177,14 +176,13 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
     groups: dict[tuple[Any, ...], list[Mark]] = {}
     for mark in marks:
         groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
-    columns = declared.listed(across)
     made = []
     for combination, group in groups.items():
         nbytes = usual_size(group, across, tables.IN_CACHE) if sized else 0
         here = {mark.parameters.get(across) for mark in group if mark.parameters.get("nbytes") == nbytes}
         sizes = {v: nbytes if v in here else n for v, n in ((m.parameters.get(across), m.nbytes) for m in group)}
         shown = [mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]
-        shown.sort(key=lambda mark: _nth(columns, mark.parameters.get(across)))
+        shown.sort(key=lambda mark: declared.nth(across, mark.parameters.get(across)))
         words = [about, *(show.valued(name, value) for name, value in zip(fixed, combination))]
         words += [show.size(nbytes)] if sized else []
         words += [f"by {ACROSS.get(across, across)}"] if across else []
@@ -195,8 +193,3 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
 
         made.append(tables.laid(", ".join(words), declared.name, shown, across, missing, head, down))
     return made
-
-
-def _nth(spellings: Sequence[str], value: Any) -> int:
-    """Place of a value among those that a benchmark lists, in asv's spelling; the end for another's."""
-    return spellings.index(repr(value)) if repr(value) in spellings else len(spellings)

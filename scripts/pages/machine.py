@@ -252,7 +252,7 @@ def sections_of(
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
         *against,
-        _method(results, cells, missing),
+        _method(results, cells),
     ]
     return [section for section in (*first_read, *(replace(each, folded=True) for each in details)) if section]
 
@@ -274,12 +274,12 @@ def comparison_section(compared: Comparison) -> Section:
     )
 
 
-def _method(results: Results, cells: Sequence[Cell], missing: tables.Missing) -> Section:
+def _method(results: Results, cells: Sequence[Cell]) -> Section:
     parts = [
         tables.runs([(record, pasted(record)) for record in results.runs]),
         tables.environment(results.last) if results.runs else None,
     ]
-    parts += [tables.spread(cells), tables.floor(cells), tables.absent(missing)]
+    parts += [tables.spread(cells), tables.floor(cells), tables.absent(results)]
     lengths = {declared.sample_time for declared in results.benchmarks.values() if declared.sample_time}
     absent = results.missing["status"].value_counts()
     after = prose(

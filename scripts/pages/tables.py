@@ -1,19 +1,19 @@
-"""The page's tables, as plain data: columns, rows of sentences, notes. Templates and the terminal only lay them out."""
+"""The page's tables, as plain data: columns, rows of sentences, notes. Templates and the terminal only lay them out.
 
-import math
-import statistics
+Sentences are in templates/prose/tables.md.jinja.
+"""
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from analysis import case
-from analysis.case import AS_GOOD
-from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided
-from analysis.findings import DTYPE, MEMORY, Broken, Semantics
+from analysis.case import BEST, SLOWER
+from analysis.case import TIE as AS_FAST
+from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided, too_few
+from analysis.findings import Semantics
 from analysis.results import Results, parameters_of
-from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import Count
 from store.records import Record, Settings
 
@@ -75,10 +75,9 @@ def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
     return tie if cell.quiet and other.quiet else UNDECIDED
 
 
-def too_few(cell: Cell, other: Cell) -> bool:
-    """Whether two cells differ by more than a tie may, and have too few processes to decide anything."""
-    apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
-    return apart and cell.quiet and other.quiet and min(cell.processes, other.processes) < MIN_PROCESSES
+def said(block: str, **values: Any) -> list[str]:
+    """The lines of a block of templates/prose/tables.md.jinja."""
+    return [line.strip() for line in show.written("tables", block, **values).splitlines() if line.strip()]
 
 
 @dataclass(frozen=True)
@@ -94,17 +93,16 @@ class Mark:
         return int(self.parameters.get("nbytes", 0))
 
 
-class Missing:
-    """What was not measured, by cell, so that a table can say why a place is empty."""
+class Missing(dict[tuple[Any, ...], tuple[str, str]]):
+    """Benchmark and parameters of a cell -> why a place in a table is empty: status and reason."""
 
     def __init__(self, results: Results) -> None:
-        self.rows = results.missing.to_dict("records")
-        each = zip(self.rows, parameters_of(results.missing, results))
-        self._found = {(row["benchmark"], *parameters.values()): row for row, parameters in each}
-
-    def entry(self, benchmark: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The row of a cell; None where it is not part of a run."""
-        return self._found.get((benchmark, *parameters.values()))
+        absent = results.missing
+        reasons = absent["reason"].where(absent["reason"].astype(bool), "see asv show")
+        names = zip(absent["benchmark"], parameters_of(absent, results))
+        super().__init__(
+            zip(((name, *parameters.values()) for name, parameters in names), zip(absent["status"], reasons))
+        )
 
 
 def pivot(
@@ -134,29 +132,23 @@ def laid(
 
     ValueError where two cells would have one place: a table that shows one of them would lose the other in silence.
     """
-    across = list(dict.fromkeys(mark.parameters.get(column) for mark in marks))
+    placed = {(mark.parameters.get(row), mark.parameters.get(column)): mark for mark in marks}
+    if len(placed) < len(marks):
+        raise ValueError(f"{benchmark}: two figures have one place in the table {title}")
+    across = list(dict.fromkeys(value for _, value in placed))
     if column == "nbytes":
         across.sort()
-    rows: dict[Any, dict[Any, Mark]] = {}
-    for mark in sorted(marks, key=lambda mark: mark.order):
-        here, value = rows.setdefault(mark.parameters.get(row), {}), mark.parameters.get(column)
-        if value in here:
-            raise ValueError(f"{benchmark}: {dict(mark.parameters)} and {dict(here[value].parameters)} have one place")
-        here[value] = mark
     reasons: dict[str, list[str]] = {}
     body = []
-    for name, here in rows.items():
-        like = next(iter(here.values())).parameters
+    for name, first in {m.parameters.get(row): m for m in sorted(marks, key=lambda m: m.order)}.items():
         line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else str(name or "all")]
         for value in across:
-            there = here.get(value)
-            absent = None if there else missing.entry(benchmark, {**like, column: value})
-            if absent:
-                word = "n/a" if absent["status"] == "skipped" else "failed"
-                reasons.setdefault(f"{word}: {absent['reason'] or 'see asv show'}", []).append(name)
-                line.append(word)
-            else:
-                line.append(_entry(there.lines) if there else "")
+            there, like = placed.get((name, value)), {**first.parameters, column: value}
+            status, reason = ("", "") if there else missing.get((benchmark, *like.values()), ("", ""))
+            word = {"": "", "skipped": "n/a"}.get(status, "failed")
+            if word:
+                reasons.setdefault(f"{word}: {reason}", []).append(str(name))
+            line.append(_entry(there.lines) if there else word)
         body.append(tuple(line))
     notes = tuple(f"{why} ({named(routes)})." for why, routes in reasons.items())
     return Table(title, (row, *map(head, across)), tuple(body), notes)
@@ -187,16 +179,9 @@ def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
 
 
 def _decision(rows: pd.DataFrame, limit: Limit) -> list[str]:
-    (best,), ties, slower = (list(rows["cell"][rows["kind"] == kind]) for kind in (case.BEST, case.TIE, case.SLOWER))
-    lines: list[str] = [code(best.route), show.time(best)]
+    (best,), ties, slower = (list(rows["cell"][rows["kind"] == kind]) for kind in (BEST, AS_FAST, SLOWER))
     share = limit.share(best) if best.memory != ALIAS and limit.decides(best.nbytes) else None
-    if share:
-        lines.append(f"{show.bandwidth(best.nbytes / best.seconds)}, {show.percent(share)} of memcpy")
-    if ties:
-        lines.append(f"tie: {show.codes([tie.route for tie in ties])}")
-    if slower:
-        lines.append(f"next: {code(slower[0].route)} {show.ratio(slower[0].seconds / best.seconds)}")
-    return lines
+    return said("decision", best=best, share=share, ties=[tie.route for tie in ties], slower=slower[:1])
 
 
 def curves(
@@ -239,9 +224,7 @@ def shares(cells: Sequence[Cell], missing: Missing, limit: Limit) -> Table:
 
 def count(counted: Count | None) -> Entry:
     """A count, and its range where its repeats differ by more than is worth mentioning."""
-    if counted is None:
-        return ""
-    return _entry([f"{counted.value:,.0f}", *count_range(counted)])
+    return _entry([f"{counted.value:,.0f}", *count_range(counted)]) if counted else ""
 
 
 def count_range(counted: Count) -> list[str]:
@@ -264,17 +247,7 @@ def _measured_dtype(semantics: Semantics, contract: Route) -> str:
 
 def broken(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
-    return [_broken(promise) for promise in semantics.broken(contracts)]
-
-
-def _broken(promise: Broken) -> str:
-    if promise.what == MEMORY:
-        does = f"{'shares memory' if promise.measured else 'does not share memory'} for {promise.dtype}"
-    elif promise.what == DTYPE:
-        does = f"gives {promise.measured} for {promise.dtype}"
-    else:
-        does = f"{'takes' if promise.measured else 'refuses'} a tensor that requires grad"
-    return f"{code(promise.route)} {does}; its contract says {promise.promised}."
+    return said("broken", promises=semantics.broken(contracts))
 
 
 def _by_dtype(words: Mapping[str, str]) -> str:
@@ -318,28 +291,23 @@ def _memory(contract: Route) -> str:
 
 def catalogue(results: Results) -> list[tuple[str, str]]:
     """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
+    families = sorted(results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts)))
     keys: dict[tuple[str, str], None] = {}
-    families = results.benchmarks.values()
-    for benchmark in sorted(families, key=lambda each: (each.place, -len(each.contracts))):
-        promises = benchmark.contracts
-        by_spelling = {repr(route): route for route in promises}
-        for route in (by_spelling[spelling] for spelling in benchmark.listed("route") if spelling in by_spelling):
-            keys[promises[route].direction, route] = None
+    for family in families:
+        promises = sorted(family.contracts.values(), key=lambda promise: family.nth("route", promise.expression))
+        keys |= dict.fromkeys((promise.direction, promise.expression) for promise in promises)
     directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in keys)]
     return sorted(keys, key=lambda key: directions.index(key[0]))
 
 
 def spread(cells: Sequence[Cell]) -> Table:
     """How far processes differ: coefficient of variation between the processes of a cell, by kind of memory."""
-    kinds: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.processes > 1:
-            kinds.setdefault(cell.memory or cell.family, []).append(cell)
+    several = [cell for cell in cells if cell.processes > 1]
+    frame = pd.DataFrame([(cell.memory or cell.family, cell.cv, cell.cell) for cell in several])
     rows: list[tuple[Entry, ...]] = []
-    for kind, of_kind in kinds.items():
-        worst = max(of_kind, key=lambda cell: cell.cv)
-        median = show.percent(statistics.median(cell.cv for cell in of_kind), 1)
-        rows.append((kind, f"{len(of_kind)}", median, [show.percent(worst.cv, 1), code(worst.cell)]))
+    for kind, of_kind in frame.set_axis(["kind", "cv", "cell"], axis=1).groupby("kind", sort=False) if several else ():
+        worst, median = of_kind.loc[of_kind["cv"].idxmax()], show.percent(of_kind["cv"].median(), 1)
+        rows.append((str(kind), f"{len(of_kind)}", median, [show.percent(worst["cv"], 1), code(worst["cell"])]))
     columns = ("memory", "results", "median", "maximum")
     return Table("Coefficient of variation between the processes of a result", columns, tuple(rows))
 
@@ -350,47 +318,22 @@ def floor(cells: Sequence[Cell]) -> Table:
     return Table("The harness itself", ("statement", "time per call"), rows)
 
 
-def absent(missing: Missing) -> Table:
+def absent(results: Results) -> Table:
     """Every cell without a figure: grouped by benchmark and reason, with the number of cells and the routes."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in missing.rows:
-        groups.setdefault((row["status"], row["benchmark"], row["reason"]), []).append(row)
-    rows = []
-    for (status, benchmark, reason), group in groups.items():
-        routes = [row["route"] for row in group if isinstance(row["route"], str)]
-        rows.append((code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(group)}", named(routes)))
-    title = "Results without a figure"
-    return Table(title, ("benchmark", "reason", "results", "routes"), tuple(rows), numeric=False)
+    groups = results.missing.groupby(["status", "benchmark", "reason"], sort=False, observed=True, dropna=False)
+    rows = tuple(
+        (code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(each)}", named(each["route"].dropna()))
+        for (status, benchmark, reason), each in groups
+    )
+    return Table("Results without a figure", ("benchmark", "reason", "results", "routes"), rows, numeric=False)
 
 
 def environment(record: Record) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
-    at, on = record.settings, record.conditions
-    cores = f"{on.cores_allowed} of {on.cores} allowed" if on.cores and on.cores_allowed else ""
-    rows: list[tuple[str, Any]] = [
-        ("torch", f"{at.torch} (git {at.git[:12]})" if at.git else at.torch),
-        ("numpy", at.numpy),
-        ("Python", at.python),
-        ("CUDA, HIP", ", ".join(filter(None, (at.cuda, at.hip))) or "none"),
-        ("device", device_of(at)),
-        ("threads of torch", at.torch_threads),
-        ("CPU", on.cpu),
-        ("cores", cores),
-        ("caches", ", ".join(f"{level} {size}" for level, size in on.caches.items())),
-        ("memory", show.size(on.memory_bytes) if on.memory_bytes else ""),
-        ("system", on.system),
-        ("C library", on.libc),
-        ("driver", record.settings.driver),
-        ("variables of the accelerator", ", ".join(f"{k}={v}" for k, v in record.settings.environment.items())),
-        ("cores used, near the accelerator", ", ".join(map(str, record.cores))),
-        ("accelerator kept awake", "by a context of its own" if record.awake else ""),
-        ("frequency governor", on.governor or "not visible"),
-        ("transparent huge pages", on.transparent_hugepages or "not visible"),
-        ("load average at the start", "" if on.load_average is None else f"{on.load_average:.2f}"),
-        ("asv, asv_runner", " and ".join(filter(None, (record.asv, record.asv_runner)))),
-        ("launch method", record.launch),
-    ]
-    shown = tuple((name, str(value)) for name, value in rows if value not in (None, ""))
+    settings = record.settings
+    values = {"record": record, "at": settings, "on": record.conditions, "device": device_of(settings)}
+    lines = [line.partition("|") for line in said("environment", **values)]
+    shown = tuple((name.strip(), value.strip()) for name, _, value in lines if value)
     return Table("Machine and toolchain at the start of the run", ("property", "value"), shown, numeric=False)
 
 

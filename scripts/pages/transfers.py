@@ -13,7 +13,7 @@ import pandas as pd
 from analysis import transfers
 from analysis.case import AS_GOOD, BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, uses
 from analysis.case import TIE as TIED
-from analysis.cells import BOTH, SUSTAINED, Cell, method, usual_size
+from analysis.cells import BOTH, SUSTAINED, Cell, method, too_few, usual_size
 from analysis.choices import rank
 from analysis.transfers import WAYS, Transfers
 
@@ -26,7 +26,7 @@ from .case import promises, why_unsafe
 from .figures import Figure, slug
 from .page import Section
 from .show import code, prose
-from .tables import TIE, Entry, Missing, Table, curves, named, pivot, too_few
+from .tables import TIE, Entry, Missing, Table, curves, named, pivot
 
 # From pageable and pinned memory by one blocking call, and from pageable memory by way of pinned
 TOGETHER = (*transfers.PLAIN.values(), "s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)")
