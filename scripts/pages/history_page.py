@@ -33,12 +33,13 @@ SEEN: Mapping[str, Mapping[bool | str, str]] = {
     MEMORY: {True: ALIAS, False: COPY},
     TAKEN: {True: "taken", False: "refused"},
 }
-FIRST = ["package", "machine", "release", "date", "before", "what", "benchmark"]
+FIRST = ["package", "machine", "release", "date", "before", "files", "what", "benchmark"]
 LAST = ["sizes", "processes", "value", "low", "high", "level", "verdict", "ratio", "ratio_low", "ratio_high", "q"]
 LAST += ["earliest", "latest", "evidence", "nodes_with", "nodes_without", "control"]
 MEANING = {
     ("package", "release", "date", "before"): "the release, its day, and the release before it in this series",
     ("machine",): "where it was measured",
+    ("files",): "results of the release in reports/results: file.jsonl.gz has the processes with all samples",
     ("what",): "time or instructions",
     ("benchmark",): "the call, then its parameters",
     ("sizes",): "bytes; a call that shares memory costs the same at every size, and is one series",
@@ -365,6 +366,9 @@ def columns_of(csv: str) -> dict[tuple[str, ...], str]:
 def csv_of(histories: Sequence[History]) -> str:
     """A row per series, release and kind of evidence."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
+    releases = [(history.package, release) for history in histories for release in history.releases]
+    files = {(package, release.version): " ".join(release.files) for package, release in releases}
+    rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
     hidden = {"series", "cell", "group", "noise", "direction", "contract"}
     parameters = [name for name in rows if name not in {*FIRST, *LAST, *hidden} and rows[name].notna().any()]
     table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
