@@ -1,6 +1,7 @@
 """A family's section of a page: question, panels, tables, by what its benchmarks declare (benchmarks/families.py)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
@@ -120,8 +121,10 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     pairs = [(cell, others.get(place(cell))) for cell in cells]
     stand_beside = [other for cell, other in pairs if other is not cell]
 
+    ranged = "threads" in declared.param_names and max(cell.processes for cell in cells) > 1
+
     def mark(cell: Cell, other: Cell | None) -> Mark:
-        lines = [show.time(cell)]
+        lines = [show.time(cell), *([show.interval(cell.low, cell.high)] if ranged else [])]
         if other is not None and other is not cell:
             lines.append(f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}")
         return Mark(cell.parameters, lines, cell.order)
@@ -133,7 +136,9 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
         and len({each.parameters.get("dtype") for each in shown}) < 2
     ):
         return []  # "Time against size" has them
-    return _tables(declared, _about(cells[0]), shown, missing)
+    made = _tables(declared, _about(cells[0]), shown, missing)
+    notes = tables.said("ranges", processes=[cell.processes for cell in cells]) if ranged else []
+    return [replace(table, notes=(*notes, *table.notes)) for table in made]
 
 
 def _as_long(cell: Cell, other: Cell) -> str:
