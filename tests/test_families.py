@@ -112,7 +112,9 @@ def test_a_cell_that_is_beside_stands_beside(tmp_path):
     cells = {("f(a)", "one"): around(2e-6), ("f(a)", "all"): around(1e-6)}
     beside = {"threads": "one", "called": "alone"}
     (section,) = family(tmp_path, params, cells, across="threads", beside=beside)
-    assert section.tables[0].rows == (("\x0ef(a)\x0f", ["1.00 µs", "alone 2.00 µs: 0.500× as long"]),)
+    assert section.tables[0].rows == (
+        ("\x0ef(a)\x0f", ["1.00 µs", "999 ns to 1.00 µs", "alone 2.00 µs: 0.500× as long"]),
+    )
 
 
 def test_a_cell_with_nothing_to_stand_beside_has_its_own_place(tmp_path):
