@@ -146,7 +146,7 @@ def test_timer_that_reads_three_percent_too_much(check):
     """No cell is beyond 5 %, and the median cell is beyond 2 %."""
     found = check(Simulation(Machine(machines.quiet_throughout), scale=1.03))
     assert found.code == 1 and not verdicts(found, checking.BIAS)
-    assert "the median suite/torch is 1.03" in found.bias[0]
+    assert found.rows["suite/torch"].median() == pytest.approx(1.03, abs=0.005)
 
 
 def test_setup_that_is_timed(check):
@@ -189,7 +189,7 @@ NOISY = {
 
 
 @pytest.mark.parametrize("name", NOISY)
-def test_noise_is_not_called_bias(check, capsys, name):
+def test_noise_is_not_called_bias(check, name):
     slow, unseen = NOISY[name]["machine"], NOISY[name].get("unseen", 0.0)
     found = check(Simulation(Machine(slow), unseen=unseen))
     assert not verdicts(found, checking.BIAS)
@@ -197,16 +197,13 @@ def test_noise_is_not_called_bias(check, capsys, name):
         assert found.code == 0, found.noise
         return
     assert found.code == 2, found.bias
-    said = capsys.readouterr().out.splitlines()[-1]
-    assert said.startswith("too noisy to decide: ")
-    assert f"the machine was quiet {found.share:.0%} of the time: try again" in said
 
 
 def test_bias_is_found_in_noise(check):
     """Where the check cannot tell an honest suite from a biased one cell by cell, the median cell still may."""
     found = check(Simulation(Machine(restless(3e-4)), scale=1.2))
     assert found.code == 1
-    assert found.bias[-1].startswith("the median block/torch is 1.")
+    assert len(found.bias) == 1 and found.rows["block/torch"].median() > 1.05
 
 
 def noise(rng, sd, cells=185, processes=4):
@@ -288,4 +285,4 @@ def test_on_this_machine(tmp_path):
     options = ("--only", "'t.numpy()'", "--sizes", "8", "--processes", "2")
     done = run(sys.executable, ROOT / "scripts" / "check.py", "timing", *options, home=tmp_path)
     assert done.returncode in (0, 2), done.stdout + done.stderr
-    assert "suite against torch.utils.benchmark, 1 cells:" in done.stdout and "t.numpy()" in done.stdout
+    assert "t.numpy()" in done.stdout

@@ -28,7 +28,7 @@ def test_only_what_git_holds_is_committed(tmp_path):
 
 
 def test_without_git_nothing_is_known_to_be_committed(tmp_path):
-    with pytest.raises(pytest.skip.Exception, match="no git checkout"):
+    with pytest.raises(pytest.skip.Exception):
         export(tmp_path, tmp_path / "found")
 
 
@@ -37,7 +37,7 @@ def test_ci_runs_the_commands_of_the_readme_in_its_order():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^(?:exec )?(make .+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     assert commands == ["make bench", "make test"]
-    assert readme.index("$ make bench\n") < readme.index("$ make test\n")
+    assert re.findall(r"^\$ (make (?:bench|test))$", readme, re.MULTILINE) == commands
 
 
 def test_the_citation_names_the_newest_version():

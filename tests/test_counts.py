@@ -19,7 +19,10 @@ from analysis.verdicts import (
     NEW,
     NO_CHANGE,
     NOT_COMPARABLE,
+    SKIPS,
     SLOWER,
+    SUITE,
+    Reason,
     Settings,
     judge_counts,
     of_calls,
@@ -79,7 +82,6 @@ def test_the_same_counts_are_as_many_and_pass(tmp_path):
     found = compared(tmp_path, BASE, BASE)
     assert set(verdicts(found).values()) == {AS_MANY} and found.exit_code == 0
     assert comparison_words.headline(found) == "nothing changed"
-    assert "instructions of 3 calls: 3 as many" in comparison_words.text(found, False)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_the_repeats_decide(low, high, verdict):
 
 def test_nothing_is_said_of_a_count_of_nothing(tmp_path):
     found = compared(tmp_path, {(VIEW, 8): [0, 0, 1]}, {(VIEW, 8): [5, 5, 6]})
-    assert verdicts(found) == {(VIEW, 8): INCONCLUSIVE} and "inconclusive" in comparison_words.text(found, True)
+    assert verdicts(found) == {(VIEW, 8): INCONCLUSIVE}
 
 
 def test_what_one_side_lacks_is_said(tmp_path):
@@ -107,8 +109,8 @@ def test_what_one_side_lacks_is_said(tmp_path):
     found = compared(tmp_path, BASE, new)
     assert verdicts(found) == {(VIEW, 8): GONE, (MAYBE, 8): FAILED, (COPY, 4 * KIB): AS_MANY}
     assert verdicts(compared(tmp_path / "back", new, BASE))[VIEW, 8] == NEW
-    told = comparison_words.text(found, True)
-    assert "gone: new skips it: the reason" in told and "failed: in new" in told
+    reasons = {(row["route"], row["nbytes"]): row["reason"] for row in found.counted.to_dict("records")}
+    assert (reasons[VIEW, 8], reasons[MAYBE, 8].what) == (Reason(SKIPS, "new", "the reason"), FAILED)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +133,10 @@ def test_another_version_of_the_count_is_not_compared(tmp_path):
     other = load(tmp_path / "new")
     found = comparison.compare(one, other)
     assert set(verdicts(found).values()) == {NOT_COMPARABLE}
-    assert found.exit_code == 2 and "the benchmark itself changed" in comparison_words.text(found, True)
+    assert found.exit_code == 2 and {reason.what for reason in found.counted["reason"]} == {SUITE}
 
 
-def test_time_and_count_of_a_call_stand_side_by_side(tmp_path):
+def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
     sizes = [2**k for k in range(3, 13)]
     base = {(VIEW, n): [5700, 5705] for n in sizes}
     slower = base | {(VIEW, n): [6900, 6905] for n in (8, 64, 128)} | {(VIEW, 256): [5700, 6905]}
@@ -149,13 +151,9 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path):
     assert (rows[64]["time"], rows[64]["contradicts"]) == (SLOWER, False)
     assert (rows[128]["time"], rows[128]["contradicts"]) == (FASTER, True)
     assert (rows[256]["verdict"], rows[256]["contradicts"]) == (INCONCLUSIVE, False)
-    told = comparison_words.text(found, True)
-    assert "; but its time: no change" in told and "; but its time: slower, 1.2× as long" in told
-    assert "time says otherwise of 3" in told
     document = json.loads(comparison_words.as_json(found, "command"))
     assert [row["verdict"] for row in document["counted"]].count(MORE) == 3
-    assert "3 slower and 1 faster of 30 cells; 3 of more instructions" in document["headline"]
-    assert "time says otherwise of 3" in comparison_words.markdown(found, False, "command")
+    assert (document["headline"], comparison_words.markdown(found, False, "command")) == snapshot
 
 
 def test_what_is_counted_once_is_not_compared(tmp_path):
@@ -164,15 +162,13 @@ def test_what_is_counted_once_is_not_compared(tmp_path):
         benches = [instructions(BASE), bench]
         resultfiles.write(tmp_path / place, benches)
     found = comparison.compare(load(tmp_path / "base"), load(tmp_path / "new"))
-    assert found.looked_at == 1 and "1 cells that are counted once are not compared" in comparison_words.text(
-        found, False
-    )
+    assert found.looked_at == 1
 
 
 def test_only_means_cells_of_counts_too(tmp_path):
     found = compared(tmp_path, BASE, BASE, only="from_numpy")
     assert list(verdicts(found)) == [(VIEW, 8)]
-    with pytest.raises(UserError, match="neither side has timed cells that match 'nosuch'"):
+    with pytest.raises(UserError, match="'nosuch'"):
         compared(tmp_path / "none", BASE, BASE, only="nosuch")
 
 
@@ -214,7 +210,8 @@ def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
     found = cells_of_run(PROFILES["tracking"], described, "", "tracking")
     assert found.unavailable == {"needs valgrind: apt-get install valgrind": [NAME]}
     assert {cell.partition("(")[0] for cell in found.every} == {beside}
-    with pytest.raises(UserError, match="nothing .* can be measured here: needs valgrind: apt-get install valgrind"):
+    with pytest.raises(UserError) as refused:
         cells_of_run(PROFILES["instructions"], described, "", "instructions")
+    assert str(refused.value).endswith(": needs valgrind: apt-get install valgrind")
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert not cells_of_run(PROFILES["instructions"], described, "", "instructions").unavailable

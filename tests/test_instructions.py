@@ -37,7 +37,7 @@ def test_what_one_route_dies_of_is_that_cells_failure(monkeypatch):
     if isinstance(counts, str):
         pytest.skip(counts)
     made = instructions.NumpyToTorch()
-    with pytest.raises(RuntimeError, match="TypeError: 'NoneType' object is not callable"):
+    with pytest.raises(RuntimeError, match="TypeError"):
         made.setup(counts, "torch.from_numpy(a)", "float32", 8)
 
 
@@ -52,7 +52,7 @@ def test_without_valgrind_the_cell_says_what_it_needs(monkeypatch):
 def test_a_build_of_torch_that_does_not_talk_to_valgrind_is_no_failure(monkeypatch):
     monkeypatch.setattr(instructions._torch._C, "_valgrind_supported_platform", lambda: False, raising=False)
     made = instructions.TorchToNumpy()
-    with pytest.raises(NotImplementedError, match="does not talk to Valgrind"):
+    with pytest.raises(NotImplementedError, match="Valgrind"):
         made.setup(made.setup_cache(), "t.numpy()", "float32", 8)
 
 

