@@ -27,15 +27,14 @@ class _Busy:
     number = 1
     warmup_time = 0
 
-    def work_behind(self, device, before=None):
-        """What to call before a sample: drain the queue, queue ``before`` and then the work."""
+    def before(self, first=lambda: None):
+        """What to call before a sample: drain the queue, queue what is to be ``first`` and then the work."""
         with _devices.out_of_memory_skips():
-            work = _devices.Work(device, WORK).require()
+            work = _devices.Work(self.move.device, WORK).require()
 
         def prepare():
-            device.synchronize()
-            if before is not None:
-                before()
+            self.move.device.synchronize()
+            first()
             work.queue()
 
         return prepare
@@ -56,7 +55,7 @@ class Call(_Busy, _transfer._Float):
     def setup(self, route, memory, nbytes):
         super().setup(route, memory, nbytes)
         self.probed = _Busy.probed
-        self.names = {**self.move.names, "prepare": self.work_behind(self.move.device)}
+        self.names = {**self.move.names, "prepare": self.before()}
 
     def timeit_call(self, route, memory, nbytes):
         return route, self.names
@@ -75,9 +74,8 @@ class WorkBehind(_Busy):
         return _transfer.ENQUEUED
 
     def setup(self, form, nbytes):
-        device = _devices.find()
-        route = _routes.find("buffers.start(t); buffers.read()", _routes.DEVICE_TO_HOST)
-        self.move = _moving.Move(route, _routes.PINNED, "float32", nbytes, device)
+        route = _transfer.find("buffers.start(t); buffers.read()")
+        self.move = _moving.Move(route, _routes.PINNED, "float32", nbytes, _devices.find())
         self.move.ready()
         names = self.move.names
 
@@ -86,7 +84,7 @@ class WorkBehind(_Busy):
             buffers.finished = buffers.started  # what nobody read is no sample's
             buffers.start(names["t"])
 
-        self.prepare = self.work_behind(device, start)
+        self.prepare = self.before(start)
 
     def teardown(self, form, nbytes):
         if hasattr(self, "move"):

@@ -1,8 +1,8 @@
 """What does the first use of a device or of pinned memory cost? Once in a process: each sample is a fresh one."""
 
-import functools as _functools
 import multiprocessing as _multiprocessing
 import time as _time
+from concurrent.futures import ProcessPoolExecutor as _ProcessPoolExecutor
 
 import torch as _torch
 
@@ -46,7 +46,7 @@ class _Forked:
         self.name = name
 
     def timeit(self, number):
-        return sum(_apart(_functools.partial(_first_use, self.name)) for _ in range(number))
+        return sum(_apart(_first_use, self.name) for _ in range(number))
 
 
 def _found():
@@ -62,32 +62,20 @@ def _first_use(name):
     return _time.perf_counter() - start
 
 
-def _apart(work):
+def _apart(work, *given):
     """What ``work`` gives, or raises, in a process forked from this one, which is gone then."""
-    context = _multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(there, work), daemon=True)
-    process.start()
-    there.close()
-    try:
-        answer = here.recv()
-    except EOFError:
-        process.join()
-        answer = RuntimeError(f"the process that uses the device first ended with {process.exitcode}")
-    process.join()
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+    with _ProcessPoolExecutor(1, mp_context=_multiprocessing.get_context("fork")) as pool:
+        return pool.submit(_ours, work, *given).result()
 
 
-def _answer(connection, work):
+def _ours(work, *given):
+    """The same in this process; of what torch raises the first sentence alone, which can cross to another process."""
     try:
-        connection.send(work())
+        return work(*given)
     except Exception as error:
-        skips = isinstance(error, NotImplementedError) and not _sampling_log.is_torchs(error)
-        connection.send(
-            error if skips else RuntimeError(f"{type(error).__name__}: {_sampling_log.first_sentence(error)}")
-        )
+        if isinstance(error, NotImplementedError) and not _sampling_log.is_torchs(error):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {_sampling_log.first_sentence(error)}") from None
 
 
 class PinnedMemory:

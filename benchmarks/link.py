@@ -1,8 +1,7 @@
 """What does the link to the accelerator allow? Pinned copies into existing memory, by the device's own clock."""
 
 import time as _time
-
-import torch as _torch
+from importlib.util import find_spec as _find_spec
 
 from . import devices as _devices
 from . import moving as _moving
@@ -22,7 +21,31 @@ QUEUED = 0.004  # seconds of work before them: launching 32 copies takes 0.2 ms,
 LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
 
 
-class Limit:
+class _Ways:
+    """Copies one way, or both ways: the moves of each, made ready. Nothing of the host decides what they take."""
+
+    single_threaded = False
+    probed = False
+    number = 1
+    timeout = 300
+    timed_by = None
+
+    def ready(self, direction, memory, dtype, nbytes):
+        """The device; with it ``moves``, to the device first."""
+        device = _devices.find().use()
+        device.require_streams()
+        routes = [_routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
+        self.moves = [_moving.Move(route, memory, dtype, nbytes, device) for route in routes]
+        for move in self.moves:
+            move.ready()
+        return device
+
+    def teardown(self, *cell):
+        for move in getattr(self, "moves", []):
+            move.close()
+
+
+class Limit(_Ways):
     """The best a copy of ``nbytes`` can do, each way and both ways at once (then 2 x nbytes move).
 
     Read as nvbandwidth does, from events around COPIES copies that are queued behind work: whatever launches them is
@@ -31,29 +54,15 @@ class Limit:
 
     role = "link"
     param_names = ("direction", "nbytes")
-    params = ([_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST, BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
-    single_threaded = False
-    probed = False
-    number = 1
-    timeout = 300
-    timed_by = None
+    params = ([*WAYS.values(), BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
 
     def samples_for(self, direction, nbytes):
         return _timing.samples_per_process(nbytes)
 
     @_devices.out_of_memory_skips()
     def setup(self, direction, nbytes):
-        device = _devices.find().use()
-        device.require_streams()
-        routes = [_routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
-        self.moves = [_moving.Move(route, _routes.PINNED, "uint8", nbytes, device) for route in routes]
-        for move in self.moves:
-            move.ready()
+        device = self.ready(direction, _routes.PINNED, "uint8", nbytes)
         self.timed_by = _Queued(device, self.moves)
-
-    def teardown(self, *cell):
-        for move in getattr(self, "moves", []):
-            move.close()
 
     def timeit_copy(self, direction, nbytes):
         return "; ".join(move.route.expression for move in self.moves), {}, COPIES
@@ -113,11 +122,11 @@ class Floor:
 
 
 class Hardware:
-    """Link generation and width, clocks in MHz, NUMA node and cores near it, read under load with nvidia-ml-py."""
+    """Generation and width of the link, read under load with nvidia-ml-py."""
 
     role = "hardware"
     param_names = ("quantity",)
-    params = (["link generation", "link width", "graphics clock", "memory clock", "NUMA node", "near cores"],)
+    params = (["link generation", "link width"],)
     timeout = 120
 
     def setup_cache(self):
@@ -132,43 +141,21 @@ class Hardware:
     @_devices.out_of_memory_skips()
     def _asked(self):
         device = _devices.find().use()
-        try:
-            import pynvml
-        except ImportError:
-            raise NotImplementedError("needs nvidia-ml-py") from None
-        if not device.is_cuda or _torch.version.hip:
-            raise NotImplementedError("nvidia-ml-py reads NVIDIA's devices alone")
-        try:
-            handle = _nvml.handle_of(pynvml, device)
-        except (pynvml.NVMLError, AttributeError, OSError) as error:
-            raise NotImplementedError(f"NVML does not find {device}: {error}") from None
-        ask = {
-            "link generation": lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
-            "link width": lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
-            "graphics clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_GRAPHICS),
-            "memory clock": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "NUMA node": lambda: _nvml.numa_node(pynvml, handle),
-            "near cores": lambda: len(_nvml.near_cores(pynvml, handle)),
-        }
-        found = {}
+        if _find_spec("pynvml") is None:
+            raise NotImplementedError("needs nvidia-ml-py")
         route = _routes.find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
         move = _moving.Move(route, _routes.PINNED, "uint8", 64 * 2**20, device)
         try:
             until = _time.monotonic() + LOAD_SECONDS
             while _time.monotonic() < until:
                 move.run()
-            for quantity, question in ask.items():
-                for _ in range(16):  # still copying while the link is asked
-                    move.names["d"].copy_(move.names["t"], non_blocking=True)
-                try:
-                    found[quantity] = question()
-                except (pynvml.NVMLError, AttributeError, OSError) as error:
-                    found[quantity] = f"the driver does not say: {error}"
-                device.synchronize()
+            for _ in range(16):  # still copying while the link is asked
+                move.call()
+            found = _nvml.ask(device, _nvml.link)
         finally:
             device.synchronize()
             move.close()
-        return found
+        return found or dict.fromkeys(self.params[0], "the driver does not say")
 
     def setup(self, cache, quantity):
         self.value = cache[quantity]

@@ -1,11 +1,9 @@
 """What NVIDIA's driver says of a device, through nvidia-ml-py where that is installed."""
 
 import os
-from pathlib import Path
 
 import torch
 
-PCI_DEVICES = Path("/sys/bus/pci/devices")
 # Bits of NVML's reasons for a clock below the highest. Not idleness, nor a clock that somebody chose.
 THROTTLED = {0x04: "power", 0x08: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
@@ -40,15 +38,6 @@ def text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def numa_node(pynvml, handle):
-    """The NUMA node that the device is attached to, by Linux: NVML knows only of devices that are a node themselves."""
-    address = text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[-12:]  # Linux writes fewer digits of the domain
-    node = int((PCI_DEVICES / address / "numa_node").read_text())
-    if node < 0:
-        raise OSError("the system has no NUMA nodes, or does not say which")
-    return node
-
-
 def near_cores(pynvml, handle):
     """The cores, of those that this process may use, that the driver calls near the device."""
     words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() + 63) // 64)
@@ -78,3 +67,9 @@ def state(pynvml, handle):
         "clock": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
         "slowed by": [name for bit, name in THROTTLED.items() if reasons & bit],
     }
+
+
+def link(pynvml, handle):
+    """Generation and width of the device's link, as they are now."""
+    asked = {"generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration, "width": pynvml.nvmlDeviceGetCurrPcieLinkWidth}
+    return {f"link {name}": ask(handle) for name, ask in asked.items()}

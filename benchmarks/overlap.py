@@ -32,7 +32,7 @@ SAMPLES = 3  # of a DataLoader's epoch, a process: each takes the better part of
 PARTS = 2  # of the transfer that a single product may take: with fewer its length could not be chosen
 
 
-class Hidden:
+class Hidden(_link._Ways):
     """Something on a side stream and a transfer on the current one: each alone, and both at once, in turns.
 
     The other is matrix products or, for both ways at once, a copy back. What hides is
@@ -42,35 +42,23 @@ class Hidden:
     role = "overlap"
     param_names = ("direction", "memory", "nbytes")
     params = ([*_link.WAYS.values(), _link.BOTH], _transfer.HOSTS, [16 * 2**20, 64 * 2**20])
-    single_threaded = False
-    probed = False  # what slows the host slows the three that are compared alike
-    number = 1
-    timeout = 120
-    timed_by = None
 
     def samples_for(self, direction, memory, nbytes):
         return _timing.SAMPLES
 
     @_devices.out_of_memory_skips()
     def setup(self, direction, memory, nbytes):
-        device = _devices.find().use()
-        device.require_streams()
-        routes = [_routes.find(route, way) for route, way in _link.WAYS.items() if direction in (way, _link.BOTH)]
-        self.moves = [_moving.Move(route, memory, "float32", nbytes, device) for route in routes]
-        for move in self.moves:
-            move.ready()
-        transfer, names = routes[0].expression, self.moves[0].names
+        device = self.ready(direction, memory, "float32", nbytes)
+        move, *others = self.moves
+        transfer, names = move.route.expression, move.names
         names["synchronize"] = device.synchronize  # of both streams
-        for back in self.moves[1:]:
-            names["other"] = _aside(device, device.stream(), compile(routes[1].expression, "back", "eval"), back.names)
-        if direction != _link.BOTH:
+        for back in others:
+            code = compile(back.route.expression, "back", "eval")
+            names["other"] = _aside(device, device.stream(), code, back.names)
+        if not others:
             names["other"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
         statements = {"other": "other()", "transfer": transfer, "both": f"other(); {transfer}"}
         self.timed_by = _Turns({part: f"{each}; synchronize()" for part, each in statements.items()}, names)
-
-    def teardown(self, *cell):
-        for move in getattr(self, "moves", []):
-            move.close()
 
     def timeit_completion(self, direction, memory, nbytes):
         return self.timed_by.statements["both"], self.moves[0].names

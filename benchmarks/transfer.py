@@ -30,11 +30,6 @@ HOSTS = [_routes.PAGEABLE, _routes.PINNED]
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
-def in_flight(nbytes):
-    """How many copies of ``nbytes`` bytes `sustained` has in flight."""
-    return SMALL_IN_FLIGHT if nbytes <= SMALL else IN_FLIGHT
-
-
 def _family(family, direction):
     return [route.expression for route in _routes.select(family, direction)]
 
@@ -102,7 +97,7 @@ class _Every(_Asynchronous):
     def timeit_sustained(self, route, memory, *cell):
         if _routes.SUSTAINED not in self.route.families or memory == _routes.PAGEABLE:
             raise NotImplementedError("not asynchronous: several cannot be in flight")
-        copies = in_flight(cell[-1])
+        copies = SMALL_IN_FLIGHT if cell[-1] <= SMALL else IN_FLIGHT
         return f"for _ in range({copies}): {route}\nsynchronize()", self.move.names, copies
 
 

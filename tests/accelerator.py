@@ -28,7 +28,7 @@ from benchmarks import (
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 LINK = 50e9  # bytes a second of pinned memory, each way
 RATES = {routes.PAGEABLE: 12e9, routes.PINNED: LINK * 0.97, routes.REGISTERED: LINK * 0.95}
-HARDWARE = {"link generation": 5, "link width": 16, "graphics clock": 1980, "memory clock": 2619, "near cores": 16}
+HARDWARE = {"link generation": 5, "link width": 16}
 SETTINGS = {"torch": "2.0+cu118", "numpy": "1.26.1", "python": "3.11.7", "cuda": "11.8", "hip": None}
 SETTINGS |= {"device": "cuda:0", "device_name": "An Accelerator", "torch_threads": 1, "no_device": ""}
 HIDDEN = "overlap.Hidden.timeit_completion"

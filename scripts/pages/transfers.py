@@ -266,21 +266,15 @@ ONCE = {
 
 
 def firsts(moved: Transfers) -> list[Table]:
-    """What the first use costs, in seconds and in seconds a GiB."""
-    made, here = "the device's context, made by the first tensor on it", moved.role(roles.PINNING)
+    """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
+    here = moved.role(roles.PINNING)
     sizes, found = sorted({cell.nbytes for cell in here}), {(method(cell), cell.nbytes): cell for cell in here}
-    pinned = tuple(
+    rows = tuple(
         (ONCE.get(what, what), *(_once(found[what, n]) if (what, n) in found else "n/a" for n in sizes))
         for what in dict.fromkeys(map(method, here))
     )
-    context = tuple((made, [show.time(cell), show.interval(cell.low, cell.high)]) for cell in moved.role(roles.CONTEXT))
-    first = "The first tensor on the device, from before its driver is touched"
-    allocated = "Pinned memory for the first time in a process, the context there already"
-    tables = (
-        Table(first, ("what", "once a process"), context),
-        Table(allocated, ("what", *map(show.size, sizes)), pinned),
-    )
-    return [table for table in tables if table]
+    title = "Pinned memory for the first time in a process, the context there already"
+    return [Table(title, ("what", *map(show.size, sizes)), rows)] if rows else []
 
 
 def _once(cell: Cell) -> Entry:
