@@ -16,7 +16,7 @@ from .devices import out_of_memory_skips
 
 DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 # From a loss value to what no cache holds; 4 bytes are one element at least
-SIZES = [4, 4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2**30]
+SIZES = [4, 4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2**30]
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
 EACH = 4 * 2**10  # bytes of each of many small tensors
 VERIFY_ALL = 16 * 2**20  # bytes up to which every one is compared

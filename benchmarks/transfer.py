@@ -136,7 +136,7 @@ class Casting(_ToDevice):
 
     title = "float64 on the host to float32 on the device"
     dtype = "float64"
-    params = _to_device(_routes.TRANSFER_CASTING, _moving.SIZES[3:6])
+    params = _to_device(_routes.TRANSFER_CASTING, _moving.SIZES[4:7])
 
 
 class ToBfloat16(_ToDevice):
@@ -144,7 +144,7 @@ class ToBfloat16(_ToDevice):
 
     role = "cast on the way"
     title = "float32 on the host to bfloat16 on the device"
-    params = _to_device(_routes.TRANSFER_BFLOAT16, _moving.SIZES[2:6])
+    params = _to_device(_routes.TRANSFER_BFLOAT16, _moving.SIZES[2:7])
 
 
 class FromUint8(_ToDevice):
@@ -153,7 +153,7 @@ class FromUint8(_ToDevice):
     role = "cast on the way"
     title = "uint8 on the host to float32 on the device"
     dtype = "uint8"
-    params = _to_device(_routes.TRANSFER_UINT8, _moving.SIZES[3:6])
+    params = _to_device(_routes.TRANSFER_UINT8, _moving.SIZES[4:7])
 
 
 class Bfloat16ToNumpy(_Float):
@@ -163,21 +163,21 @@ class Bfloat16ToNumpy(_Float):
     title = "bfloat16 on the device to a float32 array"
     direction = _routes.DEVICE_TO_HOST
     dtype = "bfloat16"
-    params = (_family(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:6])
+    params = (_family(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:7])
 
 
 class Transposed(_ToDevice):
     """A transposed host tensor."""
 
     title = "a transposed tensor"
-    params = _to_device(_routes.TRANSFER_LAYOUT, _moving.SIZES[3:6])
+    params = _to_device(_routes.TRANSFER_LAYOUT, _moving.SIZES[4:7])
 
 
 class TreeToDevice(_ToDevice):
     """A nested container of four float32 host tensors, nbytes together."""
 
     title = "a nested container"
-    params = _to_device(_routes.DEVICE_TREES, _moving.SIZES[1:6])
+    params = _to_device(_routes.DEVICE_TREES, _moving.SIZES[1:7])
 
 
 class TreeToNumpy(_Float):
@@ -185,7 +185,7 @@ class TreeToNumpy(_Float):
 
     title = "a nested container to NumPy"
     direction = _routes.DEVICE_TO_HOST
-    params = (_family(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:6])
+    params = (_family(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:7])
 
 
 class Scalar(_Float):

@@ -12,8 +12,9 @@ import pytest
 import report
 from accelerator import HARDWARE, KIB, LINK, MIB, around
 from analysis import transfers
+from analysis.case import Case, answer
 from analysis.cells import BOTH, cells_of
-from analysis.choices import choices
+from analysis.choices import choices, known_of
 from analysis.results import load
 from pages import families, figures, show, tables
 from pages import transfers as page_of_transfers
@@ -181,6 +182,15 @@ def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(tmp_path):
     _, found = read(tmp_path, accelerator.transfers())
     noisy = replace(found, main=[replace(cell, quiet=cell.nbytes < MIB) for cell in found.main])
     assert {cell.nbytes for cell in transfers.while_busy(noisy)["cell"]} == {4 * KIB}
+
+
+def test_what_was_measured_far_from_a_size_says_nothing_of_it_where_others_were_measured_near(tmp_path):
+    """Between 64 KiB and 64 MiB lay a driver's staging, and a straight line promised half of what a copy took."""
+    loaded, found = read(tmp_path, accelerator.transfers(profile="transfers"))
+    known = known_of(loaded, "box", found.cells, choices(found.cells))
+    made = answer(Case("torch", "cuda", 3 * MIB, host="pageable", memory="into"), known)
+    assert made.ranked[0].sizes == (MIB, 16 * MIB)
+    assert made.unmeasured == ("d.copy_(t, non_blocking=True)",)
 
 
 # Overlap ------------------------------------------------------------------------------------------------------------

@@ -412,6 +412,7 @@ def _answer(case: Case, known: Known, memory: str, dtype: str, grad: bool) -> An
     for row in sorted(here, key=lambda row: row.nbytes != case.total):
         curves.setdefault((row.need, row.route), {})[row.nbytes] = row
     candidates, unmeasured = [], []
+    sizes = {place: {row.nbytes for row in here if row.need == place} for place in places}
     for (place, route), curve in curves.items():
         need = known.needs[place]
         contract = known.contract(route, case.direction).on(need.host)
@@ -421,7 +422,9 @@ def _answer(case: Case, known: Known, memory: str, dtype: str, grad: bool) -> An
             continue
         limit = () if need.crosses or need.memory == ALIAS else known.limit
         found = estimate(curve, case.total, known.breaks_of(need), limit)
-        if found is None:
+        # between its sizes lies one at which others were measured: a driver stages from some size on, times leap there
+        wide = need.crosses and found and any(found.sizes[0] < size < found.sizes[-1] for size in sizes[place])
+        if found is None or wide:
             unmeasured.append(route)
         else:
             candidates.append(candidate_of(found, need, contract, case.count))
