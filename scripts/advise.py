@@ -56,7 +56,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     memory = parser.add_mutually_exclusive_group()
     memory.add_argument(
-        "--own", dest="memory", action="store_const", const=COPY, help="the result must have its own memory"
+        "--own", dest="memory", action="store_const", const=COPY, help="the result must be a copy"
     )
     memory.add_argument(
         "--share", dest="memory", action="store_const", const=ALIAS, help="the result must share the source's memory"

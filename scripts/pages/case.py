@@ -293,7 +293,7 @@ QUESTIONS: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("layout", "In which layout? (contiguous, strided, transposed, fortran, 5-d, 0-d)", CONTIGUOUS, str),
     (
         "memory",
-        "Must the result own its memory, share it, or be a buffer that exists? (any, own, share, into)",
+        "Must the result be a copy, share memory, or go into an existing buffer? (any, own, share, into)",
         "any",
         partial(one_of, MEMORIES),
     ),

@@ -1,4 +1,4 @@
-"""The page over all machines: the fastest safe call for each need, machines side by side, and where their pages are."""
+"""The page over all machines: the fastest safe route for each need, machines side by side, and links to their pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ TITLE = "What it costs to move data between NumPy and PyTorch"
 COLUMNS = {
     ("machine", "question"): "the machine, and the need that is answered",
     ("threads",): "torch threads: 1, or all (torch's default); empty for transfers",
-    ("nbytes", "route"): "size of the source in bytes, and the fastest safe call there",
+    ("nbytes", "route"): "size of the source in bytes, and the fastest safe route there",
     ("seconds", "quiet"): "its time in seconds per call; False: no quiet sample, so an upper bound",
 }
 WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each other, as far as all have measured them
@@ -62,7 +62,7 @@ def page_of(machines: Sequence[Summary], others: Sequence[tuple[str, str]] = ())
         warnings=(),
         boxes=(),
         legend=(),
-        sections=[Section("calls", "Fastest safe calls", show.prose("index", "answers"), tables=(table,))],
+        sections=[Section("routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,))],
         links=tuple(links),
         command="python scripts/run.py",
         csv=text_of(best[[name for names in COLUMNS for name in names]]),
@@ -83,7 +83,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Summary]) -> Table:
         found = {machine: _answer(here) for machine, here in there.groupby("machine")}
         rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
     heads = [" ".join(show.prose("index", "head", each=each, page=each.page, mostly=MOSTLY)) for each in machines]
-    return Table("Fastest safe calls", ("need", *heads), tuple(rows), numeric=False)
+    return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
 
 
 def _answer(rows: pd.DataFrame) -> list[str]:

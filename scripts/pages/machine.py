@@ -175,7 +175,7 @@ def samples_of(results: Results, machine: str) -> str:
 
 
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
-    """The fastest safe call of each need that a page answers, and size: the data of the page over machines."""
+    """The fastest safe route of each need that a page answers, and size: the data of the page over machines."""
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
     needs = [rows for frame in every for _, rows in frame.groupby("need", sort=False)]
     named = [rows.assign(question=title(rows)) for rows in needs]
