@@ -49,6 +49,13 @@ def benchmark(suite=Counted, *cell, **attributes):
     return made
 
 
+def ran(suite=Counted, *cell, **attributes):
+    """That benchmark, and what asv gets of a run of the cell."""
+    made = benchmark(suite, *cell, **attributes)
+    made.do_setup()
+    return made, made.run(*cell)
+
+
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     """The lines of the sampling log."""
@@ -85,43 +92,31 @@ def probe(monkeypatch):
 
 
 def test_samples_are_seconds_a_call():
-    made = benchmark()
-    assert not made.do_setup()
-    result = made.run()
+    made, result = ran()
     assert result["samples"] == pytest.approx([1e-6] * timing.SAMPLES)
     assert isinstance(result["number"], int)
     assert result["number"] * 1e-6 >= timing.SAMPLE_SECONDS
     assert made.instance.calls >= timing.WARMUP_CALLS + timing.SAMPLES * result["number"]
-
-
-def test_a_sample_is_not_much_longer_than_needed():
-    made = benchmark()
-    made.do_setup()
-    assert made.run()["number"] * 1e-6 < 20 * timing.SAMPLE_SECONDS
+    assert result["number"] * 1e-6 < 20 * timing.SAMPLE_SECONDS, "not much longer than needed"
 
 
 @pytest.mark.parametrize("nbytes", [8, timing.LARGE])
 def test_samples_per_process_is_what_run_gives(nbytes):
     """The loader splits a cell's flat samples by that number."""
-    made = benchmark(Counted, nbytes, params=([8, timing.LARGE],), param_names=("nbytes",))
-    made.do_setup()
-    assert len(made.run(nbytes)["samples"]) == samples_per_process(nbytes)
+    made, result = ran(Counted, nbytes, params=([8, timing.LARGE],), param_names=("nbytes",))
+    assert len(result["samples"]) == samples_per_process(nbytes)
     assert made.samples_per_process == [timing.SAMPLES, timing.SAMPLES_LARGE]
 
 
 def test_class_may_say_how_many_samples():
-    made = benchmark(Counted, 2, params=([1, 2],), param_names=("n",), samples_for=lambda self, n: 3 * n)
-    made.do_setup()
-    assert made.samples_per_process == [3, 6]
-    assert len(made.run(2)["samples"]) == 6
+    made, result = ran(Counted, 2, params=([1, 2],), param_names=("n",), samples_for=lambda self, n: 3 * n)
+    assert made.samples_per_process == [3, 6] and len(result["samples"]) == 6
 
 
 def test_number_and_repeat_are_obeyed(monkeypatch):
     """asv hands the first process's number to the others, and --quick sets both."""
     clocks(monkeypatch, time.perf_counter)
-    made = benchmark(Counted, number=7, repeat=3, warmup_time=0)
-    made.do_setup()
-    result = made.run()
+    made, result = ran(Counted, number=7, repeat=3, warmup_time=0)
     assert (len(result["samples"]), result["number"]) == (3, 7)
     assert made.instance.calls == 7 + 3 * 7
 
@@ -147,9 +142,7 @@ def test_timeit_methods_are_discovered(suite):
 def test_setup_runs_once():
     """asv's own type runs it before every call, which leaves the caches cold."""
     setups = []
-    made = benchmark(setup=lambda self: (setups.append(1), setattr(self, "calls", 0)))
-    made.do_setup()
-    made.run()
+    ran(setup=lambda self: (setups.append(1), setattr(self, "calls", 0)))
     assert setups == [1]
 
 
@@ -164,9 +157,7 @@ def test_planted_cost_is_read():
 
     read = {}
     for n in Work.params[0]:
-        made = benchmark(Work, n)
-        made.do_setup()
-        read[n] = statistics.median(made.run(n)["samples"])
+        read[n] = statistics.median(ran(Work, n)[1]["samples"])
         best = min(timeit.repeat("sum(range(n))", globals={"n": n}, number=20, repeat=100)) / 20
         assert 0.3 < read[n] / best < 4
     assert 5 < read[20_000] / read[1_000] < 80
@@ -180,9 +171,7 @@ FAST = itertools.count().__next__  # as CPU clock, a second a look: the process 
 
 def test_quiet_machine(monkeypatch, log):
     clocks(monkeypatch, FAST)
-    made = benchmark()
-    made.do_setup()
-    result = made.run()
+    _, result = ran()
     (line,) = log()
     assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == timing.SAMPLES
     assert line["disturbed"] == line["waiting"] == [] and line["waited"] == 0
@@ -193,9 +182,7 @@ def test_quiet_machine(monkeypatch, log):
 def test_sample_without_a_processor_is_taken_again(monkeypatch, log):
     still = [0.0] * 6  # a CPU clock that stands still in three samples, and runs fast in the rest
     clocks(monkeypatch, lambda: still.pop() if still else 1e6 * time.perf_counter())
-    made = benchmark(number=10)
-    made.do_setup()
-    result = made.run()
+    _, result = ran(number=10)
     (line,) = log()
     assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES + 3, [0, 1, 2])
     assert result["samples"] == line["seconds"][3:]
@@ -205,9 +192,7 @@ def test_sample_between_slow_probes_is_taken_again(monkeypatch, log, probe):
     """The probe after the 40th sample is slow, and three more of the wait that follows; then it is quiet again."""
     clocks(monkeypatch, FAST)
     probe([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first is thrown away, the second stands before the first sample
-    made = benchmark(repeat=50)
-    made.do_setup()
-    made.run()
+    ran(repeat=50)
     (line,) = log()
     assert len(line["seconds"]) == 51 and line["waits"] == [40]
     assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
@@ -218,9 +203,7 @@ def test_machine_that_got_faster_is_not_quiet_either(monkeypatch, log, probe):
     """A clock that it does not hold: its samples would be beside the others' in the estimate."""
     clocks(monkeypatch, FAST)
     probe([25e-6] * 42 + [20e-6])
-    made = benchmark(repeat=50)
-    made.do_setup()
-    made.run()
+    ran(repeat=50)
     (line,) = log()
     assert len(line["seconds"]) > 50
 
@@ -230,9 +213,7 @@ def test_patience_is_bounded(monkeypatch, log, probe):
     clocks(monkeypatch, FAST)
     monkeypatch.setattr(probes, "PATIENCE", 0.02)
     probe(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
-    made = benchmark(repeat=60)
-    made.do_setup()
-    result = made.run()
+    _, result = ran(repeat=60)
     (line,) = log()
     assert len(result["samples"]) == 60 and 0.016 < line["waited"] < 0.2, "a sleep may last longer on a busy machine"
     assert line["probes"]["processor"][-1] == 50_000
@@ -244,9 +225,7 @@ def test_patience_of_all_processes_is_bounded(monkeypatch, log, probe):
     monkeypatch.setenv(probes.PATIENCE_VARIABLE, "5.0")
     probes._RECENT["processor"].waited = 5.0
     probe(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
-    made = benchmark(repeat=60)
-    made.do_setup()
-    made.run()
+    ran(repeat=60)
     (line,) = log()
     assert line["waited"] == 0 and len(line["seconds"]) == 60
 
@@ -258,9 +237,7 @@ def test_the_first_process_waits_for_quiet_too(monkeypatch, log, probe):
     monkeypatch.setattr(probes.Recent, "meet", MEET)
     draw = random.Random(1)
     probe(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
-    made = benchmark()
-    made.do_setup()
-    made.run()
+    ran()
     (line,) = log()
     assert probes._RECENT["processor"].baseline() == pytest.approx(math.log(25e-6))
     assert line["waits"][0] < 16, "without knowing, the first 32 looks would pass for quiet"
@@ -285,9 +262,7 @@ def test_patience_is_shared_fairly(monkeypatch):
 def test_calls_that_quiet_is_too_short_for_are_not_waited_for(monkeypatch, log):
     """Every sample begins in quiet and none ends in it: after HOPELESS of them the rest are taken as they come."""
     clocks(monkeypatch, lambda: 0.0)
-    made = benchmark()
-    made.do_setup()
-    made.run()
+    ran()
     (line,) = log()
     assert len(line["seconds"]) == timing.SAMPLES and len(line["disturbed"]) == timing.SAMPLES
     assert line["waited"] < probes.PATIENCE / 2
@@ -305,9 +280,7 @@ def test_large_samples_stand_between_probes_of_what_they_need(log):
 
     for nbytes in Large.params[0]:
         for code in Large.params[1]:
-            made = benchmark(Large, nbytes, code)
-            made.do_setup()
-            made.run(nbytes, code)
+            ran(Large, nbytes, code)
             line = log()[-1]
             moved = [] if code == "pass" else {timing.CACHED: ["cache"], timing.LARGE: ["memory"]}.get(nbytes, [])
             assert list(line["probes"]) == ["processor", *moved]
@@ -317,9 +290,7 @@ def test_large_samples_stand_between_probes_of_what_they_need(log):
 
 def test_device_s_own_clock_needs_no_probes(monkeypatch, log):
     clocks(monkeypatch, FAST)
-    made = benchmark(probed=False)
-    made.do_setup()
-    made.run()
+    ran(probed=False)
     (line,) = log()
     assert line["probes"] == {} and len(line["seconds"]) == timing.SAMPLES
 
@@ -338,9 +309,7 @@ def test_processes_of_a_fork_server_share_what_they_saw():
 
 def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
     clocks(monkeypatch, lambda: 0.0)
-    made = benchmark(single_threaded=False)
-    made.do_setup()
-    made.run()
+    ran(single_threaded=False)
     (line,) = log()
     assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES, [])
 
@@ -348,9 +317,7 @@ def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
 def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
     monkeypatch.delenv(sampling_log.LOG_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    made = benchmark()
-    made.do_setup()
-    made.run()
+    ran()
     assert not list(tmp_path.iterdir())
 
 
@@ -358,9 +325,7 @@ def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
 
 
 def test_once_is_one_call_of_a_fresh_process():
-    made = benchmark(once=True)
-    made.do_setup()
-    result = made.run()
+    made, result = ran(once=True)
     assert (len(result["samples"]), result["number"], made.instance.calls) == (1, 1, 1)
     assert made.samples_per_process == [1]
 
@@ -369,35 +334,22 @@ def test_statement_of_several_calls_is_read_by_the_call():
     def timeit_call(self):
         return "call(); call(); call(); call()", {"call": self.call}, 4
 
-    made = benchmark(timeit_call=timeit_call)
-    made.do_setup()
-    assert made.run()["samples"] == pytest.approx([1e-6] * timing.SAMPLES)
+    assert ran(timeit_call=timeit_call)[1]["samples"] == pytest.approx([1e-6] * timing.SAMPLES)
 
 
-def test_queue_is_drained_before_every_sample(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "drained", "number"), [("synchronize", True, 2), ("prepare", False, 1)], ids=["drained", "prepared"]
+)
+def test_what_a_namespace_does_before_every_sample(monkeypatch, name, drained, number):
     clocks(monkeypatch, time.perf_counter)
     order = []
 
     def timeit_call(self):
-        return "call()", {"call": lambda: order.append("call"), "synchronize": lambda: order.append("drained")}
+        return "call()", {"call": lambda: order.append("call"), name: lambda: order.append(name)}
 
-    made = benchmark(timeit_call=timeit_call, timer=time.perf_counter, number=2, repeat=3, drained=True, warmup_time=0)
-    made.do_setup()
-    made.run()
-    assert order[-10:] == ["drained", "call", "call"] * 3 + ["drained"]
-
-
-def test_a_namespace_may_prepare_every_sample(monkeypatch):
-    clocks(monkeypatch, time.perf_counter)
-    order = []
-
-    def timeit_call(self):
-        return "call()", {"call": lambda: order.append("call"), "prepare": lambda: order.append("prepared")}
-
-    made = benchmark(timeit_call=timeit_call, timer=time.perf_counter, number=1, repeat=3, warmup_time=0)
-    made.do_setup()
-    made.run()
-    assert order[-7:] == ["prepared", "call"] * 3 + ["prepared"]
+    ran(timeit_call=timeit_call, timer=time.perf_counter, number=number, repeat=3, drained=drained, warmup_time=0)
+    expected = [name, *["call"] * number] * 3 + [name]
+    assert order[-len(expected) :] == expected
 
 
 # Skips --------------------------------------------------------------------------------------------------------------
