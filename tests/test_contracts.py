@@ -74,14 +74,6 @@ def same(result, wanted):
     assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
 
 
-def convert(route, dtype):
-    sources.require(route.needs)
-    source = sources.source(route, dtype, NBYTES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tests of awkward sources look at warnings
-        return source, semantics.result_of(route, namespace(route, source))
-
-
 def to_bfloat16(values):
     """Rounded to the nearest bfloat16, of two the even one, as float32: NumPy has no such dtype."""
     bits = values.astype("float32").view("uint32")
@@ -101,19 +93,17 @@ def expected(route, source):
 
 
 @pytest.mark.parametrize(("route", "dtype"), cases(dtypes_of))
-def test_values_and_dtype(route, dtype):
-    source, result = convert(route, dtype)
+def test_conversion(route, dtype):
+    """Values, dtype, memory: a write to either side shows in the other if the route aliases, and in neither if not."""
+    sources.require(route.needs)
+    source = sources.source(route, dtype, NBYTES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests of awkward sources look at warnings
+        result = semantics.result_of(route, namespace(route, source))
     same(plain(result), expected(route, source))
     assert isinstance(result, torch.Tensor if route.direction == routes.NUMPY_TO_TORCH else np.ndarray)
     assert semantics.dtype_name(result) == route.result_dtype(dtype)
-
-
-@pytest.mark.parametrize(("route", "dtype"), cases(dtypes_of))
-def test_memory(route, dtype):
-    """A write to either side shows in the other if the route aliases, and in neither if it copies."""
-    source, result = convert(route, dtype)
-    memory = route.memory_for(dtype)
-    assert semantics.shares_memory(source, result) == (memory == routes.ALIAS)
+    assert semantics.shares_memory(source, result) == (route.memory_for(dtype) == routes.ALIAS)
 
 
 @pytest.mark.parametrize("route", [r for r in ONE if r.memory == routes.INTO], ids=lambda r: r.expression)
@@ -190,16 +180,6 @@ def test_ordinary_source_is_quiet(route, isolated):
     """Hazards by name: np.array(t) warns on NumPy 2 each time, a list of arrays once a process."""
     does, *_ = isolated("outcome", route.expression, route.direction, "ordinary")
     assert does == elsewhere.promised(route, "ordinary", LOUD.get(route.expression, routes.WORKS))
-
-
-def test_int8_converts():
-    """Old pages say that the old CharTensor cannot: it does, and shares memory."""
-    a = np.arange(-128, 128, dtype="int8")
-    t = torch.from_numpy(a)
-    assert isinstance(t, torch.CharTensor)
-    assert t.tolist() == a.tolist()
-    assert semantics.shares_memory(a, t)
-    assert semantics.shares_memory(t, t.numpy())
 
 
 # Hazards ------------------------------------------------------------------------------------------------------------
@@ -316,47 +296,35 @@ def test_new_tensor_gives_the_dtype_of_the_other():
     assert result.dtype == torch.int32 and result.tolist() == [1, 2]
 
 
+TENSOR_CLASSES = ("torch.Tensor(a)", "torch.FloatTensor(a)")
+TO_TORCH, TO_NUMPY = ON_HOST
+BUFFER, PLANE = "torch.frombuffer(a, dtype=dtype)", np.array([[1.0, 2.0], [3.0, 4.0]], dtype="float32")
+COMPLEX, POINT = {"a": np.array([1 + 2j, 3 - 4j])}, {"a": np.array(3.0), "t": torch.tensor(3.0)}
+NOTHING = {"a": np.empty(0, "int64"), "t": torch.empty(0, dtype=torch.int64)}
+# What a hazard warns of: direction, route, its names, what the result shows
+HAZARDS = [
+    *((TO_TORCH, each, COMPLEX, lambda r: r.is_floating_point() and r.tolist() == [1, 3]) for each in TENSOR_CLASSES),
+    *((TO_TORCH, each, {"a": np.array(3)}, lambda r: r.shape == (3,)) for each in TENSOR_CLASSES),  # taken for a size
+    *((TO_TORCH, each, POINT, lambda r: r.shape == ()) for each in TENSOR_CLASSES),
+    (TO_TORCH, "torch.from_numpy(np.ascontiguousarray(a))", POINT, lambda r: r.shape == (1,)),
+    (TO_NUMPY, "np.ascontiguousarray(t.numpy())", POINT, lambda r: r.shape == (1,)),
+    (TO_TORCH, BUFFER, {"a": PLANE, "dtype": torch.float32}, lambda r: r.shape == (4,)),
+    (TO_TORCH, BUFFER, {"a": PLANE, "dtype": torch.int32}, lambda r: r[0] == 0x3F800000),  # the bits of 1.0
+    (TO_NUMPY, "np.from_dlpack(t)", {"t": torch.tensor([1 + 2j]).conj().imag}, lambda r: r.tolist() == [2]),  # not -2
+    (TO_TORCH, "torch.tensor(a.tolist())", NOTHING, lambda r: r.is_floating_point()),
+    (TO_NUMPY, "np.array(t.tolist())", NOTHING, lambda r: r.dtype.kind == "f"),
+]
+
+
+@pytest.mark.parametrize(("direction", "expression", "names", "shows"), HAZARDS)
+def test_hazard(direction, expression, names, shows):
+    assert shows(value(hazard(expression, direction).expression, **names))
+
+
 def test_default_convert_gives_back_what_it_does_not_know():
     route = hazard("torch.utils.data.default_convert(a)")
     for a in (np.array(["x"]), np.array([None]), np.ma.array([1.0], mask=[True])):
         assert value(route.expression, a=a) is a
-
-
-TENSOR_CLASSES = ("torch.Tensor(a)", "torch.FloatTensor(a)")
-
-
-@pytest.mark.parametrize("expression", TENSOR_CLASSES)
-def test_imaginary_part_is_lost(expression):
-    route = hazard(expression)
-    result = value(route.expression, a=np.array([1 + 2j, 3 - 4j]))
-    assert result.dtype == torch.float32
-    assert result.tolist() == [1, 3]
-
-
-@pytest.mark.parametrize("expression", TENSOR_CLASSES)
-def test_a_0d_array_of_integers_is_taken_for_a_size(expression):
-    route = hazard(expression)
-    assert value(route.expression, a=np.array(3)).shape == (3,)
-    assert value(route.expression, a=np.array(3.0)).shape == ()
-
-
-@pytest.mark.parametrize(
-    ("expression", "direction"),
-    [
-        ("torch.from_numpy(np.ascontiguousarray(a))", routes.NUMPY_TO_TORCH),
-        ("np.ascontiguousarray(t.numpy())", routes.TORCH_TO_NUMPY),
-    ],
-)
-def test_ascontiguousarray_gives_one_dimension_at_least(expression, direction):
-    route = hazard(expression, direction)
-    assert value(route.expression, a=np.array(3.0), t=torch.tensor(3.0)).shape == (1,)
-
-
-def test_frombuffer_reinterprets_and_flattens():
-    route = hazard("torch.frombuffer(a, dtype=dtype)")
-    a = np.array([[1.0, 2.0], [3.0, 4.0]], dtype="float32")
-    assert value(route.expression, a=a, dtype=torch.float32).shape == (4,)
-    assert value(route.expression, a=a, dtype=torch.int32)[0] == 0x3F800000  # the bits of 1.0
 
 
 def test_from_dlpack_shares_read_only_memory_silently():
@@ -378,19 +346,10 @@ def test_perhaps_a_copy(expression):
     assert value(route.expression, t=conjugate).ctypes.data != conjugate.data_ptr()
 
 
-def test_numpy_from_dlpack_loses_the_sign_of_a_negative_view():
-    route = hazard("np.from_dlpack(t)", routes.TORCH_TO_NUMPY)
-    t = torch.tensor([1 + 2j]).conj().imag
-    assert t.tolist() == [-2]
-    assert value(route.expression, t=t).tolist() == [2]
-
-
-def test_tolist_makes_an_object_of_every_element():
-    for expression, direction in (("torch.tensor(a.tolist())", ON_HOST[0]), ("np.array(t.tolist())", ON_HOST[1])):
-        assert hazard(expression, direction).per_element
-        empty = value(expression, a=np.empty(0, "int64"), t=torch.empty(0, dtype=torch.int64))
-        assert "float" in str(empty.dtype)
-    assert hazard("torch.tensor(arrays)").per_element
+def test_what_makes_an_object_of_every_element_says_so():
+    for expression in ("torch.tensor(a.tolist())", "torch.tensor(arrays)"):
+        assert hazard(expression).per_element
+    assert hazard("np.array(t.tolist())", TO_NUMPY).per_element
 
 
 # Shapes and layouts -------------------------------------------------------------------------------------------------
