@@ -75,15 +75,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results."""
-    from analysis import pairs
-    from analysis.comparison import to_measure_again
+    from analysis.comparison import compare_named, to_measure_again
     from measuring import interleave
     from measuring.engine import register
     from measuring.journal import Plan
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
-        comparison = pairs.compare_named(str(base), str(new), RESULTS, None, settings)
+        comparison = compare_named(str(base), str(new), RESULTS, None, settings)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
@@ -104,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen.given = list(sys.argv[1:] if argv is None else argv)
     if chosen.figure:
         check_writable("--figure", chosen.figure)
-    from analysis import pairs
+    from analysis.comparison import compare_named
     from analysis.verdicts import Settings
 
     same = ("only", "min_effect", "equivalence", "fdr", "min_decided", "across_machines")
@@ -114,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
             base, new = measure(chosen, settings)
         machine = None
-    comparison = pairs.compare_named(base, new, RESULTS, machine, settings)
+    comparison = compare_named(base, new, RESULTS, machine, settings)
 
     from pages import comparison_words
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 import resultfiles
-from analysis import comparison
 from analysis.case import BEST, TIE
 from analysis.cells import cells_of
 from analysis.choices import asked, choices
+from analysis.declared import noise_of_cells
 from analysis.findings import Semantics
 from analysis.results import load
 from pages import show, spreadsheet, tables
@@ -192,7 +192,7 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded)} == wanted
     assert Semantics(loaded).broken(loaded.contracts.values()) == []
     first = loaded.processes.drop_duplicates("cell")
-    noise = comparison.families(first, loaded.benchmarks)
+    noise = noise_of_cells(first, loaded.benchmarks)
     assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
     assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["seconds"]} == wanted
@@ -206,7 +206,7 @@ def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
     benches.append(memcpy({nbytes: around(1e-6) for nbytes in sizes}))
     loaded = load(resultfiles.write(tmp_path, benches))
     first = loaded.processes.drop_duplicates("cell")
-    noise = zip(zip(first["route"].fillna("memcpy"), first["nbytes"]), comparison.families(first, loaded.benchmarks))
+    noise = zip(zip(first["route"].fillna("memcpy"), first["nbytes"]), noise_of_cells(first, loaded.benchmarks))
     small = {(route, MIB): kind for route, kind in [*kinds.items(), ("memcpy", "limits")]}
     large = {(route, timing.LARGE): kind if kind == "alias" else "memory" for (route, _), kind in small.items()}
     assert dict(noise) == small | large
@@ -222,7 +222,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     loaded = load(resultfiles.write(tmp_path, [Bench("layout.NumpyToTorch.timeit_convert", params, cells, [promise])]))
     assert {cell.text("layout"): cell.memory for cell in cells_of(loaded)} == wanted
     first = loaded.processes.drop_duplicates("cell")
-    assert dict(zip(first["layout"], comparison.families(first, loaded.benchmarks))) == wanted
+    assert dict(zip(first["layout"], noise_of_cells(first, loaded.benchmarks))) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
     assert {row["layout"]: row["contract"] for row in rows if row["seconds"]} == wanted
     (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))

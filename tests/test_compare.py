@@ -13,7 +13,7 @@ import compare
 import pandas as pd
 import pytest
 import resultfiles
-from analysis.pairs import compare_named
+from analysis.comparison import compare_named
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import UserError
 from conftest import ROOT, environment

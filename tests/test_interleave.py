@@ -5,7 +5,7 @@ import sys
 import venv
 
 import pytest
-from analysis.pairs import compare_named
+from analysis.comparison import compare_named
 from analysis.verdicts import INCONCLUSIVE, Settings
 from cli import UserError
 from measuring import interleave

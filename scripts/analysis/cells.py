@@ -38,8 +38,7 @@ from benchmarks.families import CONVERSION, LINK, MEMCPY
 
 from . import statistics
 from .case import AS_GOOD, BY_BYTES, itemsize
-from .comparison import families
-from .declared import Benchmarks, Declared, contract_of
+from .declared import Benchmarks, Declared, contract_of, noise_of_cells
 from .results import Results, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
@@ -282,7 +281,8 @@ def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchm
     """What the processes of every timed cell of a run say; both frames are those of results.Results."""
     wide = processes.pivot(index=["file", "cell"], columns="process", values="seconds")
     logs = np.log(wide.reindex(pd.MultiIndex.from_frame(cells[["file", "cell"]])).to_numpy(dtype=float))
-    return weigh(logs, families(cells, benchmarks), np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
+    noise = np.array(noise_of_cells(cells, benchmarks))
+    return weigh(logs, noise, np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
 
 
 def weigh(logs: statistics.Floats, names: Any, known: Bools, quiet: Bools) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ The thresholds come from two whole histories of 26 toolchains, measured on the s
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,13 +18,12 @@ from packaging.version import Version
 from scipy import special
 
 from . import statistics
-from .statistics import HALF, Bools
+from .statistics import HALF, Floats
 from .verdicts import AS_MANY, FASTER, FEWER, INSTRUCTIONS, MORE, SAME_WAY, SLOWER, TIME, Settings, judge_counts
 
 if TYPE_CHECKING:
     from .history import History
 
-Words = np.ndarray[Any, np.dtype[np.str_]]
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
@@ -35,6 +34,8 @@ PENALTY = 6.0  # per change point, in squared standard errors; the test decides 
 CHANGE = ("ratio", "ratio_low", "ratio_high", "q", "verdict", "earliest", "latest")
 NO_CHANGE = dict.fromkeys(CHANGE[:4], math.nan) | {"verdict": "", "earliest": None, "latest": None}
 CALL = ["group", "direction", "route"]  # what a call is called by
+OF_MACHINE = ["machine", "package", "series", "what"]
+SERIES = OF_MACHINE[1:]
 
 
 # --- one series ------------------------------------------------------------------------------------------------------
@@ -149,29 +150,30 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
     return rows.assign(evidence=evidence)
 
 
-def with_nodes(rows: pd.DataFrame, points: pd.DataFrame, order: Mapping[str, int]) -> pd.DataFrame:
-    """The rows with which nodes have a change of time and which do not, see ``_said``."""
-    rows = rows.assign(nodes_with="", nodes_without="")
-    for at, row in rows[(rows["verdict"] != "") & (rows["what"] == TIME)].iterrows():
-        own = rows[(rows["series"] == row["series"]) & (rows["what"] == TIME)]
-        place = own["release"].map(order)
-        edges = place[own["verdict"] != ""].tolist()
-        here = order[row["release"]]
-        start = max([edge for edge in edges if edge < here], default=-1)
-        end = min([edge for edge in edges if edge > here], default=len(order))
-        mine = points[points["series"] == row["series"]].assign(place=lambda table: table["release"].map(order))
-        mine = mine.assign(weight=1 / (mine["variance"] + mine["session_sd"] ** 2))
-        effect = math.log(row["ratio"])
-        said: dict[str, list[str]] = {SAME: [], DIFFERS: [], NOT_KNOWN: []}
-        for node, of_node in mine.groupby("node"):
-            sides = [of_node[of_node["place"].between(*span)] for span in ((start, here - 1), (here, end - 1))]
-            if all(map(len, sides)):
-                old, new = (np.average(side["y"], weights=side["weight"]) for side in sides)
-                error = HALF * math.sqrt(sum(1 / side["weight"].sum() for side in sides))
-                seen = new - old
-                said[_said(effect, (seen, seen - error, seen + error))].append(node)
-        rows.loc[at, ["nodes_with", "nodes_without"]] = [", ".join(said[SAME]), ", ".join(said[DIFFERS])]
+def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+    """The rows, in order of release, with which nodes have a change of time and which do not, see ``_said``."""
+    times = rows[rows["what"] == TIME]
+    level = (times["verdict"] != "").groupby(times["series"]).cumsum()
+    of_level = points.merge(times[["series", "release"]].assign(level=level), on=["series", "release"])
+    of_level["weight"] = 1 / (of_level["variance"] + of_level["session_sd"] ** 2)
+    means = of_level.assign(y=of_level["y"] * of_level["weight"]).groupby(["series", "level", "node"])[["y", "weight"]]
+    means = means.sum().assign(y=lambda sums: sums["y"] / sums["weight"]).reset_index()
+    both = means.merge(means.assign(level=means["level"] + 1), on=["series", "level", "node"], suffixes=("", "_old"))
+    changed = times.loc[times["verdict"] != "", ["series", "ratio"]].assign(level=level).reset_index()
+    both = both.merge(changed, on=["series", "level"])
+    seen, error = both["y"] - both["y_old"], HALF * np.sqrt(1 / both["weight"] + 1 / both["weight_old"])
+    said = _said(np.log(both["ratio"].astype(float)), seen, seen - error, seen + error)
+    for name, which in (("nodes_with", SAME), ("nodes_without", DIFFERS)):
+        rows[name] = both[said == which].groupby("index")["node"].agg(", ".join).reindex(rows.index, fill_value="")
     return rows
+
+
+def _said(effect: "pd.Series[float] | Floats", *seen: "pd.Series[float] | Floats") -> np.ndarray:
+    """Whether a machine, or a node, has a change: SAME if it shows at least half of it and its interval none of the
+    other way, DIFFERS if the interval excludes half of it. All are logs of ratios; seen: with its interval."""
+    share, *ends = (log / effect for log in seen)
+    same = (share >= 0.5) & (np.minimum(*ends) > 0)
+    return np.select([np.maximum(*ends) < 0.5, same], [DIFFERS, SAME], NOT_KNOWN)
 
 
 # --- two releases ----------------------------------------------------------------------------------------------------
@@ -184,48 +186,49 @@ def between(history: "History", base: str, new: str) -> pd.DataFrame:
     With a reported change between the two it is the ratio of their levels, as on the page of the history; with one
     change that row itself. Without, it is the ratio of the two points.
     """
-    order = {release.version: place for place, release in enumerate(history.releases)}
-    same = ["series", "what"]
-    rows = history.rows.assign(place=history.rows["release"].map(order))
-    old, later = (rows[rows["release"] == version].set_index(same) for version in (base, new))
-    ends = ["value", "low", "high", "level"]
-    joined = {"left_index": True, "right_index": True}
-    both = old[["sizes", *ends]].merge(later[ends], suffixes=("", "_new"), **joined)
-    first, last = sorted((order[base], order[new]))
-    found = rows[rows["place"].gt(first) & rows["place"].le(last) & (rows["verdict"] != "")]
-    interval = np.log(found[["ratio_low", "ratio_high"]].astype(float))
-    found = found.assign(square=(interval["ratio_high"] - interval["ratio_low"]) ** 2 / 4, **interval)
-    changes = found.groupby(same).agg(
-        changes=("q", "size"),
-        q=("q", "max"),
-        square=("square", "sum"),
-        low=("ratio_low", "sum"),
-        high=("ratio_high", "sum"),
-    )
-    both = both.merge(changes, how="left", suffixes=("", "_change"), **joined)
-    logs = {name: np.log(both[name].astype(float)) for name in ("value", "low", "high", "level")}
-    logs |= {name: np.log(both[name].astype(float)) for name in ("value_new", "low_new", "high_new", "level_new")}
-    changed, single = both["changes"].notna(), both["changes"] == 1
-    counted = both.index.get_level_values("what") == INSTRUCTIONS
-    effect = np.where(changed, logs["level_new"] - logs["level"], logs["value_new"] - logs["value"])
-    half = np.hypot(logs["high"] - logs["low"], logs["high_new"] - logs["low_new"]) / 2
-    half = np.where(changed, np.sqrt(both["square"]), half)
-    sides = [
-        np.where(counted, logs["low_new"] - logs["high"], effect - half),
-        np.where(counted, logs["high_new"] - logs["low"], effect + half),
-    ]
-    forth = order[base] < order[new]
-    own = (both["low_change"], both["high_change"]) if forth else (-both["high_change"], -both["low_change"])
-    low, high = (np.where(single, mine, side) for mine, side in zip(own, sides))
-    up, down = _verdicts(counted)
-    verdict = np.where(changed & (low > 0), up, np.where(changed & (high < 0), down, ""))
+    pairs = history.rows[OF_MACHINE].drop_duplicates().assign(base=base, new=new)
+    return _ratios(_placed(history.rows), pairs)
+
+
+def _placed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the place of their release, and of the one before, among all of them."""
+    places = {version: place for place, version in enumerate(sorted({*rows["release"]}, key=Version))}
+    return rows.assign(place=rows["release"].map(places), place_before=rows["before"].map(places))
+
+
+def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+    """``between`` of pairs of releases of a series, of those that it has; pairs: OF_MACHINE, base and new."""
+    points = rows[[*OF_MACHINE, "release", "place", "sizes"]]
+    points = points.join(np.log(rows[["value", "low", "high", "level"]].astype(float)))
+    old, new = (points.rename(columns={"release": end}) for end in ("base", "new"))
+    both = pairs[[*OF_MACHINE, "base", "new"]].reset_index().merge(old)
+    both = both.merge(new, on=[*OF_MACHINE, "new"], suffixes=("_old", "_new"))
+    found = both[[*OF_MACHINE, "index", "place_old", "place_new"]]
+    found = found.merge(rows.loc[rows["verdict"] != "", [*OF_MACHINE, "place", "q", "ratio_low", "ratio_high"]])
+    ends = found[["place_old", "place_new"]]
+    found = found[found["place"].gt(ends.min(axis=1)) & found["place"].le(ends.max(axis=1))]
+    low, high = (np.log(found[name].astype(float)) for name in ("ratio_low", "ratio_high"))
+    found = found.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1).groupby("index")
+    changes = found.agg({"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"})
+    both = both.join(changes, on="index")
+    changed, single, counted = both["changes"].notna(), both["changes"] == 1, both["what"] == INSTRUCTIONS
+    effect = (both["value_new"] - both["value_old"]).mask(changed, both["level_new"] - both["level_old"])
+    half = np.hypot(both["high_old"] - both["low_old"], both["high_new"] - both["low_new"]) / 2
+    half = half.mask(changed, np.sqrt(both["square"]))
+    low = (effect - half).mask(counted, both["low_new"] - both["high_old"])
+    high = (effect + half).mask(counted, both["high_new"] - both["low_old"])
+    forth = single & (both["place_old"] < both["place_new"])
+    low = low.mask(single, -both["high"]).mask(forth, both["low"])
+    high = high.mask(single, -both["low"]).mask(forth, both["high"])
+    verdict = np.where(changed & (low > 0) | changed & (high < 0), _verdict(low, counted), "")
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
-    return both[["sizes"]].assign(**ratios, q=both["q"], verdict=verdict).reset_index()
+    known = both[["index"]].assign(sizes=both["sizes_old"], **ratios, q=both["q"], verdict=verdict)
+    return pairs.merge(known, left_index=True, right_on="index").drop(columns="index").reset_index(drop=True)
 
 
-def _verdicts(counted: "pd.Series[bool] | Bools") -> tuple[Words, Words]:
-    """What is said of larger and of smaller values, where they are instructions and where they are times."""
-    return np.where(counted, MORE, SLOWER), np.where(counted, FEWER, FASTER)
+def _verdict(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") -> np.ndarray:
+    """What is said of a larger, or a smaller, time or count; effect: log of a ratio."""
+    return np.where(counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER))
 
 
 # --- by release, over machines ---------------------------------------------------------------------------------------
@@ -261,83 +264,50 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     lacks the releases is asked for the nearest ones around them, and so is the first machine then. It knows nothing of
     a change where the first machine has another one between these releases.
     """
-    every = [history for each in histories.values() for history in each]
-    every.sort(key=lambda history: -len(history.releases))
-    pairs = {history.machine + history.package: _Pairs(history) for history in every}
-    taken: dict[tuple[object, ...], list[tuple[Version, Version]]] = {}
-    rows = []
-    for history in every:
-        own = pairs[history.machine + history.package]
-        others = [other for other in every if other.package == history.package and other is not history]
-        for row in history.changes.to_dict("records"):
-            of_series = row["package"], row["series"], row["what"], row["ratio"] > 1
-            span = Version(row["before"]), Version(row["release"])
-            if any(first < span[1] and span[0] < last for first, last in taken.get(of_series, [])):
-                continue
-            taken.setdefault(of_series, []).append(span)
-            found = [row | {"said": SAME, "since": row["before"], "until": row["release"]}]
-            for other in others:
-                ends, there = pairs[other.machine + other.package].around(row)
-                if there:
-                    here = own.ratio(row, *ends) or (row["ratio"], row["ratio_low"], row["ratio_high"])
-                    ratios = dict(zip(("ratio", "ratio_low", "ratio_high"), there))
-                    alone = own.changes_between(row, *ends) == 1
-                    said = _said(math.log(here[0]), [math.log(ratio) for ratio in there]) if alone else NOT_KNOWN
-                    where = {"machine": other.machine, "said": said, "since": ends[0], "until": ends[1]}
-                    found.append(row | ratios | where)
-            rows += [found] if len(found) > 1 else []
-    rows.sort(key=lambda found: -abs(math.log(found[0]["ratio"])))
-    made = [each | {"change": number} for number, found in enumerate(rows) for each in found]
-    columns = [*every[0].rows.columns, "said", "since", "until", "change"] if every else []
-    table = pd.DataFrame(made, columns=columns)
-    if made:
-        table["verdict"] = np.where(table["ratio"] > 1, *_verdicts(table["what"] == INSTRUCTIONS))
-    return table
+    every = sorted((history for each in histories.values() for history in each), key=lambda one: -len(one.releases))
+    if not every:
+        return pd.DataFrame()
+    rows = _placed(pd.concat([history.rows for history in every], ignore_index=True))
+    found = pd.concat([history.changes for history in every])
+    found = found.merge(rows[[*OF_MACHINE, "release", "place", "place_before"]]).reset_index(names="change")
+    found["larger"] = found["ratio"] > 1
+    kept = found[:0]
+    for _, mine in found.groupby(["package", "machine"], sort=False):
+        pairs = mine.merge(kept, on=[*SERIES, "larger"], suffixes=("", "_kept"))
+        again = (pairs["place_before"] < pairs["place_kept"]) & (pairs["place_before_kept"] < pairs["place"])
+        kept = pd.concat([kept, mine[~mine["change"].isin(pairs.loc[again, "change"])]])
 
+    # the nearest releases around each change, of each machine that has some
+    points = rows[[*OF_MACHINE, "release", "place"]].sort_values("place", kind="stable")
+    pairs = kept[["change", *OF_MACHINE, "place", "place_before"]].merge(points, on=SERIES, suffixes=("_first", ""))
+    pairs = pairs[pairs["machine_first"] != pairs["machine"]]
+    same = ["change", "machine_first", *OF_MACHINE]
+    old = pairs[pairs["place"] <= pairs["place_before"]].drop_duplicates(same, keep="last")
+    new = pairs[pairs["place"] >= pairs["place_first"]].drop_duplicates(same, keep="first")
+    around = old.merge(new, on=same, suffixes=("", "_new")).rename(columns={"release": "base", "release_new": "new"})
+    there = _ratios(rows, around[[*same, "base", "new", "place", "place_new"]])
+    swapped = {"machine": "machine_first", "machine_first": "machine"}
+    here = _ratios(rows, there[[*same, "base", "new"]].rename(columns=swapped)).rename(columns=swapped)
+    here = there[["change", "machine"]].merge(here, how="left")["ratio"]
+    here = here.fillna(there["change"].map(found.set_index("change")["ratio"])).astype(float)
+    spans = found[[*OF_MACHINE, "place", "place_before"]].rename(columns={"machine": "machine_first"})
+    spans = there.reset_index().merge(spans, on=["machine_first", *SERIES], suffixes=("", "_own"))
+    spans = spans[(spans["place_before"] < spans["place_new"]) & (spans["place"] < spans["place_own"])]
+    alone = spans.groupby("index").size().reindex(there.index) == 1
+    said = _said(np.log(here), *np.log(there[["ratio", "low", "high"]]).to_numpy().T)
+    there = there.rename(columns={"low": "ratio_low", "high": "ratio_high", "base": "since", "new": "until"})
+    there["said"] = np.where(alone, said, NOT_KNOWN)
 
-def _said(effect: float, seen: Sequence[float]) -> str:
-    """Whether a machine, or a node, has a change: SAME if it shows at least half of it and its interval none of the
-    other way, DIFFERS if the interval excludes half of it. Both are logs of ratios; seen: with its interval."""
-    share, *ends = (log / effect if effect else math.nan for log in seen)
-    if max(ends) < 0.5:
-        return DIFFERS
-    return SAME if share >= 0.5 and min(ends) > 0 else NOT_KNOWN
-
-
-class _Pairs:
-    """What ``between`` says of releases of one history, each pair looked up once; where its changes lie."""
-
-    def __init__(self, history: "History") -> None:
-        self.history = history
-        self.releases = history.rows.groupby(["series", "what"], sort=False)["release"].agg(list).to_dict()
-        self.known: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float, float]]] = {}
-        ends = zip(*(history.changes[end].map(Version) for end in ("before", "release")))
-        self.spans: dict[tuple[str, str], list[tuple[Version, Version]]] = {}
-        for series, what, span in zip(history.changes["series"], history.changes["what"], ends):
-            self.spans.setdefault((series, what), []).append(span)
-
-    def changes_between(self, row: Mapping[str, object], base: str, new: str) -> int:
-        """How many changes of a series are reported of what lies between two releases."""
-        since, until = Version(base), Version(new)
-        spans = self.spans[str(row["series"]), str(row["what"])]
-        return sum(before < until and since < release for before, release in spans)
-
-    def ratio(self, row: Mapping[str, object], base: str, new: str) -> tuple[float, float, float] | None:
-        """Ratio of a series and its interval; None where it lacks a release, or the two are one."""
-        key = str(row["series"]), str(row["what"])
-        if base == new or not {base, new} <= set(self.releases.get(key, ())):
-            return None
-        if (base, new) not in self.known:
-            table = between(self.history, base, new)
-            ratios = zip(table["ratio"], table["low"], table["high"])
-            self.known[base, new] = dict(zip(zip(table["series"], table["what"]), ratios))
-        return self.known[base, new].get(key)
-
-    def around(self, row: Mapping[str, object]) -> tuple[tuple[str, str], tuple[float, float, float] | None]:
-        """The releases next to both sides of a change, and ``ratio`` between them."""
-        versions = self.releases.get((str(row["series"]), str(row["what"])), [])
-        before, after = Version(str(row["before"])), Version(str(row["release"]))
-        old = [version for version in versions if Version(version) <= before]
-        new = [version for version in versions if Version(version) >= after]
-        ends = (old[-1], new[0]) if old and new else ("", "")
-        return ends, self.ratio(row, *ends)
+    first = kept[kept["change"].isin(there["change"])].assign(said=SAME)
+    first = first.assign(since=first["before"], until=first["release"])
+    first = first.iloc[np.argsort(-np.abs(np.log(first["ratio"].astype(float))), kind="stable")]
+    taken = ["machine", "ratio", "ratio_low", "ratio_high", "since", "until", "said"]
+    others = first.drop(columns=taken).merge(there[["change", *taken]], on="change")
+    table = pd.concat([first, others]).reset_index(drop=True)
+    numbers = {change: number for number, change in enumerate(first["change"])}
+    machines = {history.machine: place for place, history in enumerate(every[::-1])}
+    table["change"] = table["change"].map(numbers)
+    places = zip(table["change"], table.index >= len(first), -table["machine"].map(machines))
+    table = table.iloc[[place for *_, place in sorted((*key, place) for place, key in enumerate(places))]]
+    table["verdict"] = _verdict(np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS)
+    return table[[*every[0].rows.columns, "said", "since", "until", "change"]]

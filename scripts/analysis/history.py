@@ -10,7 +10,7 @@ hours apart (``check.py history``, docs/accuracy.md).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,17 +19,17 @@ import pandas as pd
 from packaging.version import Version
 from scipy import special
 from store.files import node_of
-from store.records import UNKNOWN, Record, sessions_of
+from store.records import UNKNOWN, sessions_of
 from toolchains import ledger
 
 from benchmarks.contracts import ALIAS, COPY, INTO, NONE
 from benchmarks.probes import MEMORY, PROCESSOR
 
-from . import changes, comparison, statistics
+from . import changes, statistics
 from .changes import CHANGED, FDR
-from .comparison import PLAUSIBLE, controls_of, families
-from .results import Results, parameters_of
-from .statistics import HALF, Floats
+from .declared import noise_of_cells
+from .results import MEASURED, Results, parameters_of
+from .statistics import HALF, PLAUSIBLE, Floats
 from .verdicts import DEFAULT, TIME, Settings
 
 CONTROL = "control"  # noise class of calls that no release can change
@@ -40,7 +40,7 @@ STUDIED = 26
 OTHER_SD = 0.006  # of noise classes that families declare themselves
 OF_CELL = ["version", "parameters", "family", "through_memory"]  # what is known of a cell beside its series
 PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
-POINT = ["series", "release"]
+OF_SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middle", *PROBES.values()]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,6 @@ class History:
     session_sd  noise class -> SD of log seconds between sessions
     nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty of one
     failed      version -> why it was not measured
-    series      cell -> id of its series
     """
 
     package: str
@@ -102,7 +101,6 @@ class History:
     failed: Mapping[str, str]
     notes: tuple[str, ...]
     settings: Settings
-    series: Mapping[str, str]
 
     @cached_property
     def changes(self) -> pd.DataFrame:
@@ -129,7 +127,7 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
     Of releases that were measured with several Pythons, those of the Python that most were measured with.
     """
     every, points, histories = sessions(results), {}, {}
-    for package, mine in every.groupby("package", sort=False):
+    for package, mine in every.groupby("package"):
         measured = mine.groupby("python")["release"].nunique()
         python = max(measured.index, key=lambda name: (measured[name], name))
         notes = [
@@ -138,23 +136,31 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
         if mine["release"].nunique() > 1:
             if python not in points:
                 points[python] = _points(results, every[every["python"] == python])
-            histories[package] = _history(results, mine[mine["python"] == python], points[python], notes, settings)
+            histories[package] = _history(results, mine[mine["python"] == python], *points[python], notes, settings)
     return {package: histories[package] for package in ledger.PACKAGES if package in histories}
 
 
-def _history(results: Results, mine: pd.DataFrame, points: "_Points", notes: list[str], settings: Settings) -> History:
-    """mine: the sessions of one package's releases, by one Python; see ``sessions``."""
+def _history(
+    results: Results,
+    mine: pd.DataFrame,
+    points: pd.DataFrame,
+    replicates: pd.DataFrame,
+    session_sd: Mapping[str, float],
+    nodes: pd.DataFrame,
+    notes: list[str],
+    settings: Settings,
+) -> History:
+    """mine: the sessions of one package's releases, by one Python (see ``sessions``); points and the next: of all
+    packages, see ``_points``."""
     package, machine = str(mine["package"].iloc[0]), str(mine["machine"].iloc[0])
     releases = tuple(_releases(mine))
     order = {release.version: place for place, release in enumerate(releases)}
-    own = points.sessions[points.sessions["package"] == package]
-    own = points.series.merge(own.drop(columns=["package", "torch", "numpy", "middle", "file"]), on="series")
-    counts = _counts(results, releases, notes)
-    rows = pd.concat([_times(own, order, settings), changes.steps(counts, order, settings)], ignore_index=True)
+    own, nodes = (table[table["package"] == package] for table in (points, nodes))
+    counts = changes.steps(_counts(results, mine, notes), order, settings)
+    rows = pd.concat([_times(own, order, settings), counts], ignore_index=True)
     rows = changes.with_evidence(rows, order, settings)
-    nodes = points.nodes[points.nodes["package"] == package]
     if len(nodes):
-        rows = changes.with_nodes(rows, own, order)
+        rows = changes.with_nodes(rows, own)
     rows.insert(0, "package", package)
     rows.insert(1, "machine", machine)
     rows.insert(3, "date", rows["release"].map({release.version: release.date for release in releases}))
@@ -167,13 +173,12 @@ def _history(results: Results, mine: pd.DataFrame, points: "_Points", notes: lis
         held=f"{other} {' and '.join(held)}",
         releases=releases,
         rows=rows,
-        replicates=_replicates(points.pairs, points.session_sd),
-        session_sd=points.session_sd,
+        replicates=replicates,
+        session_sd=session_sd,
         nodes=nodes,
         failed=_failed(results, package),
         notes=tuple(notes),
         settings=settings,
-        series=points.cells | dict(zip(counts["cell"], counts["series"])),
     )
 
 
@@ -181,46 +186,40 @@ def _history(results: Results, mine: pd.DataFrame, points: "_Points", notes: lis
 
 
 def sessions(results: Results) -> pd.DataFrame:
-    """One row per session of a release, in order of release: package, release, date, tag, torch, numpy, python, file,
-    node, machine, run (when it began), middle (s since the epoch), interpreter, baselines of the speed probes (ns)."""
+    """One row per session of a release, in order of release: OF_SESSION (run: when it began; middle: s since the epoch;
+    baselines of the speed probes: ns), date, tag, python, machine, and what counts depend on (DECISIVE)."""
     rows = []
-    measured = results.cells[results.cells["status"] == "measured"]
-    columns = ["file", "machine", "commit", "torch", "numpy", "python"]
-    for of_file in measured[columns].drop_duplicates("file").to_dict("records"):
+    names = ["file", "machine", "commit", "torch", "numpy", "python"]
+    measured = results.cells.loc[results.cells["status"] == MEASURED, names].drop_duplicates("file")
+    for of_file in measured.astype(object).to_dict("records"):
         toolchain = ledger.find(of_file["commit"])
         if not toolchain:
             continue
         for record in sessions_of(results.runs_of(of_file["file"])) or [UNKNOWN]:
+            started = pd.to_datetime(record.started, errors="coerce", utc=True)
             rows.append(
                 of_file
                 | {"package": toolchain.history, "release": toolchain.version, "date": toolchain.date}
                 | {"tag": toolchain.tag, "node": node_of(of_file["file"]), "run": record.started}
                 | {"torch": of_file["torch"] or toolchain.torch, "numpy": of_file["numpy"] or toolchain.numpy}
-                | {"middle": _middle(record), "interpreter": record.settings.python}
-                | {PROBES[probe]: record.baselines.get(probe, math.nan) for probe in PROBES}
+                | {"middle": math.nan if pd.isna(started) else started.timestamp() + record.seconds / 2}
+                | dict(zip(DECISIVE, (record.conditions.cpu, record.conditions.libc, record.settings.python)))
+                | {column: record.baselines.get(probe, math.nan) for probe, column in PROBES.items()}
             )
-    more = ["package", "release", "date", "tag", "node", "run", "middle", "interpreter", *PROBES.values()]
-    table = pd.DataFrame(rows, columns=[*columns, *more])
-    order = sorted(range(len(table)), key=lambda k: (Version(table["release"][k]), table["run"][k]))
-    return table.iloc[order].reset_index(drop=True)
-
-
-def _middle(record: Record) -> float:
-    started = pd.to_datetime(record.started, errors="coerce", utc=True)
-    return math.nan if pd.isna(started) else float(started.timestamp()) + record.seconds / 2
+    columns = [*dict.fromkeys([*names, *OF_SESSION]), "date", "tag", *DECISIVE]
+    return pd.DataFrame(sorted(rows, key=lambda row: (Version(row["release"]), row["run"])), columns=columns)
 
 
 def _releases(table: pd.DataFrame) -> Iterator[Release]:
     for _, each in table.groupby("release", sort=False):
-        first = each.iloc[0]
-        of_release = (first[name] for name in ("package", "release", "date", "tag", "torch", "numpy"))
-        package, version, date, tag, torch, numpy = map(str, of_release)
-        files = tuple(dict.fromkeys(each["file"]))
+        first, files = each.iloc[0], tuple(dict.fromkeys(each["file"]))
+        names = (str(first[name]) for name in ("package", "release", "date", "tag", "torch", "numpy"))
+        package, version, date, tag, torch, numpy = names
         yield Release(package, version, date, tag, torch, numpy, files, str(first["run"]))
 
 
 def _failed(results: Results, package: str) -> dict[str, str]:
-    measured = set(results.cells.loc[results.cells["status"] == "measured", "file"])
+    measured = set(results.cells.loc[results.cells["status"] == MEASURED, "file"])
     tags = {toolchain.tag: toolchain.version for toolchain in ledger.history(package)}
     return {
         tags[record.toolchain.tag]: record.failed
@@ -232,76 +231,60 @@ def _failed(results: Results, package: str) -> dict[str, str]:
 def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
     """One row per cell of ``table``, indexed by it, of the version that the newest of its rows has, with the names that
     ``History.rows`` has of a series."""
-    cells = table.drop_duplicates("cell", keep="last").reset_index(drop=True)
-    names = ["cell", "benchmark", "group", "direction", *results.parameters, "contract", "version"]
-    kept = cells[[*dict.fromkeys(names)]].copy()
-    kept["family"] = cells["family"]
-    for name in kept.select_dtypes("category"):
-        kept[name] = kept[name].astype(object)
-    kept["parameters"] = parameters_of(cells, results)
+    names = ["cell", "benchmark", "group", "direction", *results.parameters, "contract", "version", "family"]
+    kept = table.drop_duplicates("cell", keep="last")[list(dict.fromkeys(names))].reset_index(drop=True)
+    kept = kept.astype({name: object for name in kept.select_dtypes("category")})
+    kept["parameters"] = parameters_of(kept, results)
+    kept["control"] = np.array([results.benchmarks[name].control for name in kept["benchmark"]], dtype=bool)
+    kept["noise"] = noise_of_cells(kept, results.benchmarks)
+    kept["through_memory"] = kept["noise"] == MEMORY
+    kept["noise"] = kept["noise"].mask(kept["control"], CONTROL)
     calls = zip(kept["direction"], kept["route"], kept["dtype"], kept["contract"])
     kept["contract"] = [  # instructions are of routes whose contract is declared where they are timed
         contract or results.contracts.get((direction, route), NONE).memory_for(dtype or "")
         for direction, route, dtype, contract in calls
     ]
-    kept["control"] = controls_of(cells, results.benchmarks)
-    noise = families(cells, results.benchmarks)
-    kept["through_memory"], kept["noise"] = noise == MEMORY, np.where(kept["control"], CONTROL, noise)
-    shares = (kept["noise"] == ALIAS).to_numpy()
+    kept = kept.set_index("cell")
+    kept["series"] = series_of(kept)
+    listed = {cell: place for place, cell in enumerate(results.cells["cell"].drop_duplicates())}
+    benchmarks = {name: place for place, name in enumerate(results.benchmarks)}
+    places = zip(kept["benchmark"].map(benchmarks), kept.index.map(listed))
+    return kept.iloc[[place for _, place in sorted(zip(places, range(len(kept))))]]
+
+
+def series_of(cells: pd.DataFrame) -> pd.Series:
+    """The series of cells, which are their index: sizes of a call that shares memory are one."""
     apart = [
-        f"{row['benchmark']}({', '.join(repr(v) for name, v in row['parameters'].items() if name != 'nbytes')})"
-        for row in kept.to_dict("records")
+        f"{benchmark}({', '.join(repr(value) for name, value in parameters.items() if name != 'nbytes')})"
+        for benchmark, parameters in zip(cells["benchmark"], cells["parameters"])
     ]
-    kept["series"] = np.where(shares, apart, kept["cell"])
-    place = {name: number for number, name in enumerate(results.benchmarks)}
-    listed = results.cells.drop_duplicates("cell").reset_index(drop=True)
-    rank = pd.Series(range(len(listed)), index=listed["cell"].astype(object))
-    kept = kept.assign(_place=kept["benchmark"].map(place), _rank=kept["cell"].map(rank))
-    return kept.sort_values(["_place", "_rank"]).drop(columns=["_place", "_rank"]).set_index("cell")
+    return pd.Series(np.where(cells["noise"] == ALIAS, apart, cells.index), cells.index)
 
 
 # --- times: points ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Points:
-    """What was timed in the sessions of a machine.
+def _points(
+    results: Results, every: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame, Mapping[str, float], pd.DataFrame]:
+    """One row per series and session: the names of the series, the session, y (log seconds), variance (of its
+    processes), session_sd and processes. Beside it replicates, session_sd and nodes, see ``History``.
 
-    sessions    one row per series and session: run, package, release, torch, numpy, node, middle, noise, control, y
-                (log seconds), variance (of its processes), session_sd, processes
-    cells       cell -> series
-    series      one row per series: cell, benchmark and the other names
-    pairs       one row per series and two sessions of one toolchain
-    session_sd  noise class -> SD of log seconds between sessions
-    nodes       one row per package and node, see ``History.nodes``
+    every: see ``sessions``. A cell counts in the version of the benchmark that was measured last.
     """
-
-    sessions: pd.DataFrame
-    cells: dict[str, str]
-    series: pd.DataFrame
-    pairs: pd.DataFrame
-    session_sd: Mapping[str, float]
-    nodes: pd.DataFrame
-
-
-def _points(results: Results, every: pd.DataFrame) -> _Points:
-    """every: see ``sessions``. A cell counts in the version of the benchmark that was measured last."""
     runs = every.drop_duplicates(["file", "run"])
     processes = results.processes
     processes = processes[processes["file"].isin(runs["file"]) & processes["quiet"].astype(bool)]
-    processes = processes[processes["seconds"] > 0]
-    names = _of_series(processes.sort_values("run", key=lambda run: run.astype(str), kind="stable"), results)
-    processes = processes.astype({"cell": object, "file": object, "run": object, "version": object})
+    processes = processes[processes["seconds"] > 0].astype(dict.fromkeys(["cell", "file", "run", "version"], object))
+    names = _of_series(processes.sort_values("run", kind="stable"), results)
     processes = processes[processes["version"] == processes["cell"].map(names["version"])]
-    processes = processes.merge(runs[["file", "run", *PROBES.values()]], on=["file", "run"])
-    processes["through_memory"] = processes["cell"].map(names["through_memory"]).astype(bool)
-    taken = processes.assign(y=np.log(processes["seconds"]) - _correction(processes, runs))
-    grouped = taken.groupby(["cell", "file", "run"], sort=False)
-    points = grouped.agg(y=("y", "median"), n=("y", "size"), within=("y", "var")).reset_index()
-    points = points[points["n"] >= LEAST_PROCESSES]
-    points = points.join(names[["series", "noise", "control"]], on="cell").merge(
-        runs[["file", "run", "package", "release", "torch", "numpy", "node", "middle"]], on=["file", "run"]
-    )
+    taken = processes[["cell", "seconds", "baseline", "file", "run"]].merge(runs[OF_SESSION], on=["file", "run"])
+    taken = taken.join(names[["series", "noise", "control", "through_memory"]], on="cell")
+    taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
+    same = [name for name in taken if name not in ("seconds", "baseline", "through_memory", "y", *PROBES.values())]
+    grouped = taken.groupby(same, sort=False, dropna=False)["y"]
+    points = grouped.agg(y="median", processes="size", within="var").reset_index()
+    points = points[points["processes"] >= LEAST_PROCESSES]
     points["variance"] = _moderated(points)
     nodes = _take_out_nodes(points)
     pooled = _pooled(points)
@@ -310,8 +293,8 @@ def _points(results: Results, every: pd.DataFrame) -> _Points:
     pooled["session_sd"] = pooled["noise"].map(session_sd).astype(float)
     sizes = names.groupby("series")["nbytes"].agg(lambda values: tuple(int(size) for size in values.dropna()))
     series = names.reset_index().drop_duplicates("series").drop(columns=["noise", "control", *OF_CELL])
-    of_cells = names["series"].to_dict()
-    return _Points(pooled, of_cells, series.assign(sizes=series["series"].map(sizes)), pairs, session_sd, nodes)
+    points = series.assign(sizes=series["series"].map(sizes)).merge(pooled.drop(columns="cell"), on="series")
+    return points, _replicates(pairs, session_sd), session_sd, nodes
 
 
 def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
@@ -326,7 +309,7 @@ def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
         (through, PROBES[MEMORY], MEMORY, math.log(2)),
     ):
         baselines, usual = (np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]]))
-        moved = np.where(taken, comparison.correction(baselines, usual, plausible), moved)
+        moved = np.where(taken, statistics.correction(baselines, usual, plausible), moved)
     return moved
 
 
@@ -334,12 +317,12 @@ def _moderated(points: pd.DataFrame) -> Floats:
     """The variance of each point by its processes: what they show, drawn to what the cell's other sessions show (Smyth
     2004, over the sessions of a noise class; each cell by its own scale)."""
     usual = points.groupby("cell")["within"].transform("mean").clip(lower=1e-8)
-    ratio, df = (points["within"] / usual).to_numpy(), (points["n"] - 1).to_numpy(dtype=float)
+    ratio, df = (points["within"] / usual).to_numpy(), (points["processes"] - 1).to_numpy(dtype=float)
     variance = np.full(len(points), np.nan)
     for _, members in points.groupby("noise").indices.items():
         prior = statistics.fit_prior(ratio[members], df[members])
         posterior, _ = statistics.squeeze(ratio[members], df[members], prior)
-        variance[members] = posterior * usual.to_numpy()[members] / points["n"].to_numpy()[members]
+        variance[members] = posterior * usual.to_numpy()[members] / points["processes"].to_numpy()[members]
     floor: Floats = np.maximum(variance, 1e-10)  # of figures that are all the same
     return floor
 
@@ -362,6 +345,17 @@ def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index().sort_values("node", key=lambda names: names.map(lambda name: (len(name), name)))
 
 
+def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """One row per group: y, of points that weigh as much as their ``variance`` says they are known, its own variance,
+    all processes; the rest of the first."""
+    weight = 1 / points["variance"]
+    table = points.drop(columns="variance").assign(y=weight * points["y"], weight=weight)
+    how = {name: "sum" if name in ("y", "weight", "processes") else "first" for name in table if name not in by}
+    means = table.groupby(list(by), sort=False, as_index=False).agg(how)
+    means = means.assign(y=means["y"] / means["weight"], variance=1 / means["weight"])
+    return means.drop(columns="weight")
+
+
 def _pooled(points: pd.DataFrame) -> pd.DataFrame:
     """One row per series and session: sizes of a call that shares memory together, each without what it takes more than
     the others in all sessions (weighted least squares by turns)."""
@@ -374,14 +368,7 @@ def _pooled(points: pd.DataFrame) -> pd.DataFrame:
         of_cell = (weight * (points["y"] - level)).groupby(points["cell"]).transform("sum")
         offset = of_cell / weight.groupby(points["cell"]).transform("sum")
         offset -= offset.groupby(points["series"]).transform("mean")
-    names = ["series", "file", "run", "package", "release", "torch", "numpy", "node", "middle", "noise", "control"]
-    table = points.assign(wy=weight * (points["y"] - offset), weight=weight)
-    pooled = table.groupby(names, sort=False, dropna=False).agg(
-        wy=("wy", "sum"), weight=("weight", "sum"), processes=("n", "sum")
-    )
-    pooled = pooled.reset_index()
-    means = {"y": pooled["wy"] / pooled["weight"], "variance": 1 / pooled["weight"]}
-    return pooled.drop(columns=["wy", "weight"]).assign(**means)
+    return _averaged(points.assign(y=points["y"] - offset), "series", "file", "run")
 
 
 # --- times: what sessions differ by ----------------------------------------------------------------------------------
@@ -414,86 +401,68 @@ def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:
 
 def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.DataFrame:
     """``History.replicates``: the test of changes on toolchains against themselves."""
-    rows = []
+    pairs = pairs[~pairs["control"]]
     error = np.sqrt(pairs["variance"] + 2 * pairs["noise"].map(session_sd).astype(float) ** 2)
     pairs = pairs.assign(p=2 * special.ndtr(-np.abs(pairs["effect"] / error).to_numpy(dtype=float)))
-    for (torch, numpy, _), each in pairs[~pairs["control"]].groupby(["torch", "numpy", "run"], sort=False):
-        q = each.groupby("noise")["p"].transform(lambda p: statistics.q_values(p.to_numpy()))
-        size = each["effect"].abs()
-        rows.append(
-            (
-                torch,
-                numpy,
-                each["hours"].iloc[0],
-                len(each),
-                *np.exp([each["effect"].median(), size.median()]),
-                sum(q <= FDR),
-            )
-        )
-    return pd.DataFrame(rows, columns=["torch", "numpy", "hours", "series", "median", "half", "flagged"])
+    pair = ["torch", "numpy", "run"]
+    q = pairs.groupby([*pair, "noise"])["p"].transform(lambda p: statistics.q_values(p.to_numpy()))
+    table = pairs.assign(flagged=q <= FDR, half=pairs["effect"].abs()).groupby(pair, sort=False, as_index=False)
+    table = table.agg(
+        hours=("hours", "first"),
+        series=("effect", "size"),
+        median=("effect", "median"),
+        half=("half", "median"),
+        flagged=("flagged", "sum"),
+    )
+    return table.drop(columns="run").assign(median=np.exp(table["median"]), half=np.exp(table["half"]))
 
 
 # --- times: levels ---------------------------------------------------------------------------------------------------
 
 
-def _combined(points: pd.DataFrame) -> pd.DataFrame:
-    """One row per series and release: sessions together, each as precise as its processes and sessions allow."""
-    weight = 1 / (points["variance"] + points["session_sd"].astype(float) ** 2)
-    names = [name for name in points if name not in ("run", "node", "y", "variance", "session_sd", "processes")]
-    table = points.assign(wy=weight * points["y"], weight=weight)
-    grouped = table.groupby(POINT, sort=False)
-    combined = grouped.agg(wy=("wy", "sum"), weight=("weight", "sum"), processes=("processes", "sum")).reset_index()
-    combined = combined.assign(y=combined["wy"] / combined["weight"], error=combined["weight"] ** -0.5)
-    return table[names].drop_duplicates(POINT).merge(combined.drop(columns=["wy", "weight"]), on=POINT)
-
-
 def _times(points: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
-    """The rows of ``History.rows`` that are of times."""
-    table = _combined(points)
-    table = table.assign(place=pd.factorize(table["series"])[0], at=table["release"].map(order))
+    """The rows of ``History.rows`` that are of times: a release's sessions together, each as precise as its processes
+    and sessions allow."""
+    table = points.assign(variance=points["variance"] + points["session_sd"].astype(float) ** 2)
+    table = _averaged(table, "series", "release")
+    table = table.assign(error=table["variance"] ** 0.5, at=table["release"].map(order))
+    table["place"] = pd.factorize(table["series"])[0]
     table = table.sort_values(["place", "at"]).reset_index(drop=True)
     found = [changes.reported(own, settings) for _, own in table.groupby("noise", sort=False)]
     table = table.join(pd.concat(found)) if found else table.assign(level=np.nan, **dict.fromkeys(changes.CHANGE))
     half = HALF * table["error"]
     ends = {"value": table["y"], "low": table["y"] - half, "high": table["y"] + half, "level": table["level"]}
     table = table.assign(what=TIME, **{name: np.exp(log) for name, log in ends.items()})
-    return table.drop(columns=["y", "error", "place", "at"])
+    known = [name for name in ("within", *OF_SESSION) if name in table and name != "release"]
+    return table.drop(columns=["y", "variance", "error", "place", "at", "session_sd", *known])
 
 
 # --- instruction counts ----------------------------------------------------------------------------------------------
 
+DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on beside the release
 
-def _counts(results: Results, releases: Sequence[Release], notes: list[str]) -> pd.DataFrame:
+
+def _counts(results: Results, mine: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """One row per counted cell and release: value (the median of its repeats), low, high, and the series' names.
 
     Releases that were counted with another processor, C library or Python than the newest are left out, with a note.
+    mine: the sessions of the releases.
     """
-    decisive = [_decisive(next(iter(sessions_of(results.runs_of(release.file))), UNKNOWN)) for release in releases]
-    alike = [
-        release
-        for release, facts in zip(releases, decisive)
-        if all(not one or not newest or one == newest for one, newest in zip(facts, decisive[-1]))
-    ]
     rows = results.repeated(results.values)
     rows = rows[(rows["low"] > 0) & rows["value"].between(rows["low"], rows["high"])]
-    if len(rows) and len(alike) < len(releases):
-        left_out = len(releases) - len(alike)
+    facts = mine.drop_duplicates("release").set_index("release")[DECISIVE]
+    newest = facts.iloc[-1]
+    alike = (facts.eq("") | newest.eq("") | facts.eq(newest)).all(axis=1)
+    if len(rows) and not alike.all():
+        left_out = (~alike).sum()
         notes.append(f"Instructions of {left_out} releases were counted on another processor, C library or Python")
-    versions = {file: release.version for release in alike for file in release.files}
-    rows = rows[rows["file"].isin(versions)].assign(release=lambda table: table["file"].astype(object).map(versions))
-    ranks = {file: place for place, file in enumerate(versions)}
-    rows = rows.sort_values("file", key=lambda files: files.astype(object).map(ranks), kind="stable")
+    files = mine.loc[mine["release"].map(alike), ["file", "release"]].drop_duplicates("file")
+    rows = files.merge(rows.astype({"file": object, "cell": object, "version": object}), on="file")
     names = _of_series(rows, results)
-    rows = rows.astype({"cell": object, "version": object})
     rows = rows[rows["version"] == rows["cell"].map(names["version"])]
-    names = names.assign(sizes=[() if pd.isna(nbytes) else (int(nbytes),) for nbytes in names["nbytes"]])
+    names["sizes"] = [() if pd.isna(nbytes) else (int(nbytes),) for nbytes in names["nbytes"]]
     names = names.drop(columns=OF_CELL).assign(series=names.index)
     # of several nodes: what they differ by is in the range, and is no release's doing
     of_release = rows.groupby(["cell", "release"], sort=False, as_index=False)
     counts = of_release.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"))
     return counts.merge(names.reset_index(), on="cell")
-
-
-def _decisive(record: Record) -> tuple[str, ...]:
-    """What a count depends on beside the release."""
-    return record.conditions.cpu, record.conditions.libc, record.settings.python

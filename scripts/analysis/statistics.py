@@ -30,7 +30,17 @@ SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of 
 # The same where repeats show less. What all cells of a session share is seen once a repeat, so that few do not tell how
 # large it may be. Calls of one toolchain, with speed probes, six pairs of sessions 1.6 to 5.8 hours apart on a virtual
 # machine of Zen 4: 0.009
+PLAUSIBLE = float(np.log(1.25))  # of baselines on one machine: six sessions in two hours were within 1.06
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
+
+
+def correction(baselines: Floats, usual: Floats, plausible: float = PLAUSIBLE) -> Floats:
+    """The log by which something ran slower than the machine usually does, from logs of baselines. 0 where it has none,
+    and everywhere where baselines differ by more than is ``plausible``: then probes are other work."""
+    known = usual[np.isfinite(usual)]
+    if not len(known) or np.ptp(known) > plausible:
+        return np.zeros_like(baselines)
+    return np.nan_to_num(baselines - np.median(known))
 
 
 # --- the moderated t test ------------------------------------------------------------------------------------------

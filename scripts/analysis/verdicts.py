@@ -5,20 +5,21 @@ elsewhere in memory (benchmarks/instructions.py). Two counts differ where all re
 other.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .results import Results
+from .results import MEASURED, SKIPPED, Results
 
 TIME, INSTRUCTIONS = "time", "instructions"
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
 NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
-MORE, FEWER, AS_MANY = "more", "fewer", "as many"  # of counts
+MORE, FEWER, AS_MANY = OF_COUNTS = ("more", "fewer", "as many")
 SAME_WAY = {MORE: SLOWER, FEWER: FASTER}  # what the time of a call says where it agrees with its count
 # What a Reason may be, beside FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
@@ -66,20 +67,32 @@ class Settings:
 DEFAULT = Settings()
 
 
-def of_status(base: str, new: str, why_base: Any, why_new: Any) -> tuple[str, Reason]:
-    """The verdict and reason of a cell that takes no figures, and "" where they decide it; "skipped": by both sides.
+def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tuple[str, Reason]:
+    """The verdict and reason of a cell that takes no figures, and "" where they decide it; SKIPPED: by both sides.
 
-    base, new  what either side has of it: measured, failed, skipped or absent; and why
+    row          base_status (measured, failed, skipped or absent), base_reason, base_version, base_samples; the same of
+                 new
+    differences  of the sides, because of which such cells cannot be compared
     """
-    if "failed" in (base, new):
-        who = "both" if base == new else ("base" if base == "failed" else "new")
-        why = why_new if new == "failed" else why_base
+    base, new = row["base_status"], row["new_status"]
+    if FAILED in (base, new):
+        who = "both" if base == new else ("base" if base == FAILED else "new")
+        why = row["new_reason"] if new == FAILED else row["base_reason"]
         return FAILED, Reason(FAILED, who, why if isinstance(why, str) else "")
-    if base == "measured" != new:
-        return GONE, Reason(SKIPS, "new", why_new) if new == "skipped" else Reason(NOT_RUN, "new")
-    if new == "measured" != base:
-        return NEW, Reason(SKIPS, "base", why_base) if base == "skipped" else Reason(NOT_RUN, "base")
-    return "skipped" if base != "measured" else "", Reason()
+    for one, other, verdict, side in ((base, new, GONE, "new"), (new, base, NEW, "base")):
+        if one == MEASURED != other:
+            about = row[f"{side}_reason"]
+            return verdict, Reason(SKIPS, side, about) if other == SKIPPED else Reason(NOT_RUN, side)
+    if base != MEASURED:
+        return SKIPPED, Reason()
+    if differences:
+        return NOT_COMPARABLE, differences[0]
+    if row["base_version"] != row["new_version"]:
+        return NOT_COMPARABLE, Reason(SUITE)
+    samples = row["base_samples"], row["new_samples"]
+    if samples[0] == samples[0] != samples[1]:
+        return NOT_COMPARABLE, Reason(DIFFERS, about="samples", values=tuple(map(int, samples)))
+    return "", Reason()
 
 
 def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis.pairs import compare_named
+from analysis.comparison import compare_named
 from analysis.results import load
 from analysis.verdicts import FASTER, SLOWER, Settings
 from cli import ONLY, Parser, UserError, matcher
