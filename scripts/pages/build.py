@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
 from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
 from cli import line, put
@@ -21,16 +20,12 @@ HISTORY = "history"  # beside the directories of machines
 
 @dataclass(frozen=True)
 class Built:
-    """The pages of a machine with where they were written, and what the pages over all machines are made of.
-
-    histories, advised  its histories, and what to take at the newest release; none of a machine without a history
-    """
+    """The pages of a machine with where they were written, and what the pages over all machines are made of."""
 
     machine: str
     pages: Sequence[tuple[Page, Path]]
     summary: index.Summary
     histories: Sequence[History] = ()
-    advised: pd.DataFrame | None = None
 
 
 def build(results: Path, machine: str, output: Path) -> Built:
@@ -49,13 +44,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     csv = history_page.csv_of(histories)
     releases_page = history_page.page_of(everything, histories, csv)
     written.append((releases_page, write(output / HISTORY / machine, releases_page)))
-    return Built(
-        machine,
-        written,
-        index.summary_of(page),
-        histories,
-        histories_by_machine.of_newest(histories[0], everything.of_file(histories[0].releases[-1].file)),
-    )
+    return Built(machine, written, index.summary_of(page), histories)
 
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
@@ -63,8 +52,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     with_history = [each for each in built if each.histories]
     release_notes.write_feed(output, [each.histories for each in with_history])
     histories = {each.machine: each.histories for each in with_history}
-    advised = [each.advised for each in with_history if each.advised is not None]
-    compared = histories_by_machine.write(output / HISTORY, histories, advised)
+    compared = histories_by_machine.write(output / HISTORY, histories)
     if not compared:
         name_histories(output, list(histories))
     index.write(
