@@ -33,18 +33,16 @@ def program(*arguments, home):
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.01", 0.01), ("1 %", 0.01), (".5", 0.5)])
 def test_shares(text, value):
-    assert cli.share(text) == pytest.approx(value)
+    assert cli.share(text) == cli.share(text, ends=True) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["", "x", "5", "-1%", "0", "nan", "200%"])
+@pytest.mark.parametrize("text", ["", "x", "5", "-1%", "0", "nan", "200%", "100%"])
 def test_what_is_no_share(text):
     with pytest.raises(UserError, match="share"):
         cli.share(text)
-
-
-def test_a_share_may_be_all_or_nothing_where_that_says_something():
-    assert [cli.share(text, ends=True) for text in ("0", "0%", "100%", "1")] == [0, 0, 1, 1]
-    for text in ("-1%", "101%", "nan", "all"):
+    if text in ("0", "100%"):
+        assert cli.share(text, ends=True) == (text == "100%"), "all or nothing, where that says something"
+    else:
         with pytest.raises(UserError, match="share"):
             cli.share(text, ends=True)
 
@@ -84,30 +82,13 @@ def test_several_result_files_must_be_told_apart(pair, called):
     assert called(compare, *pair, "--machine", "box")[0] == 1
 
 
-# what the loader refuses is tests/test_results.py's
-BAD = {
-    "truncated": (RESULT, '{"version": 2, "commit_h'),
-    "no benchmarks": ("benchmarks.json", "{}"),
-    "record": (RECORD, "{"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-@pytest.mark.parametrize("side", [0, 1])
-def test_bad_input_is_one_line_and_exit_code_2(pair, capsys, case, side):
-    name, text = BAD[case]
-    (Path(pair[side]) / name).write_text(text)
-    with pytest.raises(UserError) as caught:
-        compare.main(list(pair))
-    assert len(str(caught.value).splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         ("nowhere", "{new}"),
         ("{base}", "{base}"),
         ("{base}/benchmarks.json", "{new}"),
+        ("{broken}", "{new}"),
         ("{base}/..", "{new}"),
         ("{base}",),
         ("{base}", "{new}", "--only", "("),
@@ -127,19 +108,11 @@ def test_bad_input_is_one_line_and_exit_code_2(pair, capsys, case, side):
     ],
 )
 def test_bad_arguments_are_one_line_and_exit_code_2(pair, called, arguments):
-    given_ = [argument.format(base=pair[0], new=pair[1]) for argument in arguments]
+    if "{broken}" in arguments:
+        (Path(pair[0]) / RECORD).write_text("{")  # what else the loader refuses is tests/test_results.py's
+    given_ = [argument.format(base=pair[0], new=pair[1], broken=pair[0]) for argument in arguments]
     code, _, said = called(compare, *given_)
     assert code == 2 and said.startswith("compare.py: ") and len(said.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_it_needs_neither_torch_nor_the_benchmarks(pair, tmp_path):
-    code = (
-        "import sys; sys.modules['torch'] = sys.modules['benchmarks'] = None; "
-        f"sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; import compare; sys.exit(compare.main({list(pair)!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(tmp_path))
-    assert done.returncode == 1, done.stderr
 
 
 def test_the_workflow_gates_with_what_there_is():
@@ -227,17 +200,6 @@ def history(committed):
     return next(file.parent for file in files if '"conversion.NumpyToTorch.timeit_convert"' in file.read_text())
 
 
-def test_releases_of_a_real_history_can_be_compared(history):
-    """What changed a lot is found; sizes of a call that shares memory are one result."""
-    first, last = (ledger.series("torch")[place].commit[:8] for place in (0, -1))
-    files = [next(history.glob(f"{commit}-*.json")) for commit in (first, last)]
-    compared = compare_named(str(files[0]), str(files[1]), RESULTS, None, Settings())
-    found = compared.cells.set_index("cell")["verdict"]
-    assert found["conversion.NumpyToTorch.timeit_convert('torch.tensor(a.tolist())', 'float32', 4096)"] == SLOWER
-    assert compared.counts[FASTER] > 30 and not compared.withheld
-    assert "both are releases of one history" in comparison_words.text(compared, False)
-
-
 def test_one_ratio_for_one_pair_of_releases(committed):
     """compare.py, the history's page and CSV, the feed and README say the same of torch 2.10.0 against 2.9.1."""
     results, machine = committed / "reports" / "results", "amd-epyc-genoa-2-core-vm"
@@ -283,11 +245,11 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     assert len(compared.cells) == 1 and not compared.sessions
 
 
-def test_a_history_checks_itself_by_what_was_measured_twice(history):
+def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
     """Halves of the processes of torch 2.10.0 differ, for rounds are fast and slow by turns: that withheld all verdicts
     of a comparison that does not rest on them."""
-    compared = compare_named("torch-2.10.0", "torch-2.15.0", RESULTS, history.name, Settings())
-    assert not compared.withheld and compared.counts[FASTER] > 10
+    compared = compare_named("torch-2.0.1", "torch-2.15.0", RESULTS, history.name, Settings())
+    assert compared.in_history and not compared.withheld and compared.counts[FASTER] > 10
     assert compared.check.cells > 100 and compared.check.flagged <= 0.02 * compared.check.cells
     changed = dict(zip(compared.cells["parameters"].map(str), compared.cells["verdict"]))
     times = [row for row in compared.counted.to_dict("records") if row["time"] in (SLOWER, FASTER)]

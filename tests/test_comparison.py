@@ -18,7 +18,6 @@ from analysis.verdicts import (
     NOT_COMPARABLE,
     OTHER_SPEED,
     SLOWER,
-    SUITE,
     VERDICTS,
     Reason,
 )
@@ -28,107 +27,78 @@ from pages import comparison_words
 from sides import CONTRACTS, NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
+ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
 
-def test_what_changed_is_found_and_nothing_else(pair):
-    found = compared(*pair)
+
+@pytest.mark.parametrize("one, other, code", [(1.3, 0.7, 1), (0.7, 1.3, 1), (0.7, 1.0, 0)])
+def test_what_changed_is_found_and_nothing_else(tmp_path, one, other, code):
+    found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1, {ONE: one, OTHER: other})))
+    planted = {cell: SLOWER if by > 1 else FASTER for cell, by in {ONE: one, OTHER: other}.items() if by != 1}
     named = verdicts(found)
-    assert named.pop((ROUTES[0], 8)) == SLOWER
-    assert named.pop((ROUTES[1], 4)) == FASTER
-    assert set(named.values()) <= {NO_CHANGE, INCONCLUSIVE}
-    assert found.exit_code == 1
+    assert {cell: named.pop(cell) for cell in planted} == planted
+    assert set(named.values()) <= {NO_CHANGE, INCONCLUSIVE} and found.exit_code == code
     assert sum(found.counts.values()) == len(found.cells) == len(ROUTES) * len(SIZES)
 
 
-def test_the_other_way_round(pair):
-    found = compared(*pair[::-1])
-    assert verdicts(found)[ROUTES[0], 8] == FASTER and verdicts(found)[ROUTES[1], 4] == SLOWER
-
-
-def test_nothing_slower_is_exit_code_0(tmp_path):
-    found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1, {(ROUTES[0], 8): 0.7})))
-    assert (found.counts[FASTER], found.counts[SLOWER], found.exit_code) == (1, 0, 0)
-
-
-def beside(root, times, slow):
-    """Results whose samples stand between probes; ``slow``: (route, nbytes), round of processes at half the speed."""
-    write(root, times)
+def probed(root, times, slow=(), clock=1.0, **record):
+    """Results whose samples stand between probes; ``slow``: cell, round of processes at half the machine's speed."""
+    write(root, times, record=record)
     slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
-    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), slow)
+    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), slow, clock=lambda *_: clock)
     return root
 
 
 def test_nothing_is_decided_of_what_was_never_quiet(tmp_path):
     """Twice the time, and the machine at half its speed: that is the machine's, not the release's."""
-    cell = ROUTES[0], 8
-    quiet = beside(tmp_path / "quiet", cells(0), ())
-    busy = beside(tmp_path / "busy", cells(1, {cell: 2.0}), {(cell, number) for number in range(4)})
+    quiet = probed(tmp_path / "quiet", cells(0))
+    busy = probed(tmp_path / "busy", cells(1, {ONE: 2.0}), {(ONE, number) for number in range(4)})
     for base, new, who in ((quiet, busy, "new"), (busy, quiet, "base")):
         found = compared(base, new)
         assert found.counts[SLOWER] == found.counts[FASTER] == 0
-        row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == cell)
+        row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == ONE)
         assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, Reason(NEVER_QUIET, who))
         assert not row["close"], "fresh processes are for what is close"
-        assert f"the machine was never quiet in {who}" in comparison_words.markdown(found, True, "command")
     # the same figures from a machine that was quiet are a finding
-    really = beside(tmp_path / "really", cells(1, {cell: 2.0}), ())
-    assert verdicts(compared(quiet, really))[cell] == SLOWER
+    assert verdicts(compared(quiet, probed(tmp_path / "really", cells(1, {ONE: 2.0}))))[ONE] == SLOWER
 
 
 def test_quiet_processes_alone_decide(tmp_path):
     """One process of every cell at half the speed: three quiet ones are too few for a verdict, and no outlier."""
     slow = {((route, nbytes), 2) for route in ROUTES for nbytes in SIZES[:4]}
     times = cells(1)
-    for (route, nbytes), number in slow:
-        times[route, nbytes][number] *= 2
-    found = compared(beside(tmp_path / "base", cells(0), ()), beside(tmp_path / "new", times, slow))
+    for cell, number in slow:
+        times[cell][number] *= 2
+    found = compared(probed(tmp_path / "base", cells(0)), probed(tmp_path / "new", times, slow))
     few = found.cells[found.cells["nbytes"].isin(SIZES[:4])]
     assert set(few["new_processes"]) == {3} and set(few["verdict"]) == {INCONCLUSIVE}
     assert few["ratio"].between(0.97, 1.03).all()
 
 
-def at_another_clock(root, **record):
-    """A side that took 4 % longer for everything, its probes, too, because its machine ran slower."""
+SETTINGS = resultfiles.record([])["settings"]
+
+
+@pytest.mark.parametrize(
+    "probes, interpreter, corrected",
+    [
+        (True, "3.11.7", True),  # another level of the machine an hour later is no change
+        (False, "3.11.7", False),
+        (True, "3.12.1", False),  # probes of another interpreter are other work
+        (True, None, False),
+    ],
+)
+def test_times_are_compared_as_at_one_speed(tmp_path, probes, interpreter, corrected):
+    """A side took 4 % longer for everything, its probes, too."""
+    base = probed(tmp_path / "base", cells(1, sd=0.002))
     times = cells(2, {(route, nbytes): 1.04 for route in ROUTES for nbytes in SIZES}, sd=0.002)
-    write(root, times, record=record)
-    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), clock=lambda key, number: 1.04)
-    return root
-
-
-def at_one_clock(root):
-    times = cells(1, sd=0.002)
-    write(root, times)
-    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS))
-    return root
-
-
-def test_another_full_speed_is_no_change(tmp_path):
-    """A virtual machine holds another level an hour later; probes say so, and times are compared as at one."""
-    base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
+    new = probed(tmp_path / "new", times, clock=1.04, settings={**SETTINGS, "python": interpreter})
+    if not probes:
+        edit(base, probes={})
     found = compared(base, new)
-    assert set(found.cells["verdict"]) == {NO_CHANGE} and found.cells["ratio"].tolist() == pytest.approx(
-        [1.0] * len(found.cells), abs=0.01
-    )
-    (note,) = (note for note in found.notes if note.what == OTHER_SPEED)
-    assert (
-        comparison_words.why(note)
-        == "the machine ran 4 % slower in new, by the speed probes: times are corrected to one speed"
-    )
-    (note,) = (note for note in compared(new, base).notes if note.what == OTHER_SPEED)
-    assert note.side == "base"
-
-
-@pytest.mark.parametrize("python", ["3.12.1", None])
-def test_probes_of_another_interpreter_are_other_work(tmp_path, python):
-    measured = {**resultfiles.record([])["settings"], "python": python}
-    base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new", settings=measured)
-    assert not [note for note in compared(base, new).notes if note.what == OTHER_SPEED]
-    assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)
-
-
-def test_a_side_without_probes_stays_as_it_is(tmp_path):
-    base, new = at_one_clock(tmp_path / "base"), at_another_clock(tmp_path / "new")
-    edit(base, probes={})
-    assert compared(base, new).cells["ratio"].median() == pytest.approx(1.04, abs=0.01)
+    assert found.cells["ratio"].median() == pytest.approx(1.0 if corrected else 1.04, abs=0.01)
+    for side, each in (("new", found), ("base", compared(new, base))):
+        notes = [note for note in each.notes if note.what == OTHER_SPEED]
+        assert [(note.side, round(note.values[0], 3)) for note in notes] == ([(side, 0.04)] if corrected else [])
+    assert not corrected or set(found.cells["verdict"]) == {NO_CHANGE}
 
 
 def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path):
@@ -147,23 +117,32 @@ def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path)
     assert compared(base, new, min_decided=0.86).exit_code == 2
 
 
+def edit(directory, **changed):
+    path = Path(directory) / RESULT
+    lines = [{**line, **changed} for line in read_measurements(path)]
+    path.with_suffix(MEASUREMENTS).write_bytes(measurements_text(lines))
+
+
+CPU = {"cpu": "A CPU", "cores_allowed": 2}
+
+
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("record", "lines", "reason"),
     [
-        ({"asv_runner": "0.4.0"}, "asv_runner differs: 0.3.2, 0.4.0"),
-        ({"launch": "spawn"}, "launch differs: forkserver, spawn"),
-        ({"conditions": {"cpu": "Another", "cores_allowed": 2}}, "machine (cpu) differs: A CPU, Another"),
-        (
-            {"conditions": {"cpu": "A CPU", "cores_allowed": 2, "caches": {"L2": "512K"}}},
-            "machine (caches) differs: L2 1024K, L2 512K",
-        ),
+        ({"asv_runner": "0.4.0"}, {}, "asv_runner differs: 0.3.2, 0.4.0"),
+        ({"launch": "spawn"}, {}, "launch differs: forkserver, spawn"),
+        ({"conditions": CPU | {"cpu": "Another"}}, {}, "machine (cpu) differs: A CPU, Another"),
+        ({"conditions": CPU | {"caches": {"L2": "512K"}}}, {}, "machine (caches) differs: L2 1024K, L2 512K"),
+        ({}, {"wanted": 2}, "samples a process differ: 4, 2"),
+        ({}, {"wanted": 2, "version": "v2"}, "the benchmark itself changed: measure both sides with the same suite"),
     ],
 )
-def test_other_settings_are_not_comparable(tmp_path, changes, reason):
-    found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=changes))
+def test_what_is_not_comparable_says_why(tmp_path, record, lines, reason):
+    base, new = write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=record)
+    edit(new, **lines)
+    found = compared(base, new)
     assert set(found.cells["reason"].map(comparison_words.why)) == {reason}
-    assert found.counts[NOT_COMPARABLE] == len(found.cells)
-    assert found.exit_code == 2
+    assert found.counts[NOT_COMPARABLE] == len(found.cells) and found.exit_code == 2
 
 
 def test_another_machine_only_if_asked_for(tmp_path):
@@ -172,21 +151,6 @@ def test_another_machine_only_if_asked_for(tmp_path):
     found = compared(base, new, across_machines=True)
     assert found.exit_code == 0
     assert "machine differs: box, other; compared because you asked for it" in comparison_words.trust(found)
-
-
-def edit(directory, **changed):
-    path = Path(directory) / RESULT
-    lines = [{**line, **changed} for line in read_measurements(path)]
-    path.with_suffix(MEASUREMENTS).write_bytes(measurements_text(lines))
-
-
-def test_another_version_or_regime_is_not_comparable(pair):
-    edit(pair[1], wanted=2)
-    assert set(compared(*pair).cells["reason"].map(comparison_words.why)) == {"samples a process differ: 4, 2"}
-    edit(pair[1], version="v2")
-    found = compared(*pair)
-    assert set(found.cells["reason"]) == {Reason(SUITE)}
-    assert set(found.cells["verdict"]) == {NOT_COMPARABLE}
 
 
 def test_too_few_processes_say_how_many(tmp_path):
@@ -271,11 +235,8 @@ def test_every_cell_has_exactly_one_verdict(tmp_path_factory, states, seed):
             assert verdict == GONE
         elif "two processes" in (one, other):
             assert verdict == INCONCLUSIVE
-    (
-        comparison_words.text(found, True),
-        comparison_words.markdown(found, True, ""),
-        json.loads(comparison_words.as_json(found, "")),
-    )
+    assert comparison_words.text(found, True) and comparison_words.markdown(found, True, "")
+    assert len(json.loads(comparison_words.as_json(found, ""))["cells"]) == len(found.cells)
 
 
 # --- interleaved sides -----------------------------------------------------------------------------------------------
@@ -297,7 +258,6 @@ def test_sides_that_ran_in_turns_are_paired(tmp_path):
 
 def test_a_cell_that_lost_a_process_is_not_paired(tmp_path):
     new = cells(1)
-    new[ROUTES[0], 8] = new[ROUTES[0], 8][:3] + [float("nan")]
     new[ROUTES[0], 8] = new[ROUTES[0], 8][:3]
     found = compared(
         write(tmp_path / "a", cells(0), record=together("base")), write(tmp_path / "b", new, record=together("new"))

@@ -46,20 +46,21 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     dropped, and levels found again without them, until that holds."""
     series = [each for _, each in own.groupby("series", sort=False)]
     places = sum(len(each) - 1 for each in series)
-    support = 2.0
+    least = 2.0
     while True:
-        table = pd.concat([_levels(each, support, settings) for each in series])
-        p = table["p"].dropna()
-        table.loc[p.index, "q"] = q = statistics.q_values(np.concatenate([p, np.ones(places - len(p))]))[: len(p)]
+        table = pd.concat([_levels(each, least, settings) for each in series])
+        support = table["support"].dropna()
+        p = np.concatenate([2 * special.ndtr(-support), np.ones(places - len(support))])
+        table.loc[support.index, "q"] = q = statistics.q_values(p)[: len(support)]
         if (q <= FDR).all():
             break
-        support = -special.ndtri(p[q <= FDR].max() / 2) if (q <= FDR).any() else math.inf
+        least = support[q <= FDR].min() if (q <= FDR).any() else math.inf
     table["verdict"] = np.where(table["q"].notna(), np.where(table["ratio"] > 1, SLOWER, FASTER), "")
-    return table.drop(columns="p")
+    return table.drop(columns="support")
 
 
 def _levels(each: pd.DataFrame, least: float, settings: Settings) -> pd.DataFrame:
-    """Of one series in order of release: level (log), before, and where a level begins p and what CHANGE names.
+    """Of one series in order of release: level (log), before, and where a level begins support and what CHANGE names.
 
     least  standard errors that neighbouring levels differ by; change points with less, or smaller than ``min_effect``,
            are dropped, the weakest first
@@ -75,11 +76,11 @@ def _levels(each: pd.DataFrame, least: float, settings: Settings) -> pd.DataFram
         if not len(support) or support.min() >= least:
             break
         del starts[int(np.argmin(support)) + 1]
-    rows = [{"before": version} | NO_CHANGE | {"p": math.nan} for version in (None, *versions[:-1])]
+    rows = [{"before": version} | NO_CHANGE | {"support": math.nan} for version in (None, *versions[:-1])]
     for number, (effect, of_effect) in enumerate(zip(effects, errors), start=1):
         first, last = statistics.break_range(y, error, starts, number)
         ratio, low, high = np.exp([effect, effect - HALF * of_effect, effect + HALF * of_effect])
-        rows[starts[number]] |= {"p": 2 * special.ndtr(-abs(effect / of_effect)), "ratio": ratio}
+        rows[starts[number]] |= {"support": abs(effect) / of_effect, "ratio": ratio}
         rows[starts[number]] |= {"ratio_low": low, "ratio_high": high}
         rows[starts[number]] |= {"earliest": versions[first], "latest": versions[last]}
     level = np.repeat([mean for mean, _ in means], [b - a for a, b in edges])

@@ -200,7 +200,18 @@ def _cells_of(results: Results, only: str) -> pd.DataFrame:
     cells["reason"] = cells["reason"].astype(object).fillna("")
     cells["samples"] = cells["cell"].map(results.processes.drop_duplicates("cell").set_index("cell")["samples"])
     unreadable = (cells["status"] == MEASURED) & (cells["what"] == TIME) & ~(cells["seconds"] > 0)
-    names = ["benchmark", "family", "group", "method", *results.parameters, "direction", "contract", "unit", "parameters", "what"]
+    names = [
+        "benchmark",
+        "family",
+        "group",
+        "method",
+        *results.parameters,
+        "direction",
+        "contract",
+        "unit",
+        "parameters",
+        "what",
+    ]
     cells = cells.set_index("cell").reindex(columns=list(dict.fromkeys([*names, *ONE_SIDE]))).astype(object)
     cells.loc[unreadable.to_numpy(), ["status", "reason"]] = ["failed", "no time above zero"]
     return cells

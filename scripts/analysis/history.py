@@ -246,10 +246,8 @@ def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
     ]
     kept = kept.set_index("cell")
     kept["series"] = series_of(kept)
-    listed = {cell: place for place, cell in enumerate(results.cells["cell"].drop_duplicates())}
-    benchmarks = {name: place for place, name in enumerate(results.benchmarks)}
-    places = zip(kept["benchmark"].map(benchmarks), kept.index.map(listed))
-    return kept.iloc[[place for _, place in sorted(zip(places, range(len(kept))))]]
+    places = {cell: place for place, cell in enumerate(results.given)}
+    return kept.loc[sorted(kept.index, key=places.__getitem__)]
 
 
 def series_of(cells: pd.DataFrame) -> pd.Series:
