@@ -26,22 +26,9 @@ from benchmarks.families import CONVERSION
 from . import changes, statistics, verdicts
 from .declared import Benchmarks, noise_of_cells
 from .history import History, histories_of, series_of
-from .results import MEASURED, SKIPPED, Results, load_files, parameters_of
+from .results import MEASURED, OF_CELL, SKIPPED, Results, load_files, parameters_of
 from .statistics import HALF, MIN_PROCESSES, Bools, Estimate, Floats
-from .verdicts import (
-    AS_MANY,
-    DECIDED,
-    DEFAULT,
-    FASTER,
-    INCONCLUSIVE,
-    INSTRUCTIONS,
-    NO_CHANGE,
-    SAME_WAY,
-    SLOWER,
-    TIME,
-    Reason,
-    Settings,
-)
+from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, Reason, Settings
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
@@ -151,7 +138,7 @@ class Comparison:
         """
         if not self.possible:
             return 2
-        if self.counts[SLOWER] or self.counts_decided[verdicts.MORE]:
+        if self.counts[verdicts.SLOWER] or self.counts_decided[verdicts.MORE]:
             return 1
         # counts alone are decided without times
         return 0 if not self.comparable or self.share_decided >= self.settings.min_decided else 2
@@ -171,17 +158,12 @@ def describe(results: Results) -> dict[str, Any]:
     record, conditions = results.last, results.last.conditions
     return {
         **{name: str(first[name]) for name in ("machine", "toolchain", "torch", "numpy", "python", "commit", "file")},
-        "started": record.started,
-        "command": record.command,
-        "rounds": record.rounds or None,
-        "asv_runner": record.asv_runner or None,
-        "launch": record.launch or None,
+        **{name: getattr(record, name) for name in ("started", "command")},
+        **{name: getattr(record, name) or None for name in ("rounds", "asv_runner", "launch")},
         "interpreter": record.settings.python or None,
-        "cpu": conditions.cpu or None,
+        **{name: getattr(conditions, name) or None for name in ("cpu", "libc", "system")},
         "cores": conditions.cores_allowed,
-        "libc": conditions.libc or None,
         "caches": ", ".join(f"{level} {size}" for level, size in conditions.caches.items()),
-        "system": conditions.system or None,
         "interleaved": record.interleaved or None,
     }
 
@@ -200,19 +182,8 @@ def _cells_of(results: Results, only: str) -> pd.DataFrame:
     cells["reason"] = cells["reason"].astype(object).fillna("")
     cells["samples"] = cells["cell"].map(results.processes.drop_duplicates("cell").set_index("cell")["samples"])
     unreadable = (cells["status"] == MEASURED) & (cells["what"] == TIME) & ~(cells["seconds"] > 0)
-    names = [
-        "benchmark",
-        "family",
-        "group",
-        "method",
-        *results.parameters,
-        "direction",
-        "contract",
-        "unit",
-        "parameters",
-        "what",
-    ]
-    cells = cells.set_index("cell").reindex(columns=list(dict.fromkeys([*names, *ONE_SIDE]))).astype(object)
+    names = [*OF_CELL[:-1], *results.parameters, "direction", "contract", "unit", "parameters", "what", *ONE_SIDE]
+    cells = cells.set_index("cell").reindex(columns=list(dict.fromkeys(names))).astype(object)
     cells.loc[unreadable.to_numpy(), ["status", "reason"]] = ["failed", "no time above zero"]
     return cells
 
@@ -385,7 +356,7 @@ def _decide(
     equivalence = np.where(enough, statistics.p_equivalent(estimated, same), np.nan)
     flagged = (q <= settings.fdr) & (p <= settings.promise)
     conditions = [flagged & (estimated.effect > 0), flagged, equivalence <= 0.05]
-    verdict = np.select(conditions, [SLOWER, FASTER, NO_CHANGE], INCONCLUSIVE)
+    verdict = np.select(conditions, [verdicts.SLOWER, verdicts.FASTER, NO_CHANGE], INCONCLUSIVE)
     needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
     more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
     figures = {"verdict": verdict, "reason": [Reason() if there else Reason(verdicts.TOO_FEW) for there in enough]}
@@ -466,7 +437,7 @@ def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Benchmar
     times = timed[[*same, "verdict", "ratio"]].drop_duplicates(same, keep="last")
     found = counted[same].merge(times, on=same, how="left").set_axis(counted.index)
     time = found["verdict"].fillna("").astype(str)
-    expected = counted["verdict"].map({**SAME_WAY, AS_MANY: NO_CHANGE})
+    expected = counted["verdict"].map({**verdicts.SAME_WAY, verdicts.AS_MANY: NO_CHANGE})
     contradicts = time.ne("") & expected.notna() & time.ne(expected)
     return counted.assign(time=time, time_ratio=found["ratio"].astype(float), contradicts=contradicts)
 
