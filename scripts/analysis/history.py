@@ -156,8 +156,8 @@ def _history(
     releases = tuple(_releases(mine))
     order = {release.version: place for place, release in enumerate(releases)}
     own, nodes = (table[table["package"] == package] for table in (points, nodes))
-    counts = changes.steps(_counts(results, mine, notes), order, settings)
-    rows = pd.concat([_times(own, order, settings), counts], ignore_index=True)
+    parts = _times(own, order, settings), changes.steps(_counts(results, mine, notes), order, settings)
+    rows = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)  # an empty one has no kinds
     rows = changes.with_evidence(rows, order, settings)
     if len(nodes):
         rows = changes.with_nodes(rows, own)
