@@ -234,7 +234,7 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
         ("--time", "90"): "a job may take 60 minutes there, and 90 are asked for: --time 60 lets it go on in a second",
     }
     for options, why in cases.items():
-        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run")
+        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run", **project.variables)
         assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, (options, done.stderr)
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)

@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,14 +158,15 @@ def test_only_chooses_cells():
         chosen("nosuch")
 
 
-def test_progress_says_how_long_it_takes_yet(capsys, monkeypatch):
+def test_progress_says_how_long_it_takes_yet(capsys):
     progress = Progress("measuring", 60)
-    with progress:
-        progress.at(30)
-        assert capsys.readouterr().out == "", "not before a quarter of a minute"
-        progress.start = progress.shown = progress.start - 60
-        progress.at(30)
-        assert capsys.readouterr().out == "measuring: 50%, 60 s left\n"
+    progress.at(0)
+    progress.at(30)
+    assert capsys.readouterr().out == "", "not before a quarter of a minute"
+    for done, said in ((30, "measuring: 50%, 60 s left\n"), (30, ""), (60, "measuring: 100%\n")):
+        progress.start = progress.shown = time.monotonic() - 60
+        progress.at(done)
+        assert capsys.readouterr().out == said
 
 
 # A run that is stopped -----------------------------------------------------------------------------------------------

@@ -122,15 +122,16 @@ def measure(asked: Sequence[Question], processes: int) -> None:
     """The routes of a case in turns, a process each, case by case, then all again; says on stderr how far it is."""
     made = {name: benchmark_of(name) for name in {benchmark_for(question.case)[0] for question in asked}}
     turns = [(question, at) for _ in range(processes) for question in asked for at in range(len(question.routes))]
-    with contextlib.redirect_stdout(sys.stderr), Progress("check", len(turns)) as progress:
+    progress = Progress("check", len(turns))
+    with contextlib.redirect_stdout(sys.stderr):
         for done, (question, at) in enumerate(turns):
+            progress.at(done)
             name, params = benchmark_for(question.case)
             line = in_child(partial(_figure, made[name], (question.routes[at], *params)))
             if line is None:
                 raise UserError(f"{question.routes[at]} is skipped for {question.case}, and the results have it")
             question.lines = question.lines or [[] for _ in question.routes]
             question.lines[at].append(line)
-            progress.at(done + 1)
 
 
 def _figure(benchmark: Any, params: tuple[Any, ...]) -> Line | None:

@@ -213,14 +213,15 @@ def measure(cell: Cell, turn: int) -> dict[str, Line] | None:
 def measure_all(cells: Sequence[Cell], processes: int) -> None:
     """One process of every cell, then the next of every cell: a slow minute meets no cell in all of its processes."""
     turns = list(itertools.product(range(processes), cells))
-    with contextlib.redirect_stdout(sys.stderr), Progress("check", len(turns)) as progress:
+    progress = Progress("check", len(turns))
+    with contextlib.redirect_stdout(sys.stderr):
         for done, (turn, cell) in enumerate(turns):
+            progress.at(done)
             slow = any(statistics.median(each[WHOLE]["seconds"]) > SLOW for each in cell.processes)
             if not cell.skipped and not (slow and turn >= SLOW_PROCESSES):
                 lines = in_child(partial(measure, cell, turn))
                 cell.skipped = lines is None
                 cell.processes += [lines] if lines else []
-            progress.at(done + 1)
 
 
 # --- judging: arrays are over cells; readings are (cells, processes) of log seconds, NaN where a process was noisy ----

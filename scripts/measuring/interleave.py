@@ -71,7 +71,7 @@ def collect(runner: Runner, cells: Sequence[str], rounds: int, counted: Sequence
     """
     begun = time.monotonic()
     runner.planned = list(jobs_of(range(rounds if cells else 1), cells, counted))
-    with runner:
+    with runner.device:
         for job in runner.planned:
             runner.take(job)
         took, enough = time.monotonic() - begun, min(rounds, ENOUGH)

@@ -6,6 +6,7 @@ which a process cannot prevent, not even one that is killed.
 """
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -140,42 +141,23 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """How many of ``total`` steps are done, with the time left by the mean so far: a bar on a terminal, else a line
-    every 15 seconds. A block: ``with Progress(...) as progress``."""
+    """How many of ``total`` steps are done, with the time left by the mean so far: a line every 15 seconds at most, and
+    for another percent."""
 
     def __init__(self, title: str, total: int = 0) -> None:
-        self.title, self.total, self.done = title, total, 0
-        self.start = self.shown = time.monotonic()
-        self.bar: Any = None
-        with contextlib.suppress(ImportError):
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            if sys.stdout.isatty():
-                self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-                self.task = self.bar.add_task(title, total=total, left="")
-
-    def __enter__(self) -> "Progress":
-        self.start = self.shown = time.monotonic()
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar:
-            self.bar.stop()
+        self.title, self.total, self.done, self.percent = title, total, 0, 0
+        self.start = self.shown = math.nan
 
     def at(self, done: int) -> None:
         """So many steps are done."""
         now, self.done = time.monotonic(), done
+        if math.isnan(self.start):
+            self.start = self.shown = now
         share = min(done / max(self.total, 1), 1.0)
-        words = f"{share:.0%}"
-        if 0.03 <= share < 1:
-            words += f", {duration((now - self.start) * (1 - share) / share)} left"
-        if self.bar:
-            self.bar.update(self.task, total=self.total, completed=done, left=words)
-        elif done and now - self.shown > 15:
-            self.shown = now
-            print(f"{self.title}: {words}", flush=True)
+        if now - self.shown > 15 and int(100 * share) > self.percent:
+            self.shown, self.percent = now, int(100 * share)
+            left = f", {duration((now - self.start) * (1 - share) / share)} left" if 0.03 <= share < 1 else ""
+            print(f"{self.title}: {share:.0%}{left}", flush=True)
 
 
 if __name__ == "__main__":

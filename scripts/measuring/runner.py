@@ -63,8 +63,8 @@ class Session:
     cells: Cells
 
 
-class Runner(contextlib.ExitStack):
-    """Takes the jobs of a plan, within the block of a ``with`` statement.
+class Runner:
+    """Takes the jobs of a plan, within a block of its ``device``.
 
     keep     environments on disk at most
     sides    side -> what is measured there, where that is not the job's toolchain, in this checkout
@@ -81,7 +81,6 @@ class Runner(contextlib.ExitStack):
         about: Callable[[str], Mapping[str, Any]] = lambda side: {},
         between: Callable[["Runner", Job], None] = lambda runner, job: None,
     ) -> None:
-        super().__init__()
         self.journal, self.plan, self.keep, self.sides = journal, plan, keep, sides or {}
         self.about, self.between = about, between
         self.here = environments.here()
@@ -89,11 +88,6 @@ class Runner(contextlib.ExitStack):
         self.sessions: dict[str, Session] = {}
         self.planned: list[Job] = []  # for the time that is left
         self.progress, self.device = Progress("measuring"), Awake()
-
-    def __enter__(self) -> "Runner":
-        self.enter_context(self.progress)
-        self.enter_context(self.device)
-        return self
 
     # --- a list of jobs -----------------------------------------------------------------------------------------------
 

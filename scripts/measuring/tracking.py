@@ -48,7 +48,7 @@ def measure(runner: Runner) -> dict[str, str]:
     closing = several and (bool(left) or not is_closed(journal.filed(), runner.reference))
     closed = runner.sessions_of([runner.reference or left[0]], AGAIN) if closing else []
     runner.planned = [job for jobs in (*sessions, *closed) for job in jobs]
-    with runner:
+    with runner.device:
         failed = runner.carry_out(sessions)
         reference = runner.reference
         if several and reference and not is_closed(journal.filed(), reference):
