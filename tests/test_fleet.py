@@ -57,6 +57,7 @@ def test_what_is_missing_is_asked_of_others():
 def cluster(monkeypatch, tmp_path):
     """A cluster that takes every job, for an hour or two days."""
     monkeypatch.setattr(campaign, "FLEET", tmp_path / "fleet")
+    monkeypatch.setattr(campaign, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(campaign, "ask", lambda command: "1:00:00\n2-00:00:00\n" if command[0] == "sinfo" else "")
 
 
@@ -256,7 +257,6 @@ def asked(made, monkeypatch):
     monkeypatch.setattr(campaign, "submit", submit)
     monkeypatch.setattr(campaign, "coming", lambda made: [])
     monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
-    monkeypatch.setattr(type(made), "gather", lambda made: None)
     return wanted
 
 
@@ -265,10 +265,12 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked):
     filed(made, "node-a", "torch-2.5.1")
     filed(made, "node-a", "torch-2.1.2", started="2026-01-02T03:05:05+00:00")
     filed(made, "node-b", "torch-2.3.1", failed="no wheel")
-    assert made.had() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
+    made.gather()
     assert made.lacking() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
-    assert made.failed() == {("torch-2.3.1", "node-b"): "no wheel"}
+    assert made.sessions()["torch-2.3.1", "node-b"] == "no wheel"
+    assert made.progress(["RUNNING None"] * 2) == "releases filed: node-a 2; 2 RUNNING None"
     filed(made, "node-a", "torch-2.3.1", failed="no wheel")
+    made.gather()
     assert list(made.lacking()) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
     assert campaign.step(made) == []
@@ -330,11 +332,15 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, monkeypatch):
         campaign.give_up("cpu")
 
 
-def test_the_page_is_built_of_what_was_gathered(made, monkeypatch):
+def test_the_page_is_built_of_what_was_gathered(made, asked):
     made.save()
     built = []
     assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
-    monkeypatch.setattr(type(made), "had", lambda made: {tag: {"node-a", "node-b"} for tag in made.plan.tags})
+    for node in ("node-a", "node-b"):
+        filed(made, node, "torch-2.3.1", failed="no wheel")  # at first
+        for tag in made.plan.tags:
+            filed(made, node, tag)
+    assert campaign.step(made) is None and not asked, "nothing is missing"
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
 

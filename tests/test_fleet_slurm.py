@@ -276,7 +276,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     options = ("--partition", "both", "--no-report", "--scratch", str(decided.root.parent / "scratch"))
     finish(decided, start(decided, *plan, *options))
     told = (decided.root / "fleet.log").read_text()
-    assert re.search(r"^both: sessions filed: node-a \d, node-b \d; 2 RUNNING", told, re.MULTILINE)
+    assert re.search(r"^both: releases filed: node-a \d, node-b \d; 2 RUNNING", told, re.MULTILINE)
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
     assert set(names.values()) == {"node-a", "node-b"}
 

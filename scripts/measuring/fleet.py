@@ -44,14 +44,14 @@ from typing import Any
 
 import cli
 from cli import UserError, put
-from store.files import BENCHMARKS, NODE, put_all, read_records, result_files
-from store.records import Record, made_of
+from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result_files
+from store.records import made_of
 from toolchains import environments, ledger
 
 from . import tracking
-from .engine import ENVIRONMENTS, RESULTS, ROOT, copy_code
+from .engine import ENVIRONMENTS, RESULTS, ROOT, Suite, copy_code
 from .journal import Journal, Plan, held, restored
-from .processes import last_line, session
+from .processes import last_line, read, session
 from .tracking import coarse_to_fine
 
 FLEET = ROOT / ".asv" / "fleet"
@@ -187,51 +187,38 @@ class Campaign:
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
-    def suites(self) -> dict[str, Path]:
-        """Node -> its suite."""
-        return {path.parent.name: path for path in sorted(self.place.glob(f"node-*/{SUITE}"))}
-
-    def sessions(self) -> list[Record]:
-        """What the nodes have measured, what failed included, in order of time."""
-        places = [suite / RESULTS.relative_to(ROOT) for suite in self.suites().values()]
-        paths = (path for place in places for path in result_files(place, self.machine, ".jsonl"))
-        records = (record for path in paths for record in read_records(path))
-        return sorted((r for r in records if r.fleet.get("id") == self.id), key=lambda record: record.started)
-
     def gather(self) -> None:
         """File what the nodes have filed, each in a directory of its own, with what describes it."""
-        for node, suite in self.suites().items():
-            results = suite / RESULTS.relative_to(ROOT)
-            put_all(results / self.machine, RESULTS / self.machine / node)
+        for suite in sorted(self.place.glob(f"{NODE}*/{SUITE}")):
+            results = Suite(suite).results
+            put_all(results / self.machine, RESULTS / self.machine / suite.parent.name)
             if (results / BENCHMARKS).is_file():
                 put(RESULTS / BENCHMARKS, (results / BENCHMARKS).read_bytes())
 
-    def had(self) -> dict[str, set[str]]:
-        """Release that was asked for -> the nodes that have measured it."""
-        whole = [(record.toolchain.tag, record.fleet["node"]) for record in self.sessions() if not record.failed]
-        return {tag: {node for own, node in whole if own == tag} for tag in self.plan.tags}
-
-    def failed(self) -> dict[tuple[str, str], str]:
-        """Release and node -> why that node could not measure it."""
-        records, had = self.sessions(), self.had()
-        failed = {(r.toolchain.tag, r.fleet["node"]): r.failed for r in records if r.failed}
-        return {(tag, node): why for (tag, node), why in failed.items() if node not in had.get(tag, ())}
+    def sessions(self) -> dict[tuple[str, str], str]:
+        """Release and node -> why that node could not measure it, "" where it has; of what is gathered."""
+        records = [record for path in result_files(RESULTS, self.machine, RECORDS) for record in read_records(path)]
+        own = [((r.toolchain.tag, r.fleet["node"]), r.failed) for r in records if r.fleet.get("id") == self.id]
+        return {session: "" if (session, "") in own else why for session, why in own}
 
     def lacking(self) -> dict[str, set[str]]:
         """Release that too few nodes have -> those; none that no node could measure."""
-        tried = Counter(tag for tag, _ in self.failed())
-        short = {tag: nodes for tag, nodes in self.had().items() if len(nodes) < self.copies}
-        return {tag: nodes for tag, nodes in short.items() if nodes or tried[tag] < self.copies}
-
-    def host(self, node: str) -> str:
-        return (self.directory / HOSTS / node).read_text(encoding="utf-8")
+        had: dict[str, set[str]] = {tag: set() for tag in self.plan.tags}
+        tried: Counter[str] = Counter()
+        for (tag, node), why in self.sessions().items():
+            tried[tag] += bool(why)
+            if tag in had and not why:
+                had[tag].add(node)
+        return {
+            tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies and (nodes or tried[tag] < self.copies)
+        }
 
     def progress(self, jobs: Collection[str]) -> str:
         """How far it is, in a line; jobs: see ``coming``."""
-        filed = Counter(record.fleet["node"] for record in self.sessions() if not record.failed)
-        begun = [f"{node} {filed[node]}" for node in self.suites()]
-        waiting = [f"{number} {word}" for word, number in sorted(Counter(jobs).items())]
-        return "; ".join(filter(None, (f"sessions filed: {', '.join(begun) or 'none'}", ", ".join(waiting))))
+        filed = Counter(node for (_, node), why in self.sessions().items() if not why)
+        there = ", ".join(f"{node} {number}" for node, number in sorted(filed.items()))
+        waiting = ", ".join(f"{number} {word}" for word, number in sorted(Counter(jobs).items()))
+        return "; ".join(filter(None, (f"releases filed: {there or 'none'}", waiting)))
 
 
 def hash_of(code: Path) -> str:
@@ -283,7 +270,7 @@ def enter(job: Mapping[str, Any]) -> None:
             # what the node's earlier campaigns have measured stays beside what is measured now
             earlier = Path(job["results"]) / machine / node
             if earlier.is_dir():
-                shutil.copytree(earlier, fresh / RESULTS.relative_to(ROOT) / machine)
+                shutil.copytree(earlier, Suite(fresh).results / machine)
             (fresh / ENVIRONMENTS).parent.mkdir()
             fresh.rename(suite)
         (place / HOME).mkdir(exist_ok=True)
@@ -450,7 +437,7 @@ def step(campaign: Campaign) -> list[str] | None:
         broken = broken_hosts(campaign)
         for why in broken.values():
             print(cli.line(f"{campaign.machine}: a node is left out: {why}"), flush=True)
-        had = {tag: {campaign.host(node) for node in nodes} for tag, nodes in short.items()}
+        had = {tag: {read(campaign.directory / HOSTS / node) for node in nodes} for tag, nodes in short.items()}
         wanted = top_up(had, campaign.copies, campaign.nodes, broken)
         if broken:
             time.sleep(BACK_OFF * 2 ** (campaign.submitted - 1))
@@ -498,16 +485,14 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
     """Say what a campaign has come to, and build its page; the exit code."""
-    had, short, failed = campaign.had(), campaign.lacking(), campaign.failed()
-    there = sum(map(bool, had.values()))
-    print(f"{campaign.machine}: {there} of {len(had)} releases on {len(campaign.suites())} nodes are filed")
+    short, sessions = campaign.lacking(), campaign.sessions()
+    failed = {session: why for session, why in sessions.items() if why}
+    there = len({tag for tag, _ in sessions.keys() - failed.keys()} & {*campaign.plan.tags})
+    nodes = len({node for _, node in sessions})
+    print(f"{campaign.machine}: {there} of {len(campaign.plan.tags)} releases on {nodes} nodes are filed")
     said = [f"{tag} has no results of {node}: {reason}" for (tag, node), reason in failed.items()]
-    said += [f"a node failed: {why}" for why in broken_hosts(campaign).values()]
-    for node in campaign.suites():
-        tags = [r.toolchain.tag for r in campaign.sessions() if r.fleet["node"] == node and not r.failed]
-        if tags and (len(tags) == 1 or {tags[0], tags[-1]} != {campaign.plan.reference}):
-            said.append(f"{node} has not measured the reference at the end: its drift is not known")
-    print(*map(cli.line, said), sep="\n", end="\n" if said else "")
+    for words in (*said, *(f"a node failed: {why}" for why in broken_hosts(campaign).values())):
+        print(cli.line(words))
     if there:
         build(campaign.machine)
     if short:
