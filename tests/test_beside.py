@@ -3,6 +3,7 @@
 import contextlib
 import re
 import subprocess
+from types import SimpleNamespace
 
 import measuring.engine
 import measuring.machine
@@ -29,9 +30,9 @@ def held(monkeypatch):
             yield process
 
     def hold(code=HOLDS, second=""):
-        monkeypatch.setattr(measuring.machine, "CODE", code)
+        monkeypatch.setattr(measuring.machine, "HOLD", code)
         monkeypatch.setattr(measuring.machine, "session", watched)
-        monkeypatch.setattr(measuring.machine, "device_that_works", lambda *asked: {"no_device": second})
+        monkeypatch.setattr(measuring.machine, "settings", lambda *asked: SimpleNamespace(no_device=second))
         return started
 
     return hold

@@ -14,6 +14,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +30,20 @@ from toolchains import environments
 from benchmarks.probes import probe
 
 from .engine import ROOT
-from .processes import apart, last_line, read, session
+from .processes import last_line, read, session
 
-# What a process begins with that asks the suite's own code; the checkout is its argument
-IN_SUITE = "import json, platform, sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\n"
+AWAKE = "awake"
+# What processes run that ask the suite's own code; the checkout is their argument
+HOLD = f"import sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\ndevices.hold({AWAKE!r})"
+SAY_SETTINGS = """
+import json, numpy, platform, sys, torch
+says = {"torch": torch.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
+says |= {"cuda": torch.version.cuda, "hip": torch.version.hip, "git": torch.version.git_version}
+print(json.dumps(says | {"torch_threads": torch.get_num_threads()}), flush=True)
+sys.path.insert(0, sys.argv[1])
+from benchmarks import devices
+print(json.dumps(devices.answer()))
+"""
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
 
 
@@ -72,49 +83,35 @@ def caches() -> dict[str, str]:
 
 
 def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Settings:
-    """The toolchain really imported, its thread settings and the device that works, by processes like those timed."""
-    code = (
-        f"import numpy, torch\n{IN_SUITE}"
-        "print(json.dumps({'torch': torch.__version__, 'numpy': numpy.__version__,"
-        " 'python': platform.python_version(), 'cuda': torch.version.cuda, 'hip': torch.version.hip,"
-        " 'torch_threads': torch.get_num_threads(), 'git': torch.version.git_version}))"
-    )
-    environment = dict(os.environ)
-    if python != sys.executable:
-        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
-    done = apart([python, "-c", code, str(ROOT)], ROOT, environment)
-    if done.returncode:
-        raise UserError(f"torch cannot be imported: {ending(done.returncode, done.stderr)}")
-    return made_of(Settings, json.loads(done.stdout.splitlines()[-1]) | device_that_works(python, environment, seconds))
-
-
-def device_that_works(python: str, environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """The device's name and model, or why there is none: asked in a process of its own, for ``seconds`` at most.
+    """The toolchain really imported, its thread settings, and the device's name and model, or why there is none: by a
+    process like those timed, in so many seconds at most.
 
     Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
     """
-    pipe = subprocess.PIPE
-    command = [python, "-c", f"{IN_SUITE}print(json.dumps(devices.answer()))", str(ROOT)]
-    with session(command, ROOT, environment, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            why = f"did not answer in {seconds:g} s"
-        else:
-            with contextlib.suppress(IndexError, ValueError):
-                if not process.returncode:
-                    return json.loads(out.splitlines()[-1])
-            why = ending(process.returncode, err)
+    environment = dict(os.environ)
+    if python != sys.executable:
+        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with session([python, "-c", SAY_SETTINGS, str(ROOT)], ROOT, environment, stdout=out, stderr=err) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+            code = process.poll()
+        for file in (out, err):
+            file.seek(0)
+        imported, *device = out.read().splitlines() or [""]
+        why = last_line(err.read(), f"ended with code {code}")
+    with contextlib.suppress(IndexError, ValueError):
+        if code == 0:
+            return made_of(Settings, json.loads(imported) | json.loads(device[-1]))
+    if code is None:
+        why = f"did not answer in {seconds:g} s"
+    elif code < 0:
+        why = f"died with signal {-code} ({signal.strsignal(-code)})"
+    if not imported:
+        raise UserError(f"torch cannot be imported: {why}")
     named = os.environ.get("CONVERSION_DEVICE")
     tried = f"CONVERSION_DEVICE={named}" if named else "the device"
-    return {"device": None, "device_name": None, "no_device": f"the process that tried {tried}: {why}"}
-
-
-def ending(code: int, err: str) -> str:
-    """How a process that failed ended, in a line: by which signal, or what it said last."""
-    if code < 0:
-        return f"died with signal {-code} ({signal.strsignal(-code)})"
-    return last_line(err, f"ended with code {code}")
+    return made_of(Settings, json.loads(imported) | {"no_device": f"the process that tried {tried}: {why}"})
 
 
 def conditions() -> Conditions:
@@ -137,9 +134,6 @@ def conditions() -> Conditions:
 
 # --- a device that is kept awake --------------------------------------------------------------------------------------
 
-AWAKE = "awake"
-CODE = f"{IN_SUITE}devices.hold({AWAKE!r})"
-
 
 @contextlib.contextmanager
 def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iterator[str]:
@@ -147,7 +141,7 @@ def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iter
 
     A device that takes one process alone is let go before the block begins.
     """
-    command = [python, "-c", CODE, str(ROOT)]
+    command = [python, "-c", HOLD, str(ROOT)]
     with contextlib.ExitStack() as stack:
         pipe = subprocess.PIPE
         beside = session(command, ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
@@ -157,7 +151,7 @@ def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iter
         if not readable or process.stdout.readline().strip() != AWAKE:
             why = "the process that was to hold a context made none"
         else:
-            why = device_that_works(python, os.environ, seconds)["no_device"]
+            why = settings(python, seconds).no_device
         if why:
             stack.close()
         yield why
