@@ -72,11 +72,14 @@ class Copy:
                 os.kill(process, signal.SIGKILL)
         assert not left, f"something ran on for {ORPHAN:.0f} s"
 
-    def check_whole(self, rounds=ROUNDS):
-        """Every cell has these rounds, once each; asv's file, the samples and one record tell of the same."""
+    def check_whole(self, rounds=ROUNDS, whole=()):
+        """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples
+        and one record tell of the same."""
         (record_file,) = self.results.glob(f"{MACHINE}/*.jsonl")
         assert [record.rounds for record in files.read_records(record_file)] == [rounds]
         lines = with_samples(files.read_measurements(record_file))
+        taken = [{name: line[name] for name in line if name != "run"} for line in lines]
+        assert all(line in taken for line in whole), "a finished round was measured again"
         cells = {name_of(line) for line in lines}
         for cell in cells:
             of_cell = [line for line in lines if name_of(line) == cell]
@@ -131,9 +134,10 @@ def kill(copy, rng: random.Random, typical):
     said = f"{name}: ended with {code}: {complaint[-300:]}"
     assert code in (0, -signal.SIGKILL, 130, 128 + signal.SIGTERM, 128 + signal.SIGHUP, *early), said
     assert complaint.count("\n") < 2 or code in early, said
+    whole = [line for line in with_samples(copy.journal.lines("installed")) if "round" in line]
     if code or not list(copy.results.glob(f"{MACHINE}/*.jsonl")):
         copy.resume()
-    copy.check_whole()
+    copy.check_whole(whole=whole)
 
 
 def wait_for_change(copy, process, rng):

@@ -218,28 +218,46 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 
-def test_quiet_throughout(simulated):
-    """Nothing is taken again, and nothing is waited for."""
-    lines = simulated(Machine(machines.quiet_throughout))
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.01)
-    assert all(is_quiet(own) and len(own) == 4 for own in found.values())
-    assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
-    assert sum(len(line["seconds"]) - line["wanted"] for line in lines) <= 0.01 * sum(line["wanted"] for line in lines)
-    assert sum(line["waited"] for line in lines) < 0.01 * sum(line["took"] for line in lines)
-    assert quiet.Run(lines).quiet_share() > 0.99
+# A machine -> how far its baseline may be from the truth, the share of its cells that have quiet processes at least,
+# how far the figures of those may be off, and the share of the time that may be waited
+WHOLE = {
+    "quiet throughout": (Machine(machines.quiet_throughout), 0.01, 1.0, 0.01, 0.01),
+    # in phases of milliseconds to seconds: kept is what a quiet machine reads
+    "a neighbour, slow half of the time": (Machine(machines.bursts(0.5)), 0.02, 0.97, 0.06, 1.0),
+    "a neighbour, slow most of the time": (Machine(machines.bursts(0.85)), 0.02, 0.97, 0.06, 1.0),
+    # The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the baseline. What
+    # was learnt in the turbo is forgotten: the machine does not wait for it for ever
+    "a turbo that decays": (Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)), 0.02, 0.9, 0.02, 0.35),
+    # the baseline is the speed that comes back
+    "throttled": (Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)), 0.02, 0.9, 0.02, 1.0),
+    # never fast again: the level that is held is the slow one
+    "fast at first": (Machine(machines.phase(slow=1 / 1.5, end=3.0)), 0.02, 0.9, 0.02, 1.0),
+    # a container's quota takes the processor away for half of each tenth of a second; the clock is as it was
+    "a quota": (Machine(machines.quiet_throughout, away=machines.quota()), 0.02, 1.0, 0.01, 1.0),
+    # a hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it
+    "steal": (Machine(machines.quiet_throughout, away=machines.steal()), 0.02, 0.0, 0.02, 1.0),
+    "hidden steal": (Machine(machines.quiet_throughout, away=machines.steal(), hidden=True), 0.02, 0.0, 0.02, 1.0),
+}
 
 
-@pytest.mark.parametrize("share", [0.5, 0.85])
-def test_neighbour_on_the_core(simulated, share):
-    """Slow 50 and 85 % of the time, in phases of milliseconds to seconds: kept is what a quiet machine reads."""
-    lines = simulated(Machine(machines.bursts(share)))
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
-    assert sum(is_quiet(own) for own in found.values()) > 0.97 * len(found)
-    off = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if is_quiet(found[cell])]
-    assert max(off) < 0.06 and sorted(off)[len(off) // 2] < 0.01
-    assert quiet.Run(lines).quiet_share() == pytest.approx(1 - share, abs=0.2)
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
+    machine, near, share, off, waited = WHOLE[name]
+    lines = simulated(machine, rest=0.0 if name == "fast at first" else 2.0)
+    baselines, found = judged(lines)
+    assert baselines["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=near)
+    kept = {cell for cell, own in found.items() if is_quiet(own)}
+    assert len(kept) >= share * len(found)
+    errors = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if cell in kept or not share]
+    assert max(errors) < off and np.median(errors) < 0.01
+    assert sum(line["waited"] for line in lines) <= waited * sum(line["took"] for line in lines)
+    quiet_share = quiet.Run(lines).quiet_share()
+    if name.startswith("a neighbour"):
+        assert quiet_share == pytest.approx(0.5 if "half" in name else 0.15, abs=0.2)
+    if name == "quiet throughout":  # and nothing is taken again
+        wanted = sum(line["wanted"] for line in lines)
+        assert quiet_share > 0.99 and sum(len(line["seconds"]) for line in lines) <= 1.01 * wanted
+        assert {len(own) for own in found.values()} == {4}
 
 
 def test_neighbour_without_probes(simulated, monkeypatch):
@@ -248,19 +266,6 @@ def test_neighbour_without_probes(simulated, monkeypatch):
     lines = simulated(Machine(machines.bursts(0.5)))
     raw = [sorted(line["seconds"])[len(line["seconds"]) // 4] for line in lines]
     assert sum(value > 1.3 * CALL for value in raw) > 0.3 * len(raw)
-
-
-def test_turbo_that_decays(simulated):
-    """The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the floor."""
-    lines = simulated(Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)))
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
-    assert all(
-        value == pytest.approx(CALL, rel=0.02) for cell, value in figures(found).items() if is_quiet(found[cell])
-    )
-    assert sum(is_quiet(own) for own in found.values()) > 0.9 * len(found)
-    # what was learnt in the turbo is forgotten: the machine does not wait for it for ever
-    assert sum(line["waited"] for line in lines) < 0.35 * sum(line["took"] for line in lines)
 
 
 def logs_of(lines):
@@ -285,44 +290,11 @@ def test_clock_that_wanders(simulated):
     assert paces @ apart[:, 0] / (paces @ paces) == pytest.approx(1, abs=0.1), "samples follow the probes"
 
 
-@pytest.mark.parametrize(
-    "machine, rest",
-    [
-        (machines.throttling(slow=1.5, period=5.0, hot=2.0), 2.0),  # the baseline is the speed that comes back
-        (machines.phase(slow=1 / 1.5, end=3.0), 0.0),  # never fast again: the level that is held is the slow one
-    ],
-)
-def test_throttling(simulated, machine, rest):
-    lines = simulated(Machine(machine), rest=rest)
-    baselines, found = judged(lines)
-    assert baselines["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
-    kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
-    assert len(kept) > 0.9 * len(found) and all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
-
-
-def test_quota(simulated):
-    """A container's quota takes the processor away for half of each tenth of a second; the clock is as it was."""
-    lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()))
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
-    assert all(is_quiet(own) for own in found.values())
-    assert all(value == pytest.approx(CALL, rel=0.01) for value in figures(found).values())
-
-
 def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
     lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()), call=0.08, processes=16)
     _, found = judged(lines)
     assert not any(is_quiet(own) for own in found.values())
-
-
-@pytest.mark.parametrize("hidden", [False, True])
-def test_steal(simulated, hidden):
-    """A hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it."""
-    lines = simulated(Machine(machines.quiet_throughout, away=machines.steal(), hidden=hidden))
-    floors, found = judged(lines)
-    assert floors["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=0.02)
-    assert all(value == pytest.approx(CALL, rel=0.02) for value in figures(found).values())
 
 
 def test_run_that_begins_in_a_slow_phase(simulated):

@@ -4,11 +4,8 @@ import importlib.metadata
 import json
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -17,7 +14,7 @@ import pytest
 import resultfiles
 import run as verb
 from analysis.results import load
-from conftest import Checkout, environment
+from conftest import Checkout
 from measuring import machine
 from measuring.journal import Job, Journal, Plan, held
 from measuring.machine import check_machine
@@ -181,69 +178,34 @@ def journal(checkout):
     return Journal(checkout.root / ".asv" / "runs" / Checkout.machine / "run")
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_interrupted_run_goes_on(checkout, number, code):
-    running = subprocess.Popen(
-        [sys.executable, "scripts/run.py", *FAST, "--rounds", "2"],
-        cwd=checkout.root,
-        env=environment(checkout.home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    until = time.monotonic() + 60
-    # the second round begins with two seconds of asv finding its feet
-    while time.monotonic() < until and running.poll() is None and not journal(checkout).rounds("installed"):
-        time.sleep(0.02)
-    running.send_signal(number)
-    printed, complaint = running.communicate(timeout=40)
-    assert running.returncode == code, printed + complaint
-    assert complaint.split() == ([] if number == signal.SIGKILL else ["run.py:", "interrupted"])
-    first = journal(checkout).lines("installed")
-    assert journal(checkout).record("installed").rounds == 1
-    filed = [path for path in checkout.results.glob("*/*.json") if path.name != "machine.json"]
-    assert all({line["round"] for line in files.read_measurements(path)} == {0} for path in filed), "the first round"
-
-    wrong = checkout.run("scripts/run.py", *FAST, "--profile", "standard", "--resume")
-    assert "the interrupted run was another by --profile: --resume alone goes on with it" in one_line(wrong)
-    resumed = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
-    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    taken = with_samples(files.read_measurements(checkout.result_file()))
-    assert {line["round"] for line in taken} == {0, 1}
-    again = [{name: line[name] for name in line if name != "run"} for line in taken]
-    assert all(line in again for line in first if line.get("round") == 0), "the first round was measured again"
-    used = files.used_samples(taken)
-    for params, (value, _) in checkout.cells(FLOOR).items():
-        assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
-    (line,) = checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
-    record = json.loads(line)
-    assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
-    assert record["machine"] == Checkout.machine and record["settings"]["torch_threads"] == 1
-    assert os.listdir(checkout.results / Checkout.machine)
-    once_more = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
-    assert "the run was whole, and its results are filed" in once_more.stdout
-
-
 def test_what_is_installed_is_measured_without_git(checkout, tmp_path):
     """A box with a GPU often has none, and no network either; its results are filed after every round."""
     only = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
     done = checkout.run("scripts/run.py", *only, "--rounds", "2", PATH=str(tmp_path), timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
-    assert record["rounds"] == 2 and checkout.cells(FLOOR)
+    assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
+    assert record["machine"] == Checkout.machine and record["settings"]["torch_threads"] == 1
+    used = files.used_samples(with_samples(files.read_measurements(checkout.result_file())))
+    for params, (value, _) in checkout.cells(FLOOR).items():
+        assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
+    done = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
+    assert "the run was whole, and its results are filed" in done.stdout
     done = checkout.asv("run", "torch-2.6.0^!", PATH=str(tmp_path))
     assert "git is needed for more than what is installed" in done.stdout + done.stderr
 
 
-def test_resume_is_of_the_same_toolchain(checkout):
+def test_resume_is_of_the_same_run(checkout):
     """Rounds of two toolchains would be no run of either."""
     kept = journal(checkout)
     kept.begin()
     kept.keep(Job("", 0), Unfinished(Toolchain("torch-1-numpy-1"), {}))
     kept.save(Plan(Checkout.machine, "quick", FAST[1], 2))
-    done = checkout.run("scripts/run.py", *FAST, "--resume")
-    assert "the interrupted run was on torch-1-numpy-1: --resume there, or run anew" in one_line(done)
+    for more, line in (
+        ((), "the interrupted run was on torch-1-numpy-1: --resume there, or run anew"),
+        (("--profile", "standard"), "the interrupted run was another by --profile: --resume alone goes on with it"),
+    ):
+        assert line in one_line(checkout.run("scripts/run.py", *FAST, "--resume", *more))
 
 
 def test_two_runs_of_a_machine(checkout):

@@ -22,7 +22,7 @@ from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, Suite
 from measuring.journal import Job, Journal, held
 from measuring.processes import Progress
-from measuring.profiles import PROFILES, Profile, Rule, cells_of
+from measuring.profiles import PROFILES, Profile, Rule
 from measuring.runner import AGAIN, PASSES, START, budget, drift
 from pretended import CELLS, HERE, NAME
 from store import files, quiet
@@ -52,55 +52,57 @@ def lines(runner):
     return runner.journal.lines("installed")
 
 
-def test_a_quiet_machine_takes_nothing_again(taken):
-    ran, runner = taken(rounds=2)
+def of(cells, *attempts):
+    """Noisy are these cells, in these attempts or in all."""
+    return lambda cell, attempt: cell in cells and (not attempts or attempt in attempts)
+
+
+@pytest.mark.parametrize(
+    "slow, how, calls",
+    [
+        (of(()), {"rounds": 2}, [60, 60]),
+        (of(CELLS[7], 1), {}, [60, 1]),
+        (of(CELLS[:3]), {}, [60, *[3] * PASSES]),
+        (of(CELLS[:3]), {"rounds": 2}, [60, 3, 60, *[3] * PASSES]),  # what another round judges, once
+        # twelve are lost, a process of each takes two seconds: after asv's start there is time for five, or for none
+        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 11.0}, [60, 5]),
+        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 1.0}, [60]),
+        # a first round wholly in a slow phase looks quiet until the second has shown what the machine can do
+        (of(CELLS, 1), {"rounds": 2}, [60, 60, 60]),
+        # the other side's process that ran beside it would be long gone
+        (of(CELLS, 1), {"rounds": 2, "named": CELLS}, [60, 60]),
+    ],
+)
+def test_what_was_noisy_gets_another_process_as_long_as_the_budget_allows(taken, slow, how, calls):
+    ran, runner = taken(slow, **how)
+    assert [count for count, _ in ran.calls][: len(calls)] == calls
+    assert runner.progress.done == runner.progress.total == sum(count for count, _ in ran.calls)
     record = runner.journal.record("installed")
-    assert [count for count, _ in ran.calls] == [60, 60] and record.waited == 0 and record.rounds == 2
-    assert {each["round"] for each in lines(runner)} == {0, 1} and runner.progress.done == 120
+    assert record.rounds == how.get("rounds", 1) and {each["round"] for each in lines(runner)} == {
+        *range(record.rounds)
+    }
 
 
-def test_a_noisy_cell_gets_another_process_of_its_round(taken):
-    lost = CELLS[7]
-    ran, runner = taken(lambda cell, attempt: cell == lost and attempt == 1)
-    assert [count for count, _ in ran.calls] == [60, 1]
-    assert [each["round"] for each in lines(runner) if name_of(each) == lost] == [0, 0]
-    assert quiet.Run(lines(runner)).rounds()[lost] == {0: True}
-    assert (runner.progress.done, runner.progress.total) == (61, 61), "the time left is of that process, too"
-
-
-def test_passes_are_bounded(taken):
-    ran, runner = taken(lambda cell, attempt: cell in CELLS[:3])
-    assert [count for count, _ in ran.calls] == [60, *[3] * PASSES]
+def test_another_process_is_of_the_round_that_was_noisy(taken):
+    _, runner = taken(of(CELLS[7], 1))
+    assert [each["round"] for each in lines(runner) if name_of(each) == CELLS[7]] == [0, 0]
+    assert quiet.Run(lines(runner)).rounds()[CELLS[7]] == {0: True}
+    _, runner = taken(of(CELLS, 1), rounds=2)
+    assert set(map(str, quiet.Run(lines(runner)).rounds().values())) == {"{0: True, 1: True}"}
+    _, runner = taken(of(CELLS[:3]))
     record = runner.file(Job("", 0))
     assert set(record.noisy_cells) == set(CELLS[:3])
     assert record.quiet == pytest.approx(0.9, abs=0.06) and record.baselines == {"processor": 25_000.0}
-    ran, _ = taken(lambda cell, attempt: cell in CELLS[:3], rounds=2)
-    assert [count for count, _ in ran.calls] == [60, 3, 60, *[3] * PASSES], "what another round judges, once"
 
 
 def test_budget_is_kept(taken):
-    """Twelve cells are lost, a process of each takes two seconds, and after asv's start there is time for five."""
-    ran, _ = taken(lambda cell, attempt: cell in CELLS[:12], took=2.0, seconds=START + 11.0)
-    assert ran.calls[1][0] == 5
-    ran, _ = taken(lambda cell, attempt: cell in CELLS[:12], took=2.0, seconds=START + 1.0)
-    assert len(ran.calls) == 1, "no time for one"
-    ran, _ = taken(rounds=2, seconds=100.0)
+    ran, runner = taken(rounds=2, seconds=100.0)
     assert [round(patience, 1) for _, patience in ran.calls] == [33.3, 66.7], "what the first left is the second's"
+    assert runner.journal.record("installed").waited == 0
+    ran, _ = taken(of(CELLS, 1), rounds=2, seconds=100.0, named=CELLS)
+    assert [round(patience) for _, patience in ran.calls] == [50, 100], "all may be waited for the processes"
     assert budget(100, "tracking") == pytest.approx(0.75 * budget(100, "standard"))
     assert budget(1000, "quick") == 60.0 and budget(250, "quick", 1000) == 15.0, "a minute at most, all together"
-
-
-def test_earlier_rounds_are_judged_again(taken):
-    """A first round that lay wholly in a slow phase looks quiet until the second has shown what the machine can do."""
-    ran, runner = taken(lambda cell, attempt: attempt == 1, rounds=2)
-    assert [count for count, _ in ran.calls][:3] == [60, 60, 60]
-    assert set(map(str, quiet.Run(lines(runner)).rounds().values())) == {"{0: True, 1: True}"}
-
-
-def test_cells_that_a_job_names_are_taken_once(taken):
-    """The other side's process that ran beside it would be long gone: all may be waited for the processes."""
-    ran, _ = taken(lambda cell, attempt: attempt == 1, rounds=2, seconds=100.0, named=CELLS)
-    assert [(count, round(patience)) for count, patience in ran.calls] == [(60, 50), (60, 100)]
 
 
 def test_cells_that_never_were_quiet_come_first(taken):
@@ -140,22 +142,6 @@ def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv,
         made.take(job, meanwhile())
     assert during == [True, False, False, False]
     assert "Counts" in ran.cells[0][0] and not any("Counts" in cell for cells in ran.cells[1:] for cell in cells)
-
-
-def test_only_chooses_cells():
-    """The same that asv's --bench and compare.py choose by it, a route as it stands included."""
-    toy = {**pretended.TOY, "param_names": ["route", "nbytes"], "params": [["'f(a)'", "'f(a, b)'"], ["8", "64"]]}
-
-    def chosen(only):
-        found = cells_of(Profile(1, 1.0, (Rule(r"toy\..*"),)), {NAME: toy}, only, "every")
-        assert found.total(1) == len(found.every)
-        return found.every
-
-    assert len(chosen("")) == 4 == len(chosen("Toy"))
-    assert chosen("f(a)") == [f"{NAME}('f(a)', 8)", f"{NAME}('f(a)', 64)"]
-    assert chosen(r"b\).*64") == [f"{NAME}('f(a, b)', 64)"]
-    with pytest.raises(UserError, match="--only 'nosuch' matches no cell of the profile every"):
-        chosen("nosuch")
 
 
 def test_progress_says_how_long_it_takes_yet(capsys):

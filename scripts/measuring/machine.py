@@ -5,21 +5,20 @@ A process holds a context on the device beside a run: without one, each process 
 
 import contextlib
 import json
+import math
 import os
 import platform
 import re
 import select
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 from cli import UserError
@@ -187,9 +186,6 @@ class Awake(contextlib.ExitStack):
 
 # --- is it fit to measure on? -----------------------------------------------------------------------------------------
 
-GIB = 2**30
-RUN_MEMORY = 2 * GIB  # the largest cells hold four arrays of 256 MiB, and torch takes half a GiB
-ENVIRONMENT_DISK = 6 * GIB  # of a release with CUDA
 QUIET_SHARE = 0.9  # of the time: below it a run takes longer, and some cells may stay noisy
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
@@ -203,61 +199,37 @@ def quiet_now(seconds: float = 1.0) -> float:
     return statistics.fmean(reading <= 1.1 * level for reading in readings)
 
 
-def facts() -> dict[str, Any]:
-    """What bears on timing and can be asked for at once; None for what the system does not say."""
-    known = conditions()
-    quota = (read("/sys/fs/cgroup/cpu.max") or "max").split()
-    available = psutil.virtual_memory().available
-    limit, used = (read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit.isdigit() and used.isdigit():
-        available = min(available, int(limit) - int(used))
-    return {
-        **{name: getattr(known, name) for name in ("cores", "cores_allowed", "governor", "load_average")},
-        "quota": int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else None,
-        "memory_available": available,
-        "disk_free": shutil.disk_usage(ROOT).free,
-        "quiet": quiet_now(5.0),
-    }
+def quota() -> float:
+    """Processors' worth of time that a container may take; infinite where nothing limits it."""
+    limit, *period = (read("/sys/fs/cgroup/cpu.max") or "max").split()
+    return int(limit) / int(period[0]) if limit.isdigit() and period else math.inf
 
 
-def findings(known: Mapping[str, Any]) -> dict[str, str]:
-    """Of ``facts()``: what was looked at, and how it is -> what to change, "" where nothing is to be."""
-    load, cores, quota, governor = (known[name] for name in ("load_average", "cores_allowed", "quota", "governor"))
-    memory, disk, quiet = known["memory_available"], known["disk_free"], known["quiet"]
+def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str]:
+    """What was looked at, and how it is -> what to change, "" where nothing is to be."""
+    cores, load = known.cores_allowed or 1, known.load_average or 0.0
+    busy = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
+    busy += "machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
+    lift = "the container is stopped when it is used up: lift it (docker run without --cpus)"
+    slow = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
     looked = [
+        (f"quiet {quiet:.0%} of the time", quiet < QUIET_SHARE, busy),
+        (f"{cores} of {known.cores} cores", cores < 2, "asv needs one beside the one that is measured: allow two"),
+        (f"load average {load:.1f}", load > 0.5 * cores, "end what else runs here"),
         (
-            f"quiet {quiet:.0%} of the time",
-            quiet < QUIET_SHARE,
-            "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
-            "machine or hour (a neighbour of a virtual machine cannot be seen from inside)",
+            "no quota of processors" if math.isinf(processors) else f"a quota of {processors:.1f}",
+            processors < cores,
+            lift,
         ),
-        (f"{cores} of {known['cores']} cores", cores < 2, "asv needs one beside the one that is measured: allow two"),
-        (
-            f"{memory / GIB:.1f} GiB of memory free",
-            memory < RUN_MEMORY,
-            f"the largest cells need {RUN_MEMORY / GIB:.0f} GiB and will be skipped",
-        ),
-        (
-            f"{disk / GIB:.0f} GiB of disk free",
-            disk < ENVIRONMENT_DISK,
-            f"track.py needs about {ENVIRONMENT_DISK / GIB:.0f} GiB a release that it keeps",
-        ),
+        (f"frequency governor {known.governor or 'unknown'}", known.governor in SLOW_GOVERNORS, slow),
     ]
-    if load is not None:
-        looked.append((f"load average {load:.1f}", load > 0.5 * cores, "end what else runs here"))
-    if quota is not None:
-        lift = "the container is stopped when it is used up: lift it (docker run without --cpus)"
-        looked.append((f"a quota of {quota:.1f} processors", quota < cores, lift))
-    if governor:
-        lift = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
-        looked.append((f"frequency governor {governor}", governor in SLOW_GOVERNORS, lift))
     return {what: advice if wrong else "" for what, wrong, advice in looked}
 
 
 def check() -> int:
     """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
     print("checking the machine for about ten seconds", flush=True)
-    at, found = settings(), findings(facts())
+    at, found = settings(), findings(conditions(), quiet_now(5.0), quota())
     print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")
     for what, advice in found.items():
         print(f"! {what}: {advice}" if advice else f"  {what}")
