@@ -86,16 +86,6 @@ def said(project):
     return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in logs if path.is_file())
 
 
-def visits(project, where="reports/results/both"):
-    """Node -> tag -> the run records of its visits."""
-    found = {}
-    for path in (project.root / where).glob("node-*/*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            found.setdefault(path.parent.name, {}).setdefault(record["toolchain"]["tag"], []).append(record)
-    return found
-
-
 def on_nodes(project):
     """What the nodes have filed so far, gathered or not."""
     count = 0
@@ -112,15 +102,15 @@ def until(what, seconds=240.0):
 
 
 def check_complete(project, rounds=2):
-    found = visits(project)
+    found = project.records("both")
     assert set(found) == {"node-a", "node-b"}, said(project)
     for node, own in found.items():
         assert set(own) == TAGS, (node, said(project))
         assert all(len(records) == 1 for tag, records in own.items() if tag != REFERENCE)
-        order = sorted((record["started"], tag) for tag, records in own.items() for record in records)
+        order = sorted((record.started, tag) for tag, records in own.items() for record in records)
         assert order[0][1] == order[-1][1] == REFERENCE and len(own[REFERENCE]) >= 2
         for record in (one for records in own.values() for one in records):
-            assert record["rounds"] == rounds and record["fleet"]["node"] == node and record["machine"] == "both"
+            assert record.rounds == rounds and record.machine == "both"
     for path in (project.root / "reports" / "results" / "both").glob(f"node-*/*{MEASUREMENTS}"):
         lines = read_measurements(path)
         places = [(line["run"], line["benchmark"], *line["params"], line["round"], line["at"]) for line in lines]
@@ -193,7 +183,7 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
     finish(project, ours, 420)
     found = said(project)
     assert re.search(r"both: a node is left out: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
-    own = visits(project)
+    own = project.records("both")
     assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
 
 
@@ -312,14 +302,14 @@ def test_a_history_of_each_type_of_node(tmp_path, cluster):
     options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "4", "--time", "30", "--no-report")
     options += ("--scratch", str(tmp_path / "scratch"))
     both = [start(project, *options, f"--{how}", name) for how, name in zip(("partition", "constraint"), TYPES)]
-    until(lambda: visits(project, "reports/results/plain") or both[0].poll() is not None)
+    until(lambda: project.records("plain") or both[0].poll() is not None)
     assert both[0].poll() is None, "results are gathered as they come: " + said(project)
     for ours in both:
         finish(project, ours)
     hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in TYPES}
     assert hosts == {"plain": "n1", "quick": "n2"}
     for kind in TYPES:
-        found = visits(project, f"reports/results/{kind}")
+        found = project.records(kind)
         assert {tag: len(records) for tag, records in found.pop("node-a").items()} == {
             f"torch-{version}": 2 if version == SERIES[5] else 1 for version in SERIES[:6]
         }

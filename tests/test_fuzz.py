@@ -131,11 +131,6 @@ def file_of(root, kind):
     return next(path for path in found if kind[0] != "." or path.name not in KINDS)
 
 
-def put_text(path, text):
-    """A file with this text, compressed where it is of measurements."""
-    path.write_bytes(gzip.compress(text.encode()) if path.name.endswith(MEASUREMENTS) else text.encode())
-
-
 def read_or_refused(root, output=None):
     """Load it, and build its page there; an error that a person can mend is a UserError."""
     try:
@@ -157,40 +152,51 @@ def whole(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def with_another_value(root, data, kind, action):
-    """A file of this kind has something else in one place, of one line where it has lines; then it is as before."""
+def with_bytes(path, changed):
+    """A file has other content; then it is as before."""
+    held = path.read_bytes()
+    try:
+        path.write_bytes(changed)
+        yield
+    finally:
+        path.write_bytes(held)
+
+
+def with_another_value(root, kind, choose):
+    """A file of this kind has something else in one place, of one line where it has lines; ``choose`` draws what."""
     path = file_of(root, kind)
     text = content(path).decode()
     lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
-    number = data.draw(st.integers(0, len(lines) - 1))
-    value = json.loads(lines[number])
-    place = data.draw(st.sampled_from(list(places(value))))
-    lines[number] = json.dumps(changed(value, place, action, data.draw(NASTY)))
-    try:
-        put_text(path, "\n".join(lines) + "\n")
-        yield
-    finally:
-        put_text(path, text)
+    number, change = choose(len(lines))
+    lines[number] = json.dumps(change(json.loads(lines[number])))
+    text = "\n".join(lines).encode() + b"\n"
+    return with_bytes(path, gzip.compress(text) if kind == MEASUREMENTS else text)
+
+
+def drawn(data, action):
+    """Draws a line of so many, and a change of it."""
+
+    def choose(count):
+        def change(value):
+            return changed(value, data.draw(st.sampled_from(list(places(value)))), action, data.draw(NASTY))
+
+        return data.draw(st.integers(0, count - 1)), change
+
+    return choose
 
 
 @examples(0.2)
 @given(data=st.data(), kind=st.sampled_from(KINDS), action=ACTIONS)
 def test_one_value_is_another(whole, data, kind, action):
-    with with_another_value(whole, data, kind, action):
-        drawn = data.draw(st.integers(1, PAGES)) == PAGES
-        read_or_refused(whole, whole.parent / "out" if drawn else None)
+    with with_another_value(whole, kind, drawn(data, action)):
+        page = data.draw(st.integers(1, PAGES)) == PAGES
+        read_or_refused(whole, whole.parent / "out" if page else None)
 
 
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
-    path = file_of(whole, MEASUREMENTS)
-    text = content(path).decode()
-    first, *rest = text.splitlines()
-    try:
-        put_text(path, "\n".join([json.dumps(changed(json.loads(first), place, "put", 10**400)), *rest, ""]))
+    with with_another_value(whole, MEASUREMENTS, lambda _: (0, lambda line: changed(line, place, "put", 10**400))):
         read_or_refused(whole)
-    finally:
-        put_text(path, text)
 
 
 @examples(0.1)
@@ -201,12 +207,8 @@ def test_bytes_are_others(whole, data, kind):
     held = path.read_bytes()
     at = data.draw(st.integers(0, len(held)))
     between = data.draw(st.binary(max_size=8))
-    rest = held[at:] if data.draw(st.booleans()) else b""
-    try:
-        path.write_bytes(held[:at] + between + rest)
+    with with_bytes(path, held[:at] + between + (held[at:] if data.draw(st.booleans()) else b"")):
         read_or_refused(whole)
-    finally:
-        path.write_bytes(held)
 
 
 # Submissions --------------------------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def offered(tmp_path_factory):
 @given(data=st.data(), kind=st.sampled_from([".json", ".jsonl", MEASUREMENTS, "machine.json"]), action=ACTIONS)
 def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
     """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
-    with with_another_value(offered, data, kind, action):
+    with with_another_value(offered, kind, drawn(data, action)):
         try:
             sentences = said(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
             assert all(map(shown, map(show.to_plain, sentences))) and len(comment(sentences)) < 65_536
@@ -252,13 +254,13 @@ def test_a_name_of_a_machine_is_one_everywhere(name):
 
 # Text ---------------------------------------------------------------------------------------------------------------
 
-TEXT = st.one_of(SIGNS, st.text(max_size=30), st.sampled_from(WORDS))
+TEXT = st.one_of(SIGNS, st.text(max_size=30), st.sampled_from([*WORDS, "", " ", "a\\|b", "-", "# x", "f(a)", "``"]))
 
 
 @examples(0.15)
 @given(TEXT, TEXT)
 def test_texts_stay_what_they_are(one, other):
-    """Harmless, they say in a cell of Markdown what they said, as text and as code; as shares and patterns, too."""
+    """Harmless, they say in a cell of Markdown, and at the beginning of a line, what they said, as text and as code."""
     word, code = harmless([one, other])
     assert shown(word + code) and len(word) <= LONGEST and harmless([word, code]) == [word, code]
     sentence = show.to_markdown(f"a {word} b{show.code(code)}c")
@@ -271,6 +273,13 @@ def test_texts_stay_what_they_are(one, other):
     assert {token.content for token in cell.children if token.type == "html_inline"} <= {"<code>", "</code>"}
     said = "".join(token.content for token in cell.children if token.type != "html_inline")
     assert re.sub(r"\s", "", said) == re.sub(r"\s", "", f"a {word} b{code}c")
+    for piece in (word, show.code(word)):
+        paragraph = MarkdownIt("commonmark").enable("table").parse(show.to_markdown(piece))
+        assert {token.type for token in paragraph} <= {"paragraph_open", "paragraph_close", "inline"}
+        text = "".join(
+            child.content for token in paragraph for child in token.children or () if child.type[:4] != "html"
+        )
+        assert re.sub(r"\s", "", text) == re.sub(r"\s", "", word)
     fence, *inside, end = show.fenced(one).split("\n")
     assert fence == end and "\n".join(inside) == one and all(fence not in each for each in inside)
     for parser in (cli.share, cli.matcher):

@@ -311,25 +311,6 @@ def test_texts_of_files_are_made_harmless_once():
         harmless({"a\n": 1, "a\r": 2})
 
 
-@pytest.mark.parametrize("code", [*WORDS, "", " ", "a\\|b", "-", "# x", "f(a)", "``"], ids=ascii)
-def test_one_piece_of_a_sentence_is_one_piece(code):
-    """In a table and at the beginning of a line, as text and as code; and it says what it was."""
-    word = line(code)
-    for piece in (word, show.code(word)):
-        text = show.to_markdown(piece)
-        table = f"| a | b |\n| --- | --- |\n| {text} | {show.to_markdown(show.code('b'))} |\n"
-        for whole, wanted in ((table, ["th", "th", "td", "td"]), (text, [])):
-            tokens = MarkdownIt("commonmark").enable("table").parse(whole)
-            kinds = {token.type for token in tokens}
-            assert [token.tag for token in tokens if token.type in ("th_open", "td_open")] == wanted
-            assert kinds <= {"paragraph_open", "paragraph_close", "inline"} or wanted
-            pieces = [token for token in tokens if token.type == "inline"]
-            words = "".join(
-                child.content for token in pieces[2:3] or pieces for child in token.children if child.type[:4] != "html"
-            )
-            assert words.strip() == word.strip()
-
-
 @pytest.mark.parametrize("word", [*WORDS, ""], ids=ascii)
 def test_code_holds_whatever_it_is_given_and_ends_where_it_ends(word):
     """Even of a text that never was a ``line``."""
@@ -342,8 +323,3 @@ def test_code_holds_whatever_it_is_given_and_ends_where_it_ends(word):
         ("c", True),
         ("", False),
     ]
-
-
-def test_code_without_a_hole_is_written_as_ever():
-    assert show.to_markdown(f"a {show.code('f(a)[0]')} b") == "a `f(a)[0]` b"
-    assert cli.line("plain") == "plain"

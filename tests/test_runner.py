@@ -417,10 +417,14 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
             assert not asked
 
 
-def test_drift_is_later_over_sooner(monkeypatch):
-    monkeypatch.setattr(measuring, "figures", lambda lines: lines)
-    assert drift({"a": 1.0, "b": 2.0, "gone": 2.0}, {"a": 2.0, "b": 2.0, "new": 1.0}) == {"cells": 2, "median": 1.5}
-    assert drift({}, {}) == {"cells": 0}
+def test_drift_is_later_over_sooner():
+    def taken(day, **cells):
+        logged = [pretended.line(f"{NAME}({name})") for name in cells]
+        times = [{"seconds": [seconds] * 4, "run": day, "round": 0} for seconds in cells.values()]
+        return [line | more for line, more in zip(logged, times)]
+
+    before, after = taken("1", a=1.0, b=2.0, gone=2.0), taken("2", a=2.0, b=2.0, new=1.0)
+    assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
 
 
 # Two sides -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """scripts/track.py: a history from the first installation to the drift at the end, and what may go wrong on the way."""
 
-import json
 import os
 import shutil
 import signal
@@ -19,7 +18,7 @@ from measuring.journal import Journal
 from measuring.profiles import PROFILES
 from measuring.tracking import coarse_to_fine
 from store import files
-from store.records import name_of, with_samples
+from store.records import Toolchain, name_of, with_samples
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
 
 pytest.importorskip("asv")
@@ -31,16 +30,6 @@ QUICK = ("--rounds", "2", "--no-report")
 @pytest.fixture
 def project(tmp_path):
     return Project(tmp_path)
-
-
-def records(project):
-    """Tag -> its run records."""
-    found = {}
-    for path in (project.root / "reports" / "results").glob("*/*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            found.setdefault(record["toolchain"]["tag"], []).append(record)
-    return found
 
 
 def commit_of(project, tag):
@@ -74,16 +63,14 @@ def test_history(project, tmp_path):
         f"torch-{WITHOUT_WHEEL} has no results: {reason}",
         "python scripts/track.py --resume tries those again",
     ]
-    found = records(project)
+    found = project.records()[""]
     assert set(found) == {"torch-1.13.1", "torch-2.0.1", "torch-2.1.0", "torch-2.2.0", "torch-2.3.0"}
     first, last = found["torch-1.13.1"]
-    assert "drift" not in first and last["drift"]["cells"] == 2 and 0.5 < last["drift"]["median"] < 2
+    assert not first.drift and last.drift["cells"] == 2 and 0.5 < last.drift["median"] < 2
     assert rounds(project, "torch-1.13.1") == {1: {0, 1}, 2: {0, 1}}, "two processes, and two again"
-    assert first["toolchain"] == {"tag": "torch-1.13.1", "torch": "1.13.1+cu126", "numpy": "1.26.4"}
-    assert first["settings"]["torch"] == "1.13.1+cu126"
-    assert list(first["skipped"]) == ["not in torch 1"]
-    (failed,) = found["torch-2.2.0"]
-    assert failed["failed"] == reason
+    assert first.toolchain == Toolchain("torch-1.13.1", "1.13.1+cu126", "1.26.4")
+    assert first.settings.torch == "1.13.1+cu126" and list(first.skipped) == ["not in torch 1"]
+    assert [record.failed for record in found["torch-2.2.0"]] == [reason]
     assert len(project.environments) <= 2
 
     assert "results saved; no page: " in text, "pandas refuses the numpy of this suite"
@@ -104,8 +91,13 @@ def test_history(project, tmp_path):
     torch_wheel(project.wheels, WITHOUT_WHEEL)
     done = project.verb("track", "--resume", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
-    after = {tag: len(made) for tag, made in records(project).items()}
-    assert after == {"torch-1.13.1": 3, "torch-2.0.1": 1, "torch-2.1.0": 1, "torch-2.2.0": 2, "torch-2.3.0": 1}
+    assert project.sessions() == {
+        "torch-1.13.1": 3,
+        "torch-2.0.1": 1,
+        "torch-2.1.0": 1,
+        "torch-2.2.0": 2,
+        "torch-2.3.0": 1,
+    }
 
 
 def test_interrupted_run_goes_on(project):
@@ -124,7 +116,7 @@ def test_interrupted_run_goes_on(project):
     printed, complaint = running.communicate(timeout=60)
     assert running.returncode == 130, printed + complaint
     assert "1 sessions are saved; python scripts/track.py --resume goes on" in printed
-    assert set(records(project)) == {"torch-2.0.0"}
+    assert project.sessions() == {"torch-2.0.0": 1}
     (path,) = state.glob("*/track/torch-2.1.0")
     first = [line for line in Journal(path.parent).lines(path.name) if line.get("round") == 0]
     assert first
@@ -136,8 +128,7 @@ def test_interrupted_run_goes_on(project):
     )
     done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = records(project)
-    assert {tag: len(made) for tag, made in found.items()} == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
+    assert project.sessions() == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
     assert rounds(project, "torch-2.1.0") == {1: {0, 1}}
     (path,) = (project.root / "reports" / "results").glob(
         f"*/{commit_of(project, 'torch-2.1.0')[:8]}-*{files.MEASUREMENTS}"
@@ -198,7 +189,7 @@ def test_torch_that_does_not_import_stops_no_other(project):
     )
     assert done.returncode == 2, done.stdout + done.stderr
     assert "torch-2.0.1 has no results: torch cannot be imported: ImportError: libcudart is missing" in done.stdout
-    assert {"torch-2.0.0", "torch-2.1.0"} <= set(records(project))
+    assert {"torch-2.0.0", "torch-2.1.0"} <= set(project.sessions())
 
 
 @pytest.mark.parametrize(

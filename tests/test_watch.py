@@ -65,16 +65,6 @@ def machine(project):
     return found.parent.name
 
 
-def visits(project):
-    """Tag -> how many runs are recorded of it."""
-    found = {}
-    for path in results(project).glob("*/*.jsonl"):
-        for line in path.read_text().splitlines():
-            tag = json.loads(line)["toolchain"]["tag"]
-            found[tag] = found.get(tag, 0) + 1
-    return found
-
-
 @pytest.fixture
 def known(project, monkeypatch):
     """This process's ledger is that of the made-up suite."""
@@ -104,7 +94,9 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     today = time.strftime("%Y-%m-%d", time.gmtime())
     assert releases(project)["torch"] == {**RELEASES["torch"], "2.4.0": today}
     assert releases(project)["seen"] == {"torch": ["2.4.0"]}, "files have no day: it was first seen"
-    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}, "with the release before, measured again at the end"
+    assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}, (
+        "with the release before, measured again at the end"
+    )
 
     known()
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
@@ -126,12 +118,12 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     done = project.verb("track", "--new", *ROUNDS)
     assert done.returncode == 0 and "nothing is left to measure" in done.stdout
-    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}
+    assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}
 
     numpy_wheel(project.wheels, "2.1.0")
     done = project.verb("track", "--update")
     assert done.returncode == 0 and "numpy-2.1.0 is new" in done.stdout
-    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}, "--update measures nothing"
+    assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}, "--update measures nothing"
 
 
 def test_an_interrupted_one_goes_on(project):
@@ -146,10 +138,10 @@ def test_an_interrupted_one_goes_on(project):
             break
     rest, _ = running.communicate(timeout=120)
     assert running.returncode == 130 and "python scripts/track.py --new goes on" in rest
-    assert visits(project) == {"torch-2.3.0": 1}
+    assert project.sessions() == {"torch-2.3.0": 1}
     done = project.verb("track", "--new", *ROUNDS)
     assert "nothing came since" in done.stdout and "1 of 2 toolchains" in done.stdout, done.stdout + done.stderr
-    assert visits(project) == {"torch-2.3.0": 2, "torch-2.4.0": 1}
+    assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}
 
 
 @contextlib.contextmanager

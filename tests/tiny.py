@@ -17,6 +17,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from store import files
+from store.records import Record
+
 ROOT = Path(__file__).resolve().parent.parent
 
 RELEASES = {
@@ -197,8 +200,22 @@ class Project:
     def environments(self) -> set[str]:
         return {path.name for path in (self.root / ".asv" / "env").glob("py*") if path.is_dir()}
 
+    def records(self, machine: str | None = None) -> dict[str, dict[str, list[Record]]]:
+        """Node, "" where there is none -> tag -> the run records of its sessions, in order of time."""
+        paths = files.result_files(self.root / "reports" / "results", machine, files.RECORDS)
+        found: dict[str, dict[str, list[Record]]] = {}
+        for record in sorted(
+            (each for path in paths for each in files.read_records(path)), key=lambda each: each.started
+        ):
+            found.setdefault(record.fleet.get("node", ""), {}).setdefault(record.toolchain.tag, []).append(record)
+        return found
+
+    def sessions(self) -> dict[str, int]:
+        """Tag -> how many sessions are filed of it, of no node."""
+        return {tag: len(records) for tag, records in self.records().get("", {}).items()}
+
     def results(self) -> dict[str, dict]:
         """asv's result files by commit."""
-        files = (self.root / "reports" / "results").glob("*/*-toolchain-*.json")
-        found = [json.loads(path.read_text()) for path in files]
+        paths = (self.root / "reports" / "results").glob("*/*-toolchain-*.json")
+        found = [json.loads(path.read_text()) for path in paths]
         return {result["commit_hash"]: result for result in found}

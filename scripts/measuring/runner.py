@@ -462,20 +462,7 @@ def how_quiet(record: Record) -> str:
 
 
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
-    """How the cells of a toolchain moved between two sessions: later over sooner."""
-    sooner, later = figures(before), figures(after)
-    ratios = [later[cell] / seconds for cell, seconds in sooner.items() if cell in later]
+    """How the cells of a toolchain moved between two sessions, as asv has their figures: later over sooner."""
+    sooner, later = (files.used_samples(with_samples(lines)) for lines in (before, after))
+    ratios = [statistics.median(later[cell][0]) / statistics.median(sooner[cell][0]) for cell in sooner.keys() & later]
     return {"cells": len(ratios), **({"median": statistics.median(ratios)} if ratios else {})}
-
-
-def figures(lines: Iterable[Line]) -> dict[str, float]:
-    """Cell -> the median over its quiet processes, in seconds per call."""
-    by_run: dict[str, list[Line]] = {}
-    by_cell: dict[str, list[float]] = {}
-    for line in with_samples(lines):
-        by_run.setdefault(line["run"], []).append(line)
-    for run in map(quiet.Run, by_run.values()):
-        for line, seconds, is_quiet in zip(run.lines, run.figures(), run.quiet):
-            if is_quiet:
-                by_cell.setdefault(name_of(line), []).append(float(seconds))
-    return {cell: statistics.median(processes) for cell, processes in by_cell.items()}
