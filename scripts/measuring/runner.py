@@ -405,14 +405,20 @@ def file_measured(
     cli.put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 
+def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Reason -> the cells that it is one for, once each, in order."""
+    found: dict[str, dict[str, None]] = {}
+    for why, cell in pairs:
+        found.setdefault(why, {})[cell] = None
+    return {why: tuple(cells) for why, cells in found.items()}
+
+
 def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
     """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
     run = quiet.Run(with_samples(lines))
-    absent: dict[str, dict[str, dict[str, None]]] = {"skipped": {}, "failed": {}}
-    for line in lines:
-        for status, reasons in absent.items():
-            if status in line:
-                reasons.setdefault(line[status], {})[name_of(line)] = None
+    skipped, failures = (
+        by_reason((line[status], name_of(line)) for line in lines if status in line) for status in ("skipped", "failed")
+    )
     share = run.quiet_share()
     probe, changed = device_probe(run.lines)
     return replace(
@@ -422,34 +428,29 @@ def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
         samples=sum(line["wanted"] for line in run.lines),
         retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
         noisy_cells=tuple(cell for cell, rounds in run.rounds().items() if not any(rounds.values())),
-        skipped={why: tuple(names) for why, names in absent["skipped"].items()},
-        failures={why: tuple(names) for why, names in absent["failed"].items()},
+        skipped=skipped,
+        failures=failures,
         device_probe=probe,
         device_changed=changed,
-        device_lost=next((why for why in absent["skipped"] if why.startswith(GONE)), ""),
+        device_lost=next((why for why in skipped if why.startswith(GONE)), ""),
     )
 
 
-def device_probe(timed: Iterable[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
     """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
-    readings: dict[str, list[tuple[float, str]]] = {}
-    changed: dict[str, dict[str, None]] = {}
-    for line in timed:
-        for around in line.get("device", ()):
-            for reason in around["slowed by"]:
-                changed.setdefault(f"slowed by {reason}", {})[name_of(line)] = None
-            for quantity in ("link generation", "clock"):
-                readings.setdefault(quantity, []).append((around[quantity], name_of(line)))
-        if not line.get("warmed", {"steady": True})["steady"]:
-            changed.setdefault("clock not steady after warming up", {})[name_of(line)] = None
-        if "unseen" in line:
-            changed.setdefault("waiting not verified", {})[name_of(line)] = None
-    for quantity, each in readings.items():
-        for value, cell in each:
-            if value < STEADY * max(each)[0]:
-                changed.setdefault(quantity, {})[cell] = None
-    spans = {quantity: (min(each)[0], max(each)[0]) for quantity, each in readings.items()}
-    return spans, {what: tuple(cells) for what, cells in changed.items()}
+    around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
+    spans = {}
+    for quantity in ("link generation", "clock") if around else ():
+        taken = [each[quantity] for each, _ in around]
+        spans[quantity] = min(taken), max(taken)
+    unsteady = [line for line in timed if not line.get("warmed", {"steady": True})["steady"]]
+    changed = [
+        *((f"slowed by {reason}", cell) for each, cell in around for reason in each["slowed by"]),
+        *(("clock not steady after warming up", name_of(line)) for line in unsteady),
+        *(("waiting not verified", name_of(line)) for line in timed if "unseen" in line),
+        *((what, cell) for what, (_, most) in spans.items() for each, cell in around if each[what] < STEADY * most),
+    ]
+    return spans, by_reason(changed)
 
 
 def how_quiet(record: Record) -> str:
