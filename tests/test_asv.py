@@ -146,29 +146,6 @@ def test_what_is_not_installed_is_not_measured(checkout):
     assert [path.name for path in checkout.results.glob("*/*.json") if path.name != "machine.json"] == []
 
 
-def test_a_benchmark_that_failed_is_named_by_its_name(capsys):
-    """Not by a value of a parameter: below the name stands a table of cells, with the word in it."""
-    from asv import runner
-    from asv.console import log
-    from asv.results import Results
-    from measuring.engine import failed_in
-
-    name = "overlap.Hidden.timeit_completion"
-    benchmark = {"name": name, "version": "1", "type": "time", "unit": "seconds", "code": ""}
-    benchmark |= {"param_names": ["memory", "nbytes"], "params": [["'pageable'", "'pinned'"], ["4", "8"]]}
-    results = Results({"machine": "box"}, {}, "c0ffee00" * 5, 0, "3.11", "env", {})
-    measured = runner.BenchmarkResult([None, 1e-3] * 2, [None, [1e-3]] * 2, [None, 1] * 2, 1, "", None)
-    results.add_result(benchmark, measured, record_samples=True)
-    log.enable()
-    log.set_nitems(1)
-    log.step()
-    log.info(name, reserve_space=True)
-    runner.log_benchmark_result(results, benchmark)
-    printed = capsys.readouterr().out
-    assert "pinned" in printed and printed.count("failed") == 3
-    assert failed_in(printed) == [name]
-
-
 def with_samples(path):
     """asv's file of a committed result with the samples in it that its figures rest on, as asv itself would file it."""
     results = Results.load(path)

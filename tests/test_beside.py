@@ -117,6 +117,7 @@ def test_processes_are_held_to_the_cores_near_the_device(monkeypatch, cores, sai
         yield subprocess.Popen(["true"])
 
     monkeypatch.setattr(measuring.engine, "session", session)
+    (tmp_path / measuring.engine.LOG).touch()
     measuring.engine.Suite().measure(["^a$"], "box", tmp_path, lambda: None, cores=cores)
     (command,) = commands
     assert [word for word in command if re.match(r"--cpu-affinity|\d+,", word)] == said

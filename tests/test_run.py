@@ -163,6 +163,7 @@ def test_failed_cells_keep_their_reason(checkout):
     arguments = ("--only", "limits.Broken", "--no-report", "--machine", Checkout.machine, "--rounds", "1")
     done = checkout.run("scripts/run.py", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed: limits.Broken.timeit_call: ValueError: no such thing" in done.stdout
     record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
     cells = {how: [f"limits.Broken.timeit_call('{how}')"] for how in ("raises", "crashes")}
     assert record["failures"] == {"ValueError: no such thing": cells["raises"], SILENT: cells["crashes"]}

@@ -19,6 +19,7 @@ from typing import Any
 
 import cli
 from cli import UserError
+from store.files import MACHINE, without_figure
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
@@ -147,7 +148,7 @@ class Suite:
             PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
-        earlier = reasons(place / LOG)
+        earlier = len(logged(place))
         with (
             tempfile.TemporaryFile("w+") as output,
             session(command, self.root, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as run,
@@ -158,13 +159,15 @@ class Suite:
             output.seek(0)
             text = output.read()
         advance()
-        said = {status: whys - earlier[status] for status, whys in reasons(place / LOG).items()}
-        for why, count in said["skipped"].items():
-            if why.startswith(GONE):
-                print(cli.line(f"{why}; {count} cells that need it were skipped"), flush=True)
+        said = logged(place)[earlier:]
+        gone = Counter(line["skipped"] for line in said if line.get("skipped", "").startswith(GONE))
+        for why, count in gone.items():
+            print(cli.line(f"{why}; {count} cells that need it were skipped"), flush=True)
         if run.returncode == 2:  # asv's code for: all saved, some failed
-            which, why = ", ".join(failed_in(text)) or "see asv show", "; ".join(said["failed"]) or SILENT
-            print(cli.line(f"failed: {which}: {why[:500]}"))
+            ran = [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
+            which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))
+            reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
+            print(cli.line(f"failed: {which}: {reasons[:500] or SILENT}"))
         elif run.returncode:
             raise UserError(f"asv stopped: {last_line(text, str(run.returncode))}")
 
@@ -173,18 +176,9 @@ SILENT = "benchmark process exited without output (crash, out of memory or timeo
 LOG, FILES = "sampling.jsonl", "results"  # of a run of asv: what its processes logged, asv's own files
 
 
-def reasons(log: Path) -> dict[str, Counter[str]]:
-    """What a run's processes logged of cells without a figure: "failed", "skipped" -> why -> how many."""
-    found: dict[str, Counter[str]] = {"failed": Counter(), "skipped": Counter()}
-    for line in map(json.loads, log.read_text(encoding="utf-8").splitlines() if log.is_file() else ()):
-        for status in found.keys() & line.keys():
-            found[status][line[status]] += 1
-    return found
-
-
-def failed_in(text: str) -> list[str]:
-    """The benchmarks of which cells failed, by what asv printed: below the name stands a table of cells."""
-    return list(dict.fromkeys(re.findall(r"^\[[^\]]*\].*?(\S+)\s+(?:\d+/\d+ )?failed\s*$", text, re.MULTILINE)))
+def logged(place: Path) -> list[dict[str, Any]]:
+    """What processes have logged in a place."""
+    return [json.loads(line) for line in (place / LOG).read_text(encoding="utf-8").splitlines()]
 
 
 def check_asv() -> None:

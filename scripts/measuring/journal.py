@@ -24,7 +24,7 @@ from cli import UserError, put
 from store.files import BROKEN
 from store.records import Line, Made, Unfinished, made_of
 
-from .engine import FILES, LOG
+from .engine import FILES, LOG, logged
 from .processes import read
 
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
@@ -120,8 +120,7 @@ class Journal:
     def lines(self, session: str, working: bool = False) -> list[Line]:
         """What the processes of a session logged, those of the job that is being taken included where it says so."""
         places = self.places(session) + ([self.work] if working else [])
-        texts = [(place / LOG).read_text(encoding="utf-8") for place in places]
-        return [json.loads(line) for text in texts for line in text.splitlines()]
+        return [line for place in places for line in logged(place)]
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

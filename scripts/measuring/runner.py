@@ -32,7 +32,7 @@ from toolchains import environments, ledger
 
 from benchmarks.sampling_log import GONE
 
-from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite
+from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite, logged
 from .journal import Job, Journal, Plan
 from .machine import Awake, conditions, settings
 from .processes import Progress, apart, session
@@ -237,7 +237,7 @@ class Runner:
             nonlocal record
             run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
             record = self.device.measure(record, cells, partial(run, patience=patience))
-            mark(log, round_of)
+            mark(self.journal.work, round_of)
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
@@ -329,11 +329,10 @@ environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.ar
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
 
 
-def mark(log: Path, round_of: Callable[[str], int]) -> None:
+def mark(place: Path, round_of: Callable[[str], int]) -> None:
     """Note in a log which round its new lines belong to, by the cell that they are about."""
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    numbered = [line if "round" in line else {**line, "round": round_of(name_of(line))} for line in lines]
-    log.write_text("".join(json.dumps(line) + "\n" for line in numbered), encoding="utf-8")
+    numbered = [line if "round" in line else {**line, "round": round_of(name_of(line))} for line in logged(place)]
+    (place / LOG).write_text("".join(json.dumps(line) + "\n" for line in numbered), encoding="utf-8")
 
 
 def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
