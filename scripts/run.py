@@ -30,7 +30,7 @@ from measuring.engine import RESULTS, ROOT, check_asv, this_command
 from measuring.journal import Job, Journal, Plan, held
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
-from measuring.profiles import Cells, add_options, asked_for, check_chosen, minutes_of
+from measuring.profiles import add_options, asked_for, check_chosen, minutes_of
 from measuring.runner import Runner, budget
 from store.files import BENCHMARKS
 from toolchains import environments, selection
@@ -72,22 +72,14 @@ def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> N
         print("the run was whole, and its results are filed")
         return
     (runner.planned,) = runner.sessions_of(plan.tags)
-    session = runner.open(runner.planned[0])
-    cells, at = session.cells, session.record.conditions
-    if at.load_average is not None and at.cores_allowed is not None and at.load_average > 0.5 * at.cores_allowed:
-        busy = f"this machine is busy (load average {at.load_average:.1f})"
-        print(f"{busy}: it will take longer, and some cells may stay noisy")
+    cells, rounds = runner.open(runner.planned[0]).cells, plan.rounds
     for said in cells.left_out():
         print(line(f"skipped: {said}"))
-    print(f"{toolchain} on {machine}: profile {plan.profile}, {size_of(cells, plan.rounds)}; {time_of(runner)}")
+    timed, total = len(cells.timed), cells.total(rounds)
+    each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
+    size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
+    print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner)}")
     tracking.measure(runner)
-
-
-def size_of(cells: Cells, rounds: int) -> str:
-    each, timed = f"x {rounds} processes", len(cells.timed)
-    if cells.total(rounds) != rounds * timed:
-        each = f"in {cells.total(rounds)} processes, up to {rounds} each"
-    return f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
 
 
 def time_of(runner: Runner) -> str:
