@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from cli import UserError
 from store import files
-from store.records import Conditions, Settings, Unfinished, made_of, record_of
+from store.records import Conditions, Settings, Unfinished, made_of
 from toolchains import environments
 
 from benchmarks.probes import probe
@@ -53,8 +53,10 @@ def check_machine(directory: Path) -> None:
         there = known["cpu"], int(known["num_cpu"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # asv writes the file anew
-    # a virtual machine may move to another host, whose CPU has the same name
-    mine, before = caches(), map(_caches_in, files.result_files(directory.parent, directory.name, files.RECORDS))
+    mine, before = caches(), []  # a virtual machine may move to another host, whose CPU has the same name
+    for path in files.result_files(directory.parent, directory.name, files.RECORDS):
+        with contextlib.suppress(UserError):
+            before += [dict(record.conditions.caches) for record in files.read_records(path)[-1:]]
     other = next((recorded for recorded in before if mine and recorded and recorded != mine), None)
     if other or there != (environments.cpu_model(), os.cpu_count()):
         sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
@@ -62,14 +64,6 @@ def check_machine(directory: Path) -> None:
             f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores{sizes}): "
             "give this one a name of its own by --machine"
         )
-
-
-def _caches_in(path: Path) -> dict[str, str]:
-    """The caches by the last record of a file of run records; none where it cannot be read."""
-    try:
-        return dict(record_of(json.loads(path.read_text(encoding="utf-8").splitlines()[-1])).conditions.caches)
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
 
 
 def caches() -> dict[str, str]:
