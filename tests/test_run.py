@@ -13,6 +13,7 @@ import cli
 import pytest
 import resultfiles
 import run as verb
+import track
 from analysis.results import load
 from conftest import Checkout
 from measuring import machine
@@ -27,16 +28,6 @@ FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
 
 
-def called(monkeypatch, capsys, *arguments):
-    """Exit code and the lines on stderr of run.py, in this process."""
-    monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.run(verb.main)
-    printed = capsys.readouterr()
-    assert not printed.out
-    return ended.value.code, printed.err.splitlines()
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_measured(monkeypatch):
     """Should a wrong argument get through, no test may measure into the real reports/."""
@@ -46,28 +37,42 @@ def nothing_is_measured(monkeypatch):
 # Mistakes -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--profile", "nosuch"], "there is no profile 'nosuch'; there are: quick, standard"),
-        (["--nosuch"], "unrecognized arguments: --nosuch"),
-        (["--prof", "quick"], "unrecognized arguments"),
-        (["quick"], "unrecognized arguments: quick"),
-        (["--rounds", "0"], "--rounds takes a whole number from 1"),
-        (["--rounds", "-3"], "--rounds takes a whole number from 1"),
-        (["--rounds", "two"], "invalid int value: 'two'"),
-        (["--machine", "../etc"], "--machine '../etc': use letters"),
-        (["--machine", ""], "--machine '': use letters"),
-        (["--machine", "-x" * 40], ""),
-        (["--only", "("], "--only '(' is not a regular expression"),
-        (["--report-with", "/nosuch/python"], "--report-with /nosuch/python: there is no such program"),
+MISTAKES = {
+    verb: [
+        ("--profile nosuch", "there is no profile 'nosuch'; there are: quick, standard"),
+        ("--nosuch", "unrecognized arguments: --nosuch"),
+        ("--prof quick", "unrecognized arguments"),
+        ("quick", "unrecognized arguments: quick"),
+        ("--rounds 0", "--rounds takes a whole number from 1"),
+        ("--rounds -3", "--rounds takes a whole number from 1"),
+        ("--rounds two", "invalid int value: 'two'"),
+        ("--machine ../etc", "--machine '../etc': use letters, digits, dot, dash and underscore"),
+        ("--machine history", "--machine 'history': reports/history is taken, choose another name"),
+        ("--machine=", "--machine '': use letters"),
+        (f"--machine {'-x' * 40}", ""),
+        ("--only (", "--only '(' is not a regular expression: missing ), unterminated subpattern at position 0"),
+        ("--report-with /nosuch/python", "--report-with /nosuch/python: there is no such program"),
     ],
-    ids=" ".join,
-)
-def test_wrong_argument(arguments, says, monkeypatch, capsys):
-    code, lines = called(monkeypatch, capsys, *arguments)
-    assert code == 2
-    assert len(lines) == 1 and lines[0].startswith("run.py: ") and says in lines[0], lines
+    track: [
+        ("--releases 9.9", "9.9 is no release of torch or numpy in releases.json"),
+        ("--history numpy --releases 1.13.1", "1.13.1 is no release of numpy in releases.json"),
+        ("--releases 2.0.0", "2.0.0 could be torch-2.0.0 or numpy-2.0.0: write one of them"),
+        ("--since 99", "no release is left to measure"),
+        ("--since two", "--since 'two' is no version"),
+        ("--keep 0", "--keep takes a whole number from 1"),
+        ("--rounds 0", "--rounds takes a whole number from 1"),
+        ("--verdicts x", "--verdicts goes with --new"),
+        *((f"--new {given}", "--new and --update take no --") for given in ("--history=torch", "--releases=2.6.0")),
+        *((f"--new {given}", "--new and --update take no --") for given in ("--since=2", "--only=x", "--resume")),
+    ],
+}
+
+
+@pytest.mark.parametrize("verb, arguments, says", [(verb, *each) for verb, rows in MISTAKES.items() for each in rows])
+def test_mistakes_are_one_line(verb, arguments, says, called):
+    code, out, line = called(verb, *arguments.split())
+    assert (code, out, line.count("\n")) == (2, "", 1)
+    assert line.startswith(f"{verb.__name__}.py: ") and says in line, line
 
 
 def versions(monkeypatch, **replaced):
@@ -82,21 +87,21 @@ def versions(monkeypatch, **replaced):
 
 
 @pytest.mark.parametrize(("package", "found"), [("asv", "0.5.1"), ("asv_runner", None)])
-def test_timing_rests_on_exact_versions(package, found, monkeypatch, capsys):
+def test_timing_rests_on_exact_versions(package, found, monkeypatch, called):
     pytest.importorskip("torch")
     versions(monkeypatch, **{package: found})
-    code, (line,) = called(monkeypatch, capsys)
+    code, _, line = called(verb)
     assert code == 2 and f"found {found or 'none'}" in line and re.search(r"pip install asv==\S+ asv_runner==\S+", line)
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
-def test_what_is_missing_is_named(package, monkeypatch, capsys):
+def test_what_is_missing_is_named(package, monkeypatch, called):
     pytest.importorskip("torch")
     if package == "torch":
         monkeypatch.setitem(sys.modules, "torch", None)
     else:
         monkeypatch.setattr(environments, "_distribution", lambda name, path: None)
-    code, (line,) = called(monkeypatch, capsys)
+    code, _, line = called(verb)
     assert code == 2 and f"{package} is not installed" in line and "make bench" in line
 
 

@@ -14,7 +14,6 @@ import time
 
 import pytest
 import report
-import track
 from cli import UserError
 from measuring import tracking
 from measuring.journal import Plan
@@ -292,14 +291,6 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     assert planned() == (["torch-2.0.1", "torch-2.3.0"], ["torch-2.0.1"]), "2.2.0 has nothing to compare with"
     measured("box", "2.3.0")
     assert planned() is None and planned("2.3.0") is None
-
-
-@pytest.mark.parametrize("option", ["--history=torch", "--releases=2.6.0", "--since=2", "--only=x", "--resume"])
-def test_what_is_new_is_not_chosen(option):
-    with pytest.raises(UserError, match="--new and --update take no --"):
-        track.arguments(("--new", option))
-    with pytest.raises(UserError, match="--verdicts goes with --new"):
-        track.arguments(("--verdicts", "x"))
 
 
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
