@@ -98,9 +98,17 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def put(path: Path, content: str | bytes) -> None:
-    """Have a file hold ``content``: all of it or, if that is interrupted, what it held before. Makes its directory."""
+    """Have a file hold ``content``: all of it or, if that is interrupted, what it held before. Makes its directory.
+
+    Several processes may do so at a time: each writes a file of its own, and removes those of who was killed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
+    for left in path.parent.glob(f".{path.name}.*.new"):
+        import psutil
+
+        if not psutil.pid_exists(int(left.name.split(".")[-2])):
+            left.unlink(missing_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)
         fresh.replace(path)

@@ -143,6 +143,16 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
 CELL = "conversion.NumpyToTorch.timeit_convert('torch.tensor(a)', 'float32', 8)"
 
 
+def test_two_may_put_a_file_at_a_time(tmp_path):
+    """As two fleets do that file what describes the benchmarks. What a process left that was killed is gone."""
+    path, code = tmp_path / "file", "import cli, pathlib, sys; path = pathlib.Path(sys.argv[1])\n"
+    code += "for number in range(300):\n    cli.put(path, sys.argv[2] * 5000)\n"
+    (tmp_path / f".file.{2**22 + 1}.new").touch()  # no process has such a number
+    both = [subprocess.Popen([sys.executable, "-c", code, path, word], cwd=ROOT / "scripts") for word in "ab"]
+    assert [process.wait() for process in both] == [0, 0]
+    assert path.read_text() in ("a" * 5000, "b" * 5000) and list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize(
     "only", [None, "", "NumpyToTorch", "torch.tensor(a)", r"tensor\(a\).*, 8\)$", "', 8", "no such"]
 )
