@@ -55,9 +55,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--layout", default=CONTIGUOUS, help="layout of the source, such as fortran (default: contiguous)"
     )
     memory = parser.add_mutually_exclusive_group()
-    memory.add_argument(
-        "--own", dest="memory", action="store_const", const=COPY, help="the result must be a copy"
-    )
+    memory.add_argument("--own", dest="memory", action="store_const", const=COPY, help="the result must be a copy")
     memory.add_argument(
         "--share", dest="memory", action="store_const", const=ALIAS, help="the result must share the source's memory"
     )

@@ -1,5 +1,6 @@
 """Driving asv: a suite with the Python that runs asv there, its benchmarks, one run of asv."""
 
+import contextlib
 import json
 import os
 import re
@@ -185,10 +186,8 @@ def check_asv() -> None:
     """UserError where asv or asv_runner, on which the timing rests, is missing or of another version."""
     found = {}
     for package in ("asv", "asv_runner"):
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "none"
     check_versions(found)
 
 
