@@ -93,37 +93,26 @@ def is_closed(sessions: Sequence[str], reference: str) -> bool:
 def due_plan(plan: Plan, added: Collection[Toolchain]) -> Plan | None:
     """``plan`` with what is due on its machine; None where nothing is.
 
-    The release before a new one is measured with it, and its session stands beside those of other days.
+    Due are the releases ``added`` now, and those after the last that the machine has dealt with, or after the last that
+    any machine has where it has none. The release before a new one is measured with it, and its session stands beside
+    those of other days: the last that the machine has figures of or is going to measure, else simply the last.
     """
     tags: dict[str, bool] = {}  # whether it is new
+    here, anywhere = _dealt_with(plan.machine), _dealt_with(None)
     for package in ledger.PACKAGES:
-        for toolchain in due(plan.machine, package, added):
-            before = judged_by(plan.machine, toolchain, tags)
-            if before:
-                tags.setdefault(before.tag, False)
-            tags[toolchain.tag] = True
+        line = ledger.history(package)
+        commits = [release.commit[:8] for release in line]
+        known = here if here.keys() & {*commits} else anywhere
+        last = max((place for place, commit in enumerate(commits) if commit in known), default=len(line))
+        for place, release in enumerate(line):
+            if place > last or (release in added and commits[place] not in here):
+                measured = [one for one in line[:place] if one.tag in tags or here.get(one.commit[:8])]
+                for before in (measured or line[:place])[-1:]:
+                    tags.setdefault(before.tag, False)
+                tags[release.tag] = True
     if not any(tags.values()):
         return None
     return replace(plan, tags=tuple(tags), beside=tuple(tag for tag, new in tags.items() if not new))
-
-
-def due(machine: str, package: str, added: Collection[Toolchain]) -> list[Toolchain]:
-    """The releases of a history that a machine has yet to measure, in order: those ``added`` now, and what came after
-    the last that it has dealt with, or after the last that any machine has where it has none."""
-    line = ledger.history(package)
-    here, anywhere = ([release.commit[:8] in _dealt_with(name) for release in line] for name in (machine, None))
-    known = here if any(here) else anywhere
-    last = max((place for place, dealt_with in enumerate(known) if dealt_with), default=len(line))
-    return [release for place, release in enumerate(line) if place > last or (release in added and not here[place])]
-
-
-def judged_by(machine: str, toolchain: Toolchain, planned: Collection[str]) -> Toolchain | None:
-    """The release to judge another one by: the last before it that the machine has figures of or is going to measure,
-    else simply the last before it."""
-    line = ledger.history(toolchain.history)
-    before, measured = line[: line.index(toolchain)], _dealt_with(machine)
-    known = [release for release in before if release.tag in planned or measured.get(release.commit[:8])]
-    return (known or before)[-1] if before else None
 
 
 def _dealt_with(machine: str | None) -> dict[str, bool]:
