@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import made_up
 import pytest
-from analysis.case import WAYS, Case, answer
+from analysis.case import BEST, Case, answer
 from analysis.choices import every
 from browser import opened
 from conftest import build
@@ -32,18 +32,6 @@ def page(results, tmp_path_factory):
     return build(results, tmp_path_factory.mktemp("page"))
 
 
-def measured(known):
-    """A case for every need and size that was measured."""
-    ends = {way: pair for pair, way in WAYS.items()}
-    for row in known.rows:
-        need = known.needs[row.need]
-        if row.kind == "best":
-            source, target = ends[need.direction, need.array]
-            batch = row.arrays if need.batch else 0
-            what = (row.nbytes // max(1, batch), need.dtype, need.layout, need.memory, need.host, need.grad)
-            yield Case(source, target, *what, batch, need.enqueue, 1, need.goal, need.threads)
-
-
 def address(page, case):
     """Where the page has the answer to a case."""
     options = {"from": case.source, "to": case.target, "nbytes": case.total, "dtype": case.dtype}
@@ -55,9 +43,9 @@ def address(page, case):
 
 def test_what_is_embedded_cannot_end_its_element(known):
     hostile = "</script><!--"
-    contracts = tuple(replace(contract, caution=hostile) for contract in known.contracts)
-    found = words.embedded(replace(known, contracts=contracts))
-    assert f"{hostile}." in json.loads(found)["words"], "it is there as text"
+    rows = known.rows.assign(contract=[replace(contract, caution=hostile) for contract in known.rows["contract"]])
+    found = words.embedded(replace(known, rows=rows))
+    assert any(f"{hostile}." in notes for notes in json.loads(found)["rows"]["notes"][1]), "it is there as text"
     assert "<" not in found and "<" not in words.embedded(known)
 
 
@@ -67,7 +55,7 @@ def test_what_is_embedded_cannot_end_its_element(known):
 @pytest.mark.slow
 def test_it_shows_the_rows_that_advise_has(page, known):
     """A hundred random cases, and every need: route by route, in the same order and words."""
-    asked = list(measured(known))
+    asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
     assert len({(case.direction, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
     with opened() as browser:

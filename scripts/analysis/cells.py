@@ -17,7 +17,7 @@ A cell without a quiet process decides nothing.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class Cell:
     declared:   what its benchmark says in benchmarks.json
     order:      place of its route in the catalogue
     quiet:      whether any of its processes was; else seconds is an upper bound. True where that is not known
+    heeded:     whoever takes it heeds its hazard
     """
 
     benchmark: str
@@ -76,6 +77,7 @@ class Cell:
     contract: Route = field(hash=False, compare=False)
     evidence: Mapping[str, Any] = field(hash=False, compare=False)
     quiet: bool = True
+    heeded: bool = False
 
     def text(self, name: str) -> str:
         """A parameter as text; "" where it has none of that name."""
@@ -133,7 +135,7 @@ class Cell:
 
     @property
     def safe(self) -> bool:
-        return self.contract.safe
+        return (replace(self.contract, hazard="") if self.heeded else self.contract).safe
 
 
 def cells_of(results: Results) -> list[Cell]:

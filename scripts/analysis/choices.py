@@ -37,7 +37,7 @@ from benchmarks.contracts import (
 from benchmarks.families import CASTING, CONVERSION, GRAD, LISTS, PINNING, TRANSFER
 
 from . import case
-from .case import AS_GOOD, BY_BYTES, Effect, Known, Need, Row, estimate, uses
+from .case import AS_GOOD, BEST, BY_BYTES, FIGURES, KINDS, Effect, Known, Need, estimate, uses
 from .cells import (
     DIRECTIONS,
     UNSAID,
@@ -149,7 +149,7 @@ def _kinds(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[tu
     chosen = next(cell for cell in cells if cell.route == route)
     rest = sorted((cell for cell in cells if cell is not chosen), key=lambda cell: (cell.seconds, cell.order))
     candidates = preferred(cells)
-    kinds = {chosen: case.BEST}
+    kinds = {chosen: BEST}
     for cell, behind, ahead in zip(rest, slower(rest, [chosen])[:, 0], slower([chosen], rest)[0]):
         if cell in candidates:
             kinds[cell] = case.SLOWER if behind else case.TIE if cell.quiet and chosen.quiet else case.UNDECIDED
@@ -157,10 +157,9 @@ def _kinds(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[tu
             kinds[cell] = case.OTHER if not ahead else case.CONDITION if cell.contract.non_blocking else case.UNSAFE
     leaders = unbeaten([cell for cell, kind in kinds.items() if kind == case.CONDITION])
     kinds |= dict.fromkeys(rivals, case.OTHER)
-    order = (case.BEST, case.TIE, case.SLOWER, case.UNDECIDED, case.CONDITION, case.UNSAFE, case.OTHER)
     # of those with a condition the leaders come first, as the catalogue has them
     every = sorted(
-        kinds, key=lambda cell: (order.index(kinds[cell]), cell not in leaders, cell in leaders and cell.order)
+        kinds, key=lambda cell: (KINDS.index(kinds[cell]), cell not in leaders, cell in leaders and cell.order)
     )
     return [(cell, kinds[cell], cell is chosen or cell in leaders) for cell in every]
 
@@ -195,8 +194,7 @@ def _needed(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Need]]:
         if need is None:
             continue
         if need.crosses and (method(cell) == ENQUEUE or not cell.contract.non_blocking):
-            heeded = replace(cell, contract=replace(cell.contract, hazard="")) if method(cell) == ENQUEUE else cell
-            yield heeded, replace(need, enqueue=True)
+            yield replace(cell, heeded=method(cell) == ENQUEUE), replace(need, enqueue=True)
         if not need.crosses or method(cell) == COMPLETION:
             yield cell, need
 
@@ -234,7 +232,7 @@ def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     found.append(here[here["batch"].astype(bool) & (here["direction"] == NUMPY_TO_TORCH)])
     casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
     for need, rows in here[here["goal"] != ""].groupby("need", sort=False):
-        best = rows[rows["kind"] == case.BEST]
+        best = rows[rows["kind"] == BEST]
         if all(cell.safe for cell in best["cell"]):
             routes = best.drop_duplicates("part")["route"]
             casts.setdefault((need.direction, need.goal, *routes), []).append(rows)
@@ -258,67 +256,50 @@ def every(results: Path) -> list[Known]:
 
 def known_of(results: Results, machine: str, cells: Sequence[Cell], table: pd.DataFrame) -> Known:
     """Of results, their cells but for those that no memory could move so fast, and the choices."""
-    last = results.last
-    return Known(
-        machine,
-        toolchain=last.toolchain.tag,
-        torch=last.settings.torch or last.toolchain.torch,
-        numpy=last.settings.numpy or last.toolchain.numpy,
-        day=last.started[:10],
-        device=last.settings.device,
-        device_name=last.settings.device_name,
-        conditions=last.conditions,
-        threads=last.settings.torch_threads or 1,
-        breaks=(case.FRESH,) if last.conditions.libc.startswith("glibc") else (),
-        limit=tuple(limit_of(cells).seconds.items()),
-        needs=tuple(table["need"].unique()),
-        rows=tuple(_rows(cells, table)),
-        contracts=tuple(results.contracts.values()),
-        effects=tuple(_effects(results, cells)),
-        dtypes=_dtypes(results),
-    )
+    memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
+    per_byte, effects = memcpy / memcpy.index, tuple(_effects(results, cells))
+    return Known(machine, results.last, costs(cells, table), per_byte, effects, _dtypes(results))
 
 
-def _rows(cells: Sequence[Cell], table: pd.DataFrame) -> Iterator[Row]:
-    """The choices as plain data, with what memcpy or the link allows and what is paid once."""
+def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
+    """Of the choices those that somebody may take, with what else there is to say of them.
+
+    low, high, quiet, contract  of the cell
+    rate    bytes per second where the bytes take the time, else NaN; share: of what memcpy or the link allows, or NaN
+    arrays  the source is so many arrays, ``nbytes`` together
+    paid    what is pinned once for it, by its name in the route; once: seconds of that, NaN where not measured
+    """
     links, memcpy = links_of(cells), limit_of(cells)
-    once = {clock: _curve(cells, clock) for clock in (PIN, ALLOCATE)}
-    places = {need: place for place, need in enumerate(table["need"].unique())}
+    pinning = {clock: _curve(cells, clock) for clock in (PIN, ALLOCATE)}
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
-    by_bytes = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
-    for row, moves in zip(table.itertuples(), by_bytes):
+    moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
+
+    def cost(row: Any) -> dict[str, Any]:
         need, cell = row.need, row.cell
         bound = links.get(need.direction) if need.crosses else memcpy if need.threads in ("", ONE_THREAD) else None
-        share = bound.share(cell) if bound and moves else None
-        if row.kind != case.OTHER:
-            yield Row(
-                places[need],
-                cell.nbytes,
-                cell.route,
-                row.kind,
-                _short(cell.seconds),
-                _short(cell.low),
-                _short(cell.high),
-                quiet=cell.quiet,
-                rate=_short(cell.nbytes / cell.seconds) if moves else None,
-                share=_short(share) if share else None,
-                arrays=cell.declared.arrays,
-                **_once(cell, need, once),
-            )
+        share = bound.share(cell) if bound and row.rate > 0 else None
+        own = {name: getattr(cell, name) for name in ("low", "high", "quiet", "contract")}
+        return {**own, "share": share or math.nan, "arrays": cell.declared.arrays, **_once(cell, need, pinning)}
+
+    rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[table["kind"] != case.OTHER]
+    names = ["low", "high", "quiet", "contract", "share", "arrays", "paid", "once"]
+    more = pd.DataFrame([*map(cost, rows.itertuples())], rows.index, names)
+    return rows.drop(columns=["part", "leads", "ratio", "slow", "cell"]).join(more)
 
 
-def _curve(cells: Iterable[Cell], clock: str) -> dict[int, Row]:
+def _curve(cells: Iterable[Cell], clock: str) -> pd.DataFrame:
     """What pinned memory costs once, by size."""
-    pinned = (cell for cell in cells if cell.role == PINNING and method(cell) == clock)
-    return {cell.nbytes: Row(0, cell.nbytes, "", case.BEST, cell.seconds, cell.low, cell.high) for cell in pinned}
+    pinned = [cell for cell in cells if cell.role == PINNING and method(cell) == clock]
+    names = ["nbytes", "quiet", *FIGURES]
+    return pd.DataFrame([[getattr(cell, name) for name in names] for cell in pinned], columns=names).assign(kind=BEST)
 
 
-def _once(cell: Cell, need: Need, curves: Mapping[str, dict[int, Row]]) -> dict[str, Any]:
-    """What is paid once for a transfer, by its name in the route, and its seconds, where known; {} for nothing."""
-    route, nbytes, clock = cell.route, cell.nbytes, ALLOCATE
+def _once(cell: Cell, need: Need, curves: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """What is paid once for a transfer, by its name in the route, and its seconds."""
+    route, nbytes, clock, what = cell.route, cell.nbytes, ALLOCATE, ""
     if need.host == PINNED and need.direction == DEVICE_TO_HOST and need.memory != INTO:
-        return {}  # torch's allocator keeps pinned memory, so the figure has it
-    if need.host == PINNED:
+        pass  # torch's allocator keeps pinned memory, so the figure has it
+    elif need.host == PINNED:
         clock, what = (ALLOCATE, "h") if need.direction == DEVICE_TO_HOST else (PIN, "t")
         if uses(route, "buffers"):
             nbytes, what = 2 * nbytes, "buffers"
@@ -326,15 +307,8 @@ def _once(cell: Cell, need: Need, curves: Mapping[str, dict[int, Row]]) -> dict[
         what = "s"
     elif uses(route, "stages"):
         what, nbytes = "stages", CHUNKS
-    else:
-        return {}
-    found = estimate(curves[clock], nbytes) if curves[clock] else None
-    return {"paid": what, "once": _short(found.seconds) if found else None}
-
-
-def _short(value: float) -> float:
-    """Six digits, for a page holds them, too: more than any figure is shown with."""
-    return float(f"{value:.6g}")
+    found = estimate(curves[clock], nbytes) if what else {"seconds": 0.0}
+    return {"paid": what, "once": found["seconds"] if found else math.nan}
 
 
 def _effects(results: Results, cells: Sequence[Cell]) -> Iterator[Effect]:
@@ -367,5 +341,5 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
     for (way, dtype), rows in cells.groupby(["way", "dtype"], observed=True):
         skipped = rows[rows["status"] == "skipped"]
         if len(skipped) and not (rows["status"] == "measured").any():
-            found[way][dtype] = skipped["reason"].iloc[-1]
+            found[way][dtype] = f"not on this toolchain, {skipped['reason'].iloc[-1]}"
     return found

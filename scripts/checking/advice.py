@@ -92,7 +92,7 @@ def questions(known: Known, threads: str, count: int, seed: int) -> list[Questio
             case = drawn(threads, rng)
             with contextlib.suppress(UserError):  # nothing was measured near it
                 ranked = answer(case, known).ranked
-                ranked = tuple(each for each in ranked if each.total <= HOPELESS * ranked[0].total)
+                ranked = [each for each in ranked if each.total <= HOPELESS * ranked[0].total]
                 if len(ranked) > 1:
                     yield Question(case, [each.route for each in ranked], [each.seconds for each in ranked])
 

@@ -164,7 +164,7 @@ def page_of(
         samples=samples_of(results, machine),
         best=best_of(table, moved),
         quiet=min(quiet_of(results), default=None),
-        known=case.embedded(known) if (known := known_of(results, machine, cells, table)).rows else "",
+        known=case.embedded(known_of(results, machine, cells, table)) if len(table) else "",
     )
 
 
