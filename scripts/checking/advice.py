@@ -159,20 +159,21 @@ def regrets(readings: Floats) -> list[float]:
 
 def judged(asked: Sequence[Question], run: quiet.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What was measured: a row per question that can be judged, by regret; one per predicted route, by its error."""
-    columns = ["case", "regret", "low", "high", "route", "took", "best", "best_took"]
     cases, routes = [], []
     for question in asked:
         readings = np.array([logs_of(lines, run.baselines) for lines in question.lines])
-        title, found = words.title(question.case), regrets(readings)
-        took = np.exp(means(readings))
-        routes.append(pd.DataFrame({"route": question.routes, "predicted": question.predicted, "took": took}))
-        routes[-1]["case"] = title
+        title, found, took = words.title(question.case), regrets(readings), np.exp(means(readings))
+        measured = pd.DataFrame(
+            {"route": question.routes, "took": took, "predicted": question.predicted, "case": title}
+        )
+        routes.append(measured.dropna())
         if found:
             best, ends = int(np.nanargmin(took)), (float(np.median(found)), found[0], found[-1])
-            cases.append((title, *ends, question.routes[0], took[0], question.routes[best], took[best]))
-    by_route = pd.concat(routes).assign(error=lambda table: np.log(table["took"] / table["predicted"]).abs())
-    by_case = pd.DataFrame(cases, columns=columns).sort_values("regret", ascending=False)
-    return by_case, by_route.dropna(subset="error").sort_values("error", ascending=False)
+            cases.append((*ends, question.routes[0], took[0], question.routes[best], took[best], title))
+    names = ["regret", "low", "high", "advised", "took", "best", "best took", "case"]
+    by_case, by_route = pd.DataFrame(cases, columns=names), pd.concat(routes)
+    by_route["error"] = np.log(by_route["took"] / by_route["predicted"]).abs()
+    return by_case.sort_values("regret", ascending=False), by_route.sort_values("error", ascending=False)
 
 
 def code_of(asked: int, regret: "pd.Series[float]", error: "pd.Series[float]") -> int:
@@ -193,14 +194,10 @@ def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame)
         within = show.percent((routes["error"] <= math.log1p(ERROR)).mean())
         middle = show.percent(routes["error"].median(), 1)
         yield f"  predictions: {within} of {len(routes)} within {show.percent(ERROR)}, half of them within {middle}"
-    for row in cases[cases["regret"] > 0].head(NAMED).itertuples():
-        shares = [show.percent(share, 1) for share in (row.regret, row.low, row.high)]
-        took, best = show.seconds(row.took), show.seconds(row.best_took)
-        lost = f"{shares[0]} ({shares[1]} to {shares[2]}): {row.case}"
-        yield f"    {lost}: {row.route} took {took}, {row.best} {best}"
-    for row in routes.head(NAMED).itertuples():
-        predicted, took = show.seconds(row.predicted), show.seconds(row.took)
-        yield f"    {row.route}, {row.case}: predicted {predicted}, took {took}"
+    shares = dict.fromkeys(("regret", "low", "high", "error"), partial(show.percent, digits=1))
+    shown = shares | dict.fromkeys(("took", "best took", "predicted"), show.seconds)
+    for worst in (cases[cases["regret"] > 0], routes):
+        yield worst.head(NAMED).to_string(index=False, formatters=shown) if len(worst) else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
