@@ -1,4 +1,4 @@
-"""Advice rests on decided differences: on simulated runs, on a busy machine, on few processes and on uneven ones."""
+"""Advice rests on decided differences: on simulated runs, on few processes and on uneven ones."""
 
 import csv
 import io
@@ -10,22 +10,17 @@ import pytest
 import resultfiles
 from analysis import cells as choice
 from analysis import statistics
-from analysis.case import BEST, SLOWER, TIE
+from analysis.case import BEST
 from analysis.cells import Cell, cells_of
-from analysis.choices import asked, choices, rank
+from analysis.choices import rank
 from analysis.results import load
 from noise import processes
 from pages import families, show, spreadsheet, tables
-from pages.advice import advice, conditions
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
+from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, loaded
 
-from benchmarks.contracts import NONE, ONE_THREAD
-
-KIB, MIB = 2**10, 2**20
-SIZES = (8, KIB, 64 * KIB, MIB, 16 * MIB)
-FIRST, SECOND, THIRD = ROUTES = ("torch.first(a)", "torch.second(a)", "torch.third(a)")
-NOISY = (0.8, 1.0, 1.3, 1.7)  # processes that lay in other phases of a busy machine
+from benchmarks.contracts import NONE
 
 
 def weighed(logs, family="copy", quiet=True, known=True):
@@ -36,33 +31,9 @@ def weighed(logs, family="copy", quiet=True, known=True):
     return [SimpleNamespace(evidence=one) for one in found]
 
 
-def loaded(tmp_path, times, promises=None, busy=(), noise=None):
-    """Results of conversions; the cells ``busy``, (route, nbytes), were never quiet."""
-    promises = promises or [contract(route, "copy") for route in ROUTES]
-    promises = [promise for promise in promises if any(key[0] == promise["expression"] for key in times)]
-    results = load(resultfiles.write(tmp_path, [conversion(times, promises)]))
-    for table in (results.cells, results.processes):
-        table["quiet"] = [key not in busy for key in zip(table["route"], table["nbytes"])]
-    return results
-
-
-def answered(tmp_path, times, promises=None, busy=()):
-    (found,) = asked(choices(cells_of(loaded(tmp_path, times, promises, busy))), ONE_THREAD)
-    return found
-
-
-def text(answer):
-    boxes = filter(None, (advice(answer), conditions([answer])))
-    return "\n".join(show.to_plain(line) for box in boxes for line in (*box.said, *box.notes))
-
-
 def routes_of(rows):
     best = rows[rows["kind"] == BEST]
     return dict(zip(best["nbytes"], best["route"]))
-
-
-def at(rows, nbytes, kind):
-    return list(rows["route"][(rows["nbytes"] == nbytes) & (rows["kind"] == kind)])
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
@@ -100,7 +71,7 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     clock, rng = np.array([1.0, 1.2, 0.9, 1.1]), np.random.default_rng(5)
     times = {(f"torch.r{k}(a)", 8): list(1e-6 * clock * rng.normal(1, 0.002, 4)) for k in range(24)}
     times["torch.r0(a)", 8] = [1.12 * second for second in times["torch.r0(a)", 8]]
-    results = loaded(tmp_path, times, [contract(route, "copy") for route, _ in times])
+    results = loaded(tmp_path, times)
     table = results.processes
     lost = {"torch.r0(a)": 0, "torch.r1(a)": 0, "torch.r2(a)": 1}
     rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
@@ -158,99 +129,7 @@ def test_no_cells():
     assert choice.unbeaten([]) == [] and weighed(np.empty((0, 0))) == []
 
 
-# What advice makes of it ---------------------------------------------------------------------------------------------
-
-
-def test_a_busy_machine_decides_nothing(tmp_path):
-    """Four processes that differ by a third; at every other size all of the first happen to be the slower ones."""
-    rng = np.random.default_rng(0)
-    sooner, later = [1.0e-6, 1.1e-6, 1.25e-6, 1.4e-6], [1.45e-6, 1.6e-6, 1.75e-6, 1.9e-6]
-    pairs = {n: (later, sooner) if k % 2 else (sooner, later) for k, n in enumerate(SIZES[:4])}
-    times = {(route, n): list(rng.permutation(pairs[n][k])) for k, route in enumerate((FIRST, SECOND)) for n in pairs}
-    found = answered(tmp_path, times)
-    assert "Slowest" not in text(found)
-    assert all(len(at(found, nbytes, TIE)) == 1 for nbytes in pairs)
-
-
-def test_ranges_that_do_not_overlap_are_no_decision(tmp_path):
-    """All processes of one read faster than those of the other; by 10 %, where they differ by 8 % themselves."""
-    times = {(FIRST, 8): [1.10e-6, 1.12e-6, 1.16e-6, 1.19e-6], (SECOND, 8): [0.99e-6, 1.01e-6, 1.05e-6, 1.08e-6]}
-    found = answered(tmp_path, times)
-    assert at(found, 8, TIE) == [FIRST] and routes_of(found) == {8: SECOND}
-
-
-def test_a_size_at_which_routes_tie_joins_its_neighbour(tmp_path):
-    ratios = dict(zip(SIZES, (2.0, 1.5, 1.01, 0.7, 0.5)))
-    times = {(FIRST, n): around(1e-6) for n in SIZES} | {(SECOND, n): around(1e-6 * r) for n, r in ratios.items()}
-    found = answered(tmp_path, times)
-    assert list(routes_of(found).values()) == [FIRST, FIRST, FIRST, SECOND, SECOND]
-    assert f"No significant difference at 64 KiB: `{SECOND}`." in text(found)
-
-
-def test_a_route_that_is_not_measured_above_says_nothing_there(tmp_path):
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(2e-6), (SECOND, MIB): around(2e-6)}
-    found = answered(tmp_path, times)
-    assert routes_of(found) == {8: FIRST, MIB: SECOND} and "difference" not in text(found)
-
-
-def test_ties_are_not_transitive(tmp_path):
-    """The third is 9 % slower than the fastest and 4.5 % than the one between, which ties with both."""
-    order = [contract(route, "copy") for route in (THIRD, SECOND, FIRST)]
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1.045e-6), (THIRD, 8): around(1.09e-6)}
-    found = answered(tmp_path, times, order)
-    assert routes_of(found) == {8: FIRST}
-    assert at(found, 8, TIE) == [SECOND]
-    assert at(found, 8, SLOWER) == [THIRD]
-
-
-def test_slowest_is_what_is_decided_to_be_slower_by_that_much(tmp_path):
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): [1.6e-6 * s for s in NOISY], (THIRD, 8): around(1.4e-6)}
-    assert "Slowest" not in text(answered(tmp_path / "noisy", times))
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(3.9e-6), (THIRD, 8): around(4e-6)}
-    assert f"Slowest: `{SECOND}` takes 3.90× as long, 3.90 µs at 8 B." in text(answered(tmp_path / "quiet", times))
-
-
-def test_a_hazardous_route_is_told_of_where_it_is_decided_to_be_faster(tmp_path):
-    promises = [contract(FIRST, "copy"), contract(SECOND, "copy", hazard="bites")]
-    times = {(FIRST, 8): [1e-6 * s for s in NOISY], (SECOND, 8): [0.8e-6 * s for s in NOISY[::-1]]}
-    assert "bites" not in text(answered(tmp_path / "noisy", times, promises))
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(0.8e-6)}
-    said = text(answered(tmp_path / "quiet", times, promises))
-    assert f"Faster, but not recommended: `{SECOND}`, 800 ns at 8 B: bites." in said
-
-
-# A noisy machine ---------------------------------------------------------------------------------------
-
-
-def test_a_noisy_cell_is_not_chosen_where_another_is_quiet(tmp_path):
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(2e-6), (THIRD, 8): around(2.5e-6)}
-    found = answered(tmp_path, times, busy={(FIRST, 8)})
-    assert routes_of(found) == {8: SECOND}
-    assert at(found, 8, SLOWER) == [THIRD]
-    assert "No verdict at 8 B: the machine was noisy." in text(found) and "difference" not in text(found)
-
-
-def test_a_hazard_is_no_better_for_being_quiet(tmp_path):
-    promises = [contract(FIRST, "copy"), contract(SECOND, "copy", hazard="bites")]
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1e-7)}
-    assert routes_of(answered(tmp_path, times, promises, busy={(FIRST, 8)})) == {8: FIRST}
-
-
-def test_a_busy_size_joins_its_neighbours(tmp_path):
-    """Neither a part of its own for a cell that was not quiet, nor for a size at which none was."""
-    times = {(FIRST, n): around(1e-6) for n in SIZES} | {(SECOND, n): around(1.5e-6) for n in SIZES}
-    times[FIRST, KIB] = around(3e-6)
-    times[SECOND, MIB] = around(0.5e-6)
-    found = answered(tmp_path, times, busy={(FIRST, KIB), (FIRST, MIB), (SECOND, MIB)})
-    assert set(routes_of(found).values()) == {FIRST}
-    assert "No verdict at 1 KiB and 1 MiB: the machine was noisy." in text(found)
-    assert "1.00 µs at any size from 8 B to 16 MiB" in text(found)  # of the quiet ones
-
-
-def test_where_nothing_was_quiet_the_answer_says_so(tmp_path):
-    times = {(FIRST, 8): around(1e-6), (SECOND, 8): around(1e-7)}
-    found = answered(tmp_path, times, busy=set(times))
-    assert text(found) == f"`{SECOND}`, 100 ns ~ at 8 B\nNo verdict at 8 B: the machine was noisy."
+# What is made of it --------------------------------------------------------------------------------------------------
 
 
 def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
