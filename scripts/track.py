@@ -11,8 +11,8 @@
 Every release gets a virtual environment in .asv/env. If torch comes with CUDA, it takes about 5 GB and 90 seconds;
 --keep limits how many stay. Releases are measured from coarse to fine, so that an interrupted run still spans the whole
 history. The first toolchain is measured again at the end, to show how the machine itself changed. Afterwards
-`asv compare`, `asv find` and `asv publish` work across releases; `git -C .asv/ledger tag` lists their names. The page
-of the histories is built, too.
+`asv compare`, `asv find` and `asv publish` work across releases; releases.json lists them. The page of the histories is
+built, too.
 """
 
 import argparse

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from datetime import datetime, timezone
@@ -16,10 +15,11 @@ from pathlib import Path
 import pytest
 from asv.results import Results
 from asv.runner import BenchmarkResult
-from conftest import ROOT, Checkout, environment, export, pinned, run
+from conftest import ROOT, Checkout, export, pinned, run
 from store import files
 from store.records import name_of
 from tiny import Project
+from toolchains import environments
 from toolchains.ledger import find
 
 pytest.importorskip("torch")
@@ -43,14 +43,7 @@ def measured(tmp_path_factory):
     checkout.log = checkout.root / "sampling.jsonl"
     cells = [r"TorchToNumpy\.timeit_convert\('t.numpy\(\)', '(bfloat16|float32)', 8\)", r"^limits\.Floor"]
     succeeded(checkout.bench(*cells, rounds=2, CONVERSION_SAMPLING_LOG=str(checkout.log)))
-    tags = subprocess.run(
-        ["git", "-C", str(checkout.root / ".asv" / "ledger"), "tag", "--points-at", "here"],
-        env=environment(checkout.home),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (checkout.tag,) = tags.stdout.split()
+    checkout.tag = environments.toolchain().tag
     return checkout
 
 

@@ -6,7 +6,6 @@ import platform
 import re
 import subprocess
 import sys
-from itertools import pairwise
 
 import pytest
 from conftest import ROOT, environment, run
@@ -28,128 +27,74 @@ RELEASED = re.compile(r"(torch|numpy)-\d+\.\d+\.\d+")  # tags of the histories
 RECORDED = "d73633b3f99f86e7271e873e3ea35e90abb86b13"  # of the last of LINE, as in reports/results
 
 
-def git(path, *arguments):
-    return ledger._git(path, *arguments).strip()
+@pytest.fixture
+def known(monkeypatch):
+    """A function: asv's repository of the histories, and of these toolchains outside them."""
+    pytest.importorskip("asv")
+    from toolchains import plugin
 
+    def made(outside=(), here=None):
+        monkeypatch.setattr(plugin, "recorded", lambda: list(outside))
+        monkeypatch.setattr(environments, "here", lambda: here)
+        return plugin.Ledger()
 
-def made(path, line=LINE):
-    """Toolchain -> its commit in a ledger of these toolchains, as git has it."""
-    ledger.make(path, line)
-    return {toolchain: git(path, "rev-parse", f"refs/tags/{toolchain.tag}") for toolchain in line}
+    return made
 
 
 # Ledger -------------------------------------------------------------------------------------------------------------
 
-MAKE = """
-import sys
-from pathlib import Path
-from toolchains import ledger
-line = [ledger.Toolchain(*pair.split()) for pair in sys.argv[2:]]
-ledger.make(Path(sys.argv[1]), line)
-print(*(ledger._git(Path(sys.argv[1]), "rev-parse", f"refs/tags/{toolchain.tag}").strip() for toolchain in line))
-"""
-GITCONFIG = """
-[user]
-name = Somebody Else
-email = else@where.invalid
-[init]
-defaultBranch = trunk
-defaultObjectFormat = sha256
-[core]
-autocrlf = true
-hooksPath = ~/hooks
-[commit]
-gpgsign = true
-"""
 
-
-def test_commits_are_known_without_git_in_order_dated_and_for_ever(tmp_path):
-    """asv walks the branch from its end; results that are published name commits."""
-    path, every = tmp_path / "ledger", [*LINE, *ODD, Toolchain("2.13.0+cpu", "2.4.6 (mine)")]
-    hashes = made(path, [*every, LINE[0]])
-    assert hashes[LINE[-1]] == RECORDED and hashes == {toolchain: toolchain.commit for toolchain in every}
-    asked = git(path, "log", "--format=%H %as %s", ledger.OUTSIDE).splitlines()[::-1]
-    assert asked == [f"{each.commit} {each.date} {each}" for each in every]
-    assert [each.date for each in (LINE[0], LINE[-1], *ODD[:2])] == [
-        "2022-12-15",
-        "2026-07-08",
-        "2026-08-01",  # a nightly's own day
-        ledger.UNKNOWN_DATE,
-    ]
+def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
+    """Results that are published name commits. git makes the same one of what a toolchain says."""
+    every = [*LINE, *ODD, Toolchain("2.13.0+cpu", "2.4.6 (mine)")]
+    made = known(every)
+    assert made.get_hash_from_name(LINE[-1].tag) == RECORDED
+    assert made.get_branch_commits(ledger.OUTSIDE) == [each.commit for each in every][::-1], "asv walks it from its end"
+    dates = ["2022-12-15", "2026-07-08", "2026-08-01", ledger.UNKNOWN_DATE]  # a nightly's own day
+    assert [each.date for each in (LINE[0], LINE[-1], *ODD[:2])] == dates
+    env = environment(tmp_path, GIT_CONFIG_GLOBAL=os.devnull)
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet", "--object-format=sha1"], check=True, env=env)
     for each in every:
         assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag), "it can be typed"
-        held = json.loads(git(path, "show", f"{each.tag}:toolchain.json"))
-        assert held == {"torch": each.torch, "numpy": each.numpy} and ledger.find(each.commit) is None
-    assert {tag for tag in git(path, "tag").split() if not RELEASED.fullmatch(tag)} == {each.tag for each in every}
-
-
-def test_ledger_leaves_a_surrounding_repository_alone_and_is_not_disturbed_by_it(tmp_path, monkeypatch):
-    """git runs hooks, and so perhaps these tests, with GIT_DIR set; bare repositories may be distrusted, and a checkout
-    may belong to another user."""
-    around, path = tmp_path / "around", tmp_path / "ledger"
-    subprocess.run(["git", "init", "--quiet", str(around)], check=True, env=environment(tmp_path))
-    settings = tmp_path / "gitconfig"
-    settings.write_text("[safe]\n\tbareRepository = explicit\n", encoding="utf-8")
-    values = {"GIT_DIR": around / ".git", "GIT_INDEX_FILE": around / ".git" / "index", "GIT_CONFIG_GLOBAL": settings}
-    for name, value in values.items():
-        monkeypatch.setenv(name, str(value))
-    made(path)
-    cleaned = ledger.git_environment(os.environ) | {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}  # git's own tests do so
-    asked = subprocess.run(["git", "-C", str(path), "rev-parse", "torch"], env=cleaned, capture_output=True, text=True)
-    assert asked.returncode == 0, asked.stderr
-    monkeypatch.delenv("GIT_DIR")
-    assert not subprocess.run(["git", "-C", str(around), "tag"], capture_output=True, text=True, check=True).stdout
-
-
-def test_made_anew_only_on_change(tmp_path):
-    path = tmp_path / "ledger"
-    made(path)
-    before, place = (path / "stream").stat().st_ino, path.stat().st_ino
-    made(path)
-    assert (path / "stream").stat().st_ino == before
-    made(path, [*LINE, *ODD])
-    assert (path / "stream").stat().st_ino != before and path.stat().st_ino == place, "others may be asking it"
-    assert sorted(left.name for left in tmp_path.iterdir()) == ["ledger", "ledger.lock"]
-
-
-# Histories ----------------------------------------------------------------------------------------------------------
+        stream = f"commit refs/heads/x\nauthor {each.author}\ncommitter {each.author}\n"
+        stream += f"data {len(each.message)}\n{each.message}\n"
+        stream += f"M 100644 inline toolchain.json\ndata {len(each.tree)}\n{each.tree}"
+        subprocess.run([*git, "fast-import", "--quiet", "--force"], input=stream.encode(), check=True, env=env)
+        asked = subprocess.run([*git, "rev-parse", "x"], capture_output=True, text=True, check=True, env=env)
+        assert asked.stdout.strip() == each.commit and ledger.find(each.commit) is None
 
 
 @pytest.mark.parametrize("package", ledger.PACKAGES)
-def test_releases_are_dated_and_in_order(package):
-    released = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))[package]
-    versions = [tuple(map(int, version.split("."))) for version in released]
-    assert versions == sorted(versions)
-    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", date) for date in released.values())
+def test_histories_names_and_ranges_are_of_releases(package, known):
+    """Dates go back and forth between numpy's branches."""
+    released = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))
+    made, line, other = known(LINE, LINE[0]), ledger.history(package), "numpy" if package == "torch" else "torch"
+    versions = [tuple(map(int, toolchain.version.split("."))) for toolchain in line]
+    dates = {toolchain.version: toolchain.date for toolchain in line}
+    assert versions == sorted(versions) and dates == released[package]
     if package == "torch":  # a patch of numpy's may come after the next minor release
-        assert all(first < second for first, second in pairwise(released.values()))
-
-
-@pytest.mark.parametrize("package", ledger.PACKAGES)
-def test_history_is_the_releases_of_one_package(package, tmp_path):
-    ledger.make(tmp_path / "ledger")
-    line = ledger.history(package)
-    log = git(tmp_path / "ledger", "log", "--first-parent", "--format=%H %as %s", package).splitlines()[::-1]
-    assert log == [f"{toolchain.commit} {toolchain.date} {toolchain}" for toolchain in line]
-    other = "numpy" if package == "torch" else "torch"
-    held = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))["held"][other]
-    assert {getattr(toolchain, other) for toolchain in line} == {held}
-
-
-@pytest.mark.parametrize("package", ledger.PACKAGES)
-def test_ranges_are_of_releases(package, tmp_path):
-    """Dates go back and forth between numpy's branches, which git's limited walks do not promise to survive."""
-    ledger.make(tmp_path / "ledger")
-    line = ledger.history(package)
+        assert [*dates.values()] == sorted(set(dates.values()))
+    assert {getattr(toolchain, other) for toolchain in line} == {released["held"][other]}
+    commits = [toolchain.commit for toolchain in line]
+    assert made.get_branch_commits(package) == made.get_hashes_from_range(package) == commits[::-1]
     for first, last in ((0, 1), (0, -1), (3, 9), (8, -1), (-2, -1)):
         span = f"{line[first].tag}..{line[last].tag}"
-        found = git(tmp_path / "ledger", "rev-list", "--first-parent", span, "--").split()
-        assert found == [each.commit for each in line[first + 1 : line.index(line[last]) + 1] or line[-1:]][::-1]
+        assert made.get_hashes_from_range(span) == commits[first + 1 : commits.index(commits[last]) + 1][::-1]
+    for name in (line[3].tag, commits[3], commits[3][:12], f"{line[5].tag}~2", f"{line[4].tag}^"):
+        assert made.get_hashes_from_range(f"{name}^!") == [commits[3]]
+    assert made.get_hashes_from_range(f"{LINE[0].tag}..{line[0].tag}") == [commits[0]], "nothing in common"
+    for name in ("torch-9.9", f"{line[0].tag}^", commits[0][:3], "", "..", "a b", "--all", f"{line[0].tag}..nobody"):
+        with pytest.raises(RuntimeError, match="is no range of toolchains, such as torch-2"):
+            made.get_hashes_from_range(name)
+    places = made.get_revisions(set(commits))
+    assert sorted(places, key=places.get) == commits and made.get_date(commits[0]) % 86_400_000 == 12 * 3_600_000
+    assert made.get_tags().items() >= {toolchain.tag: toolchain.commit for toolchain in line}.items()
 
 
-def test_insertion_of_a_release_keeps_the_other_hashes(tmp_path, monkeypatch):
+def test_insertion_of_a_release_keeps_the_other_hashes(tmp_path, monkeypatch, known):
     """A release that was forgotten, and one that comes, change no other's commit."""
-    before = {toolchain.tag: toolchain.commit for package in ledger.PACKAGES for toolchain in ledger.history(package)}
+    before = known().get_tags()
     releases = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))
     releases["torch"].update({"2.6.1": "2025-02-20", "2.99.0": "2027-01-01"})
     changed = tmp_path / "releases.json"
@@ -159,16 +104,14 @@ def test_insertion_of_a_release_keeps_the_other_hashes(tmp_path, monkeypatch):
     for cache in caches:
         cache.cache_clear()
     try:
-        ledger.make(tmp_path / "ledger")
-        tags = git(tmp_path / "ledger", "for-each-ref", "--format=%(refname:short) %(objectname)", "refs/tags")
+        made = known()
+        order = [made.get_name_from_hash(commit) for commit in made.get_hashes_from_range("torch-2.6.0^..torch-2.7.0")]
     finally:
         for cache in caches:
             cache.cache_clear()
-    after = dict(line.split() for line in tags.splitlines())
-    assert set(after) - set(before) == {"torch-2.6.1", "torch-2.99.0"}
-    assert {tag: after[tag] for tag in before} == before
-    order = git(tmp_path / "ledger", "log", "--format=%s", "torch-2.6.0^..torch-2.7.0").splitlines()
-    assert [line.split()[1] for line in order] == ["2.7.0", "2.6.1", "2.6.0"]
+    after = made.get_tags()
+    assert set(after) - set(before) == {"torch-2.6.1", "torch-2.99.0"} and after.items() >= before.items()
+    assert order == ["torch-2.7.0", "torch-2.6.1", "torch-2.6.0"]
 
 
 def test_series_is_the_last_patch_of_every_minor_release():
@@ -195,12 +138,14 @@ def test_installed_pair_of_a_history_is_filed_there(torch, numpy, from_index, ta
     assert str(found) == f"torch {torch} with numpy {numpy}", "the record keeps the variant"
 
 
-def test_what_is_here_is_a_reference_of_its_own(tmp_path):
-    """It may be on any of the three branches."""
+def test_what_is_here_is_a_name_of_its_own(known):
+    """It may be on any of the three branches, or nothing."""
     for here in (Toolchain("2.6.0+cu124", "1.26.4", "torch"), LINE[0]):
-        ledger.make(tmp_path / "ledger", [LINE[1]], here)
-        assert git(tmp_path / "ledger", "rev-parse", f"{ledger.HERE}^{{commit}}") == here.commit
-        assert LINE[1].commit in git(tmp_path / "ledger", "rev-list", ledger.OUTSIDE).split()
+        made = known([LINE[1]], here)
+        assert made.get_hash_from_name("here") == made.get_hash_from_name(None) == here.commit
+        assert LINE[1].commit in made.get_branch_commits(ledger.OUTSIDE)
+    with pytest.raises(RuntimeError, match="torch and numpy are not installed in this Python"):
+        known().get_hash_from_name("here")
 
 
 # What is installed --------------------------------------------------------------------------------------------------
@@ -273,7 +218,7 @@ NO_DAYS = ["2.14.0.dev20269999", "2.14.0.dev20250230"]
 
 
 @pytest.mark.parametrize(("name", "versions"), [("torch", [*NO_DAYS, *POISON]), ("numpy", POISON)])
-def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog):
+def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog, known):
     """It is left out, and its file is named; the ledger is made of all the others."""
     pytest.importorskip("asv")
     from toolchains import plugin
@@ -291,7 +236,7 @@ def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog):
     assert toolchains == [LINE[0]]
     assert all(f"box/{number}.jsonl: left out" in caplog.text for number in range(len(versions)))
     assert "\x1b[31" not in caplog.text
-    ledger.make(tmp_path / "ledger", toolchains)
+    assert known(toolchains).get_hash_from_name(LINE[0].tag)
 
 
 # Environments -------------------------------------------------------------------------------------------------------
@@ -438,20 +383,3 @@ def test_machines_that_are_registered_at_once_are_all_known(tmp_path):
     code = "from measuring import engine\nfor k in range(20): engine.register(f'box-{sys.argv[1]}-{k}')"
     assert at_once(code, home=tmp_path) == [""] * 4
     assert len(json.loads((tmp_path / ".asv-machine.json").read_text())) == 4 * 20 + 1, "and the version"
-
-
-@pytest.mark.slow
-def test_the_ledger_is_changed_under_nobody(tmp_path):
-    """Two machines in a fresh checkout: what one adds, and has asv ask for, goes from no other."""
-    code = """
-from pathlib import Path
-from toolchains import ledger
-here = ledger.Toolchain(f"2.{sys.argv[1]}+cpu", "2.4.6")
-path = Path(sys.argv[2])
-for more in range(6):
-    ledger.make(path, [ledger.Toolchain(f"2.{sys.argv[1]}.{more}", "2.4.6")], here)
-    for tag in ("torch-2.6.0", "numpy-2.0.2"):
-        assert ledger._git(path, "rev-parse", tag).strip() == ledger.tagged()[tag].commit
-"""
-    assert at_once(code, tmp_path / "ledger", home=tmp_path) == [""] * 4
-    assert [path.name for path in tmp_path.glob("ledger*")] in (["ledger", "ledger.lock"], ["ledger.lock", "ledger"])

@@ -4,6 +4,7 @@ Its scripts and asv.conf.json are the real ones; the releases, their wheels and 
 commands and the verbs run as they do on the real histories, in seconds.
 """
 
+import ast
 import base64
 import json
 import os
@@ -195,6 +196,13 @@ class Project:
 
     def verb(self, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, f"scripts/{name}.py", *arguments, **variables)
+
+    @property
+    def toolchains(self) -> dict[str, tuple[str, str]]:
+        """Commit -> tag and torch, of the ledger."""
+        code = "import sys; sys.path[0] = 'scripts'; from toolchains import plugin; known = plugin.Ledger()._known\n"
+        code += "print({commit: (toolchain.tag, toolchain.torch) for commit, toolchain in known.items()})"
+        return ast.literal_eval(self.run(sys.executable, "-c", code).stdout)
 
     @property
     def environments(self) -> set[str]:

@@ -1,21 +1,17 @@
-"""The ledger: a small git repository, made on demand and never pushed, in which every toolchain is one commit.
+"""The ledger: every toolchain as a commit, so that asv can track it.
 
 asv asks a repository which commits there are, when they were made and what they are called. Here the thing that
-changes is an installed release, so a commit stands for one torch with one numpy: its tree says which, its date is the
-day of the release, its tag can be typed. There are two histories, one package held in each, and a branch for all other
-toolchains that have results. Commits are made without parents and joined by git's replace references, so a toolchain's
-hash depends on that toolchain alone: the same on every machine, whatever else is in the ledger.
+changes is an installed release, so a commit stands for one torch with one numpy: its date is the day of the release,
+its tag can be typed. There are two histories, one package held fixed in each, and a branch for all other toolchains
+that have results. No repository is stored: a toolchain's hash is that of a git commit without parents that holds it,
+so it depends on that toolchain alone. It is the same on every machine, whatever else is in the ledger.
 """
 
 import copy
 import errno
 import json
-import os
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -29,7 +25,6 @@ from packaging.version import Version
 RELEASES = Path(__file__).with_name("releases.json")
 PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
 OUTSIDE = "installed"  # the branch of toolchains that are in neither history
-HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
 LONGEST_VERSION = 64  # letters; a tag is the name of a file
 UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in its version
 
@@ -110,7 +105,7 @@ class Toolchain:
 
     @property
     def commit(self) -> str:
-        """The commit's hash, as git makes it."""
+        """The commit's hash, as git would make it."""
         blob = _git_hash("blob", self.tree.encode())
         tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
         text = f"tree {tree}\nauthor {self.author}\ncommitter {self.author}\n\n{self.message}"
@@ -175,8 +170,8 @@ def commits() -> dict[str, Toolchain]:
 
 
 def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
-    """The toolchain that a run record names. ValueError or TypeError where git could not hold it: that would keep asv
-    from all the others."""
+    """The toolchain that a run record names. ValueError or TypeError where asv cannot have it: that would keep asv from
+    all the others."""
     if tag is not None and tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
@@ -197,76 +192,3 @@ def tagged() -> dict[str, Toolchain]:
 def find(commit: str) -> Toolchain | None:
     """The toolchain of a commit, among the histories."""
     return commits().get(commit)
-
-
-def _commit(reference: str, toolchain: Toolchain, parent: Toolchain | None = None) -> str:
-    """One commit in git's fast-import language."""
-    author, message, tree = toolchain.author, toolchain.message, toolchain.tree
-    return (
-        f"commit {reference}\nauthor {author}\ncommitter {author}\ndata {len(message.encode())}\n{message}\n"
-        + (f"from {parent.commit}\n" if parent else "")
-        + f"M 100644 inline toolchain.json\ndata {len(tree.encode())}\n{tree}"
-    )
-
-
-def _stream(branches: dict[str, Sequence[Toolchain]], here: Toolchain | None) -> str:
-    """The whole ledger in git's fast-import language."""
-    stream = [_commit(f"refs/tags/{toolchain.tag}", toolchain) for line in branches.values() for toolchain in line]
-    stream.append("checkpoint\n")  # before it, a commit cannot be named by its hash
-    for branch, line in branches.items():
-        stream += [_commit(f"refs/replace/{after.commit}", after, before) for before, after in zip(line, line[1:])]
-        if line:
-            stream.append(f"reset refs/heads/{branch}\nfrom {line[-1].commit}\n")
-    if here:
-        stream.append(f"reset refs/{HERE}\nfrom {here.commit}\n")
-    return "\n".join(stream) + "\n"
-
-
-def git_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for git to work on the ledger in.
-
-    The user's own settings (signing, templates, the repository of a hook) must not reach it, and neither must git's
-    doubts about a bare repository, or one of another user: the ledger is ours, whoever made the checkout.
-    """
-    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
-    kept.update(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
-    trusted = {"safe.directory": "*", "safe.bareRepository": "all"}
-    for number, (key, value) in enumerate(trusted.items()):
-        kept.update({f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value})
-    return {**kept, "GIT_CONFIG_COUNT": str(len(trusted))}
-
-
-def _git(repository: Path, *arguments: str, stdin: str = "") -> str:
-    environment = git_environment(os.environ)
-    command = ["git", "-C", str(repository), *arguments]
-    done = subprocess.run(command, input=stdin.encode(), env=environment, check=True, capture_output=True)
-    return done.stdout.decode()
-
-
-def make(path: Path, outside: Iterable[Toolchain] = (), here: Toolchain | None = None) -> None:
-    """Make the ledger of the histories and of the toolchains ``outside`` them, unless ``path`` holds it already.
-
-    ``here`` is what is installed: a toolchain of a history, or the last one outside them.
-    """
-    others = {toolchain.tag: toolchain for toolchain in [*outside, *([here] if here else [])] if not toolchain.history}
-    stream = _stream({**{package: history(package) for package in PACKAGES}, OUTSIDE: list(others.values())}, here)
-    stamp = path / "stream"
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == stream:
-        return
-    from filelock import FileLock  # comes with asv, by way of virtualenv
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(path.name + ".lock")):
-        if not (path / "HEAD").is_file():
-            fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix="ledger-"))
-            _git(fresh, "init", "--quiet", "--bare", "--object-format=sha1", f"--initial-branch={PACKAGES[0]}")
-            shutil.rmtree(path, ignore_errors=True)
-            fresh.rename(path)
-        # in place: a run of another machine may be asking it meanwhile
-        _git(path, "fast-import", "--quiet", "--force", stdin=stream)
-        known = _git(path, "for-each-ref", "--format=%(refname)").split()
-        gone = {*known} - {*re.findall(r"^(?:commit|reset) (\S+)", stream, re.MULTILINE)}
-        _git(path, "update-ref", "--stdin", stdin="".join(f"delete {reference}\n" for reference in sorted(gone)))
-        whole = path / "stream.new"
-        whole.write_text(stream, encoding="utf-8")
-        whole.replace(stamp)

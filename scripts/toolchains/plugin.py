@@ -7,10 +7,10 @@ asv compares results of one environment only, and gives every version in its own
 
 import json
 import os
-import shlex
+import re
 import shutil
-import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,13 @@ from asv import environment, util
 from asv.config import Config
 from asv.console import log
 from asv.machine import Machine, MachineCollection
-from asv.plugins.git import Git
-from asv.repo import NoRepository, NoSuchNameError
+from asv.repo import NoRepository, NoSuchNameError, Repo
 
 from . import environments, ledger
 
-GIT = shutil.which("git")
 CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
-LEDGER = Path(".asv/ledger")
+HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
 RESULTS = Path("reports/results")
 OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the histories that were measured
 
@@ -91,84 +89,106 @@ def configured(name: str) -> Any:
 
 def setup() -> None:
     """Called by asv once the plugin is loaded."""
-    environment = ledger.git_environment(os.environ)
-    os.environ.clear()  # asv asks git, too
-    os.environ.update(environment)
     if environments.RESULTS_VARIABLE in os.environ:
         # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
         save = Machine.save
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = environments.machine_name()
     register(Machine.hardcoded_machine_name)
-    try:
+
+
+class Ledger(NoRepository):
+    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git."""
+
+    dvcs = "ledger"
+
+    def __init__(self, url=None, path=None):
+        super().__init__()
         here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
-        if GIT:
-            ledger.make(LEDGER, [toolchain for toolchain in recorded() if toolchain != here], here)
-    except OSError as error:
-        raise util.UserError(f"{error.filename} {error.strerror}") from None
-    except subprocess.CalledProcessError as error:
-        raise util.UserError(f"git cannot make the ledger: {error.stderr.decode(errors='replace').strip()}") from None
+        outside = [toolchain for toolchain in recorded() if toolchain != here]
+        outside += [here] if here and not here.history else []
+        try:
+            self._lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
+        except OSError as error:
+            raise util.UserError(f"{error.filename} {error.strerror}") from None
+        self._known = {toolchain.commit: toolchain for line in self._lines.values() for toolchain in line}
+        self._names = {toolchain.tag: commit for commit, toolchain in self._known.items()}
+        self._names |= {branch: line[-1].commit for branch, line in self._lines.items() if line}
+        self._names |= {HERE: here.commit} if here else {}
 
-
-class Installed(NoRepository):
-    """What is installed as asv's repository where there is no git: to measure it needs no history."""
-
-    dvcs = "ledger" if not GIT else "ledger without git"
-
-    def pull(self):
-        """There is nothing newer."""
-
-    def get_hash_from_name(self, name):
-        if name != ledger.HERE:
-            self._raise_error()
-        return environments.toolchain().commit
-
-    def get_hashes_from_range(self, range_spec):
-        self._raise_error()
-
-    def get_decorated_hash(self, commit, length=8):
-        return f"{commit[:length]} <{environments.here()}>"
-
-    def get_date(self, commit):
-        return 1000 * int(environments.toolchain().author.split()[2])  # in milliseconds, as asv has it
-
-    def _raise_error(self):
-        raise util.UserError("git is needed for more than what is installed, and is not there")
-
-
-class Ledger(Git):
-    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json."""
-
-    dvcs = "ledger" if GIT else "ledger with git"
+    def _up_to(self, commit):
+        """A commit and what came before it in its line, the newest first."""
+        line = next(line for line in self._lines.values() if self._known[commit] in line)
+        return [toolchain.commit for toolchain in line[line.index(self._known[commit]) :: -1]]
 
     def get_hash_from_name(self, name):
-        if name == ledger.HERE and environments.here() is None:
+        name = HERE if name in (None, "HEAD") else name
+        found = re.fullmatch(r"(.+?)((?:\^|~\d*)*)", name)
+        if name == HERE and HERE not in self._names:
             # asv says: Unknown branch ... in configuration
             raise NoSuchNameError(
                 "here, since torch and numpy are not installed in this Python (a release is installed apart: "
                 "asv run torch-2.6.0^!), but named"
             )
-        return super().get_hash_from_name(name)
+        base, steps = found.groups() if found else ("", "")
+        begins = [commit for commit in self._known if commit.startswith(base)] if re.fullmatch(r"\w{4,}", base) else []
+        if base not in self._names and len(begins) != 1:
+            raise NoSuchNameError(name)
+        before = self._up_to(self._names.get(base) or begins[0])
+        back = sum(int(step.strip("^~") or 1) for step in re.findall(r"\^|~\d*", steps))
+        if back >= len(before):
+            raise NoSuchNameError(name)
+        return before[back]
 
     def get_hashes_from_range(self, range_spec):
-        try:  # as asv does, but without showing git's own words for it
-            command = ["rev-list", "--first-parent", *shlex.split(range_spec), "--"]
-            return self._run_git(command, dots=False, display_error=False).split()
-        except util.ProcessError:
+        try:
+            first, dots, last = range_spec.rpartition("..")
+            if last.endswith("^!"):
+                return [self.get_hash_from_name(last.removesuffix("^!"))]
+            left_out = self._up_to(self.get_hash_from_name(first)) if dots else []
+            return [commit for commit in self._up_to(self.get_hash_from_name(last)) if commit not in left_out]
+        except NoSuchNameError:
             raise util.UserError(
-                f"{range_spec!r} is no range of toolchains; `git -C {LEDGER} tag` lists them, "
-                "and torch-2.0.1..torch-2.6.0 is what came after the first up to the second"
+                f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or torch-2.0.1..torch-2.6.0 (what "
+                f"came after the first up to the second); {ledger.RELEASES.name} lists the releases"
             ) from None
+
+    def get_hash_from_parent(self, name):
+        return self.get_hash_from_name(f"{name}^")
+
+    def get_name_from_hash(self, commit):
+        return self._known[commit].tag if commit in self._known else None
+
+    def get_tags(self):
+        return {toolchain.tag: commit for commit, toolchain in self._known.items()}
+
+    def get_date(self, commit):
+        return 1000 * int(self._known[commit].author.split()[2])  # in milliseconds, as asv has it
+
+    def get_date_from_name(self, name):
+        return self.get_date(self.get_hash_from_name(name))
+
+    def get_range_spec(self, commit_a, commit_b):
+        return f"{commit_a}..{commit_b}"
+
+    def get_new_range_spec(self, latest_result, branch=None):
+        return f"{latest_result}..{branch}"
 
     def get_branch_commits(self, branch):
         """None for the branch of other toolchains as long as there are none."""
-        if branch == ledger.OUTSIDE and not self._run_git(["branch", "--list", branch], dots=False).strip():
-            return []
-        return super().get_branch_commits(branch)
+        return [toolchain.commit for toolchain in self._lines.get(branch, ())[::-1]]
 
     def get_new_branch_commits(self, branches, existing):
         """``asv run NEW`` and ``ALL`` are about the histories: what is not one's own installed toolchain is gone."""
-        return super().get_new_branch_commits(ledger.PACKAGES, existing)
+        return Repo.get_new_branch_commits(self, ledger.PACKAGES, existing)
+
+    def get_revisions(self, commits):
+        """The place of each in order of time; in a line that of the releases, whose days go back and forth."""
+        days: dict[str, int] = {}
+        for line in self._lines.values():
+            in_order = [toolchain.commit for toolchain in line]
+            days |= dict(zip(in_order, accumulate(map(self.get_date, in_order), max)))
+        return {commit: place for place, commit in enumerate(sorted(days, key=days.__getitem__)) if commit in commits}
 
 
 class ToolchainEnvironment(environment.Environment):
@@ -186,7 +206,7 @@ class ToolchainEnvironment(environment.Environment):
         self._python, self._requirements = python, requirements
         self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
-        conf.branches = [ledger.HERE]
+        conf.branches = [HERE]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
         self._here = environments.here()
         self._executable = sys.executable
