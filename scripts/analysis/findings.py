@@ -10,17 +10,16 @@ GAIN times as fast as without; of these the family's first. Routes that have one
 Placement: some routes take longer where a source and its buffer lie as neighbours in memory do.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, TORCH_TO_NUMPY, Route
+from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Route
 from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 
 from .cells import Cell, slower, unbeaten, usual_size
-from .declared import Declared
 from .history import Release
 from .results import Results, parameters_of
 
@@ -32,26 +31,26 @@ MEASURED = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKEN}  
 
 
 def facts(results: Results) -> pd.DataFrame:
-    """The rows of Results.values that say what routes were measured to do."""
+    """The rows of Results.values that say what routes were measured to do. what: MEMORY, DTYPE or TAKEN; measured:
+    whether memory is shared; the result's dtype, "?" where its benchmark does not name it; whether what requires grad
+    is taken."""
+
+    def said(benchmark: str, what: str, value: float) -> bool | str:
+        names = results.benchmarks[benchmark].stands_for
+        return bool(value) if what != DTYPE else names[int(value)] if value < len(names) else "?"
+
     rows = results.of_role(results.values, SEMANTICS)
-    return rows[rows["method"].isin(MEASURED)]
-
-
-def measured(benchmark: Declared, row: Mapping[str, Any]) -> tuple[str, bool | str]:
-    """What one of the facts is about, and what it says: whether memory is shared; the result's dtype; whether what
-    requires grad is taken. benchmark: as benchmarks.json describes it; a dtype that it does not name is "?"."""
-    what, value = MEASURED[row["method"]], row["value"]
-    if what != DTYPE:
-        return what, bool(value)
-    names = benchmark.stands_for
-    return what, names[int(value)] if value < len(names) else "?"
+    rows = rows[rows["method"].isin(MEASURED)]
+    rows = rows.assign(what=rows["method"].astype(object).map(MEASURED), dtype=rows["dtype"].astype(object).fillna(""))
+    said_of = [said(*row) for row in zip(rows["benchmark"], rows["what"], rows["value"])]
+    return rows.assign(measured=pd.Series(said_of, index=rows.index, dtype=object))
 
 
 @dataclass(frozen=True)
 class Broken:
     """A promise of a contract that the measurement contradicts.
 
-    what, measured  as ``measured`` has them
+    what, measured  as ``facts`` has them
     dtype           of the source; "" where it is about TAKEN
     promised        as the contract has it
     """
@@ -64,57 +63,44 @@ class Broken:
 
 
 class Semantics:
-    """What was measured of each route.
-
-    alias, dtype  direction and route -> dtype of the source -> whether memory is shared, dtype of the result
-    grad          route -> whether it took a tensor that requires grad
-    """
+    """What was measured of each route. seen: direction, route and what -> dtype of the source -> what it does."""
 
     def __init__(self, results: Results) -> None:
-        self.alias: dict[tuple[str, str], dict[str, bool]] = {}
-        self.dtype: dict[tuple[str, str], dict[str, str]] = {}
-        self.grad: dict[str, bool] = {}
-        for row in facts(results).to_dict("records"):
-            benchmark = results.benchmarks[row["benchmark"]]
-            key = benchmark.direction, row["route"]
-            what, value = measured(benchmark, row)
-            if what == TAKEN:
-                self.grad[row["route"]] = bool(value)
-            elif what == MEMORY:
-                self.alias.setdefault(key, {})[row["dtype"]] = bool(value)
-            else:
-                self.dtype.setdefault(key, {})[row["dtype"]] = str(value)
+        self.seen: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for row in facts(results).itertuples():
+            self.seen.setdefault((row.direction, row.route, row.what), {})[row.dtype] = row.measured
+
+    def of(self, contract: Route, what: str) -> dict[str, Any]:
+        """What a route was measured to do, by the source's dtype."""
+        return self.seen.get((contract.direction, contract.expression, what), {})
 
     def memory(self, contract: Route) -> dict[str, str]:
         """alias, copy or into as measured, by dtype."""
-        seen = self.alias.get((contract.direction, contract.expression), {})
+        seen = self.of(contract, MEMORY)
         fresh = INTO if contract.memory == INTO and not any(seen.values()) else COPY
         return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
 
-    def result(self, contract: Route) -> dict[str, str]:
-        """The result's dtype as measured, by the source's."""
-        return self.dtype.get((contract.direction, contract.expression), {})
-
     def taken(self, contract: Route) -> bool | None:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
-        return self.grad.get(contract.expression) if contract.direction == TORCH_TO_NUMPY else None
+        return next(iter(self.of(contract, TAKEN).values()), None)
 
     def broken(self, contracts: Iterable[Route]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
         contradicted: list[Broken] = []
         for contract in contracts:
-            key = contract.direction, contract.expression
-            for dtype, shares in self.alias.get(key, {}).items():
-                promised = contract.memory_for(dtype)
-                if shares != (promised == ALIAS):
-                    contradicted.append(Broken(key[1], MEMORY, dtype, shares, promised))
-            for dtype, result in self.dtype.get(key, {}).items():
-                promised = contract.casts_to or dtype
-                if promised not in ("python", result):
-                    contradicted.append(Broken(key[1], DTYPE, dtype, result, promised))
-            taken, promise = self.taken(contract), contract.inputs.get(GRAD)
-            if taken is not None and promise and taken != contract.takes_grad:
-                contradicted.append(Broken(key[1], TAKEN, "", taken, promise))
+            for what, dtype, found in (
+                (w, d, found) for w in MEASURED.values() for d, found in self.of(contract, w).items()
+            ):
+                if what == MEMORY:
+                    promised, kept = contract.memory_for(dtype), found == (contract.memory_for(dtype) == ALIAS)
+                elif what == DTYPE:
+                    promised = contract.casts_to or dtype
+                    kept = promised in ("python", found)
+                else:
+                    promised = contract.inputs.get(GRAD, "")
+                    kept = not promised or found == contract.takes_grad
+                if not kept:
+                    contradicted.append(Broken(contract.expression, what, dtype, found, promised))
         return contradicted
 
 
@@ -140,7 +126,7 @@ class Appearance:
 
 @dataclass(frozen=True)
 class Semantic:
-    """A route that means another thing from a release on; what, old and new as semantics.measured has them."""
+    """A route that means another thing from a release on; what, old and new as ``facts`` has them."""
 
     at: Release
     before: Release
@@ -178,27 +164,16 @@ def appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appea
 def redefined(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
     """Where alias, dtype or grad of a route differ from the release before."""
     rows = facts(results)
-    rows = rows[rows["file"].isin([release.file for release in releases])]
-    seen = {(row["file"], row["cell"]): row for row in rows.to_dict("records")}
-    cells = rows.drop_duplicates("cell").to_dict("records")
+    names = ["cell", "version", "direction", "route", "what", "dtype"]
     for before, at in zip(releases, releases[1:]):
-        changed: dict[tuple[str, str, str, bool | str, bool | str], list[str]] = {}
-        for row in cells:
-            old, new = (seen.get((release.file, row["cell"])) for release in (before, at))
-            if old and new and old["value"] != new["value"] and old["version"] == new["version"]:
-                benchmark = results.benchmarks[row["benchmark"]]
-                (what, was), (_, became) = measured(benchmark, old), measured(benchmark, new)
-                key = benchmark.direction, row["route"], what, was, became
-                changed.setdefault(key, []).append(row["dtype"] if isinstance(row["dtype"], str) else "")
-        for (direction, route, what, was, became), dtypes in changed.items():
-            yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, dtypes)))
-
-
-def looked_at(results: Results, releases: Sequence[Release]) -> tuple[int, int]:
-    """How many facts about what routes mean the releases have: the fewest and the most."""
-    each = facts(results)["file"].value_counts()
-    counts = [int(each.get(release.file, 0)) for release in releases]
-    return min(counts), max(counts)
+        sides = (
+            rows.loc[rows["file"] == release.file, [*names, "measured"]].astype(object) for release in (at, before)
+        )
+        both = next(sides).merge(next(sides), on=names, suffixes=("_at", "_before"))
+        both = both[both["measured_at"] != both["measured_before"]]
+        keys = ["direction", "route", "what", "measured_before", "measured_at"]
+        for (direction, route, what, was, became), same in both.groupby(keys, sort=False):
+            yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, same["dtype"])))
 
 
 # --- settings of the environment --------------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ def sections_of(
         return figure, tables.curves(figure.cells, missing, limit if figure.cells[0].memory != ALIAS else None, counted)
 
     semantics = Semantics(results)
-    measured = {cell.direction for cell in cells} | {direction for direction, _ in semantics.alias}
+    measured = {cell.direction for cell in cells} | {direction for direction, *_ in semantics.seen}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(one_thread)
     usual, decisions = usual_dtype(plain), [rows for rows in made if rows["need"].iloc[0].plain]

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.case import BEST, SLOWER
 from analysis.case import TIE as AS_FAST
 from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided, too_few
-from analysis.findings import Semantics
+from analysis.findings import DTYPE, Semantics
 from analysis.results import Results, parameters_of
 from analysis.verdicts import Count
 from store.records import Record, Settings
@@ -239,7 +239,7 @@ def measured_memory(semantics: Semantics, contract: Route) -> str:
 
 def _measured_dtype(semantics: Semantics, contract: Route) -> str:
     """Kept, one for all, or by source dtype."""
-    seen = semantics.result(contract)
+    seen = semantics.of(contract, DTYPE)
     if seen and all(source == result for source, result in seen.items()):
         return KEPT
     return _by_dtype(seen)
