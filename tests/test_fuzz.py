@@ -339,7 +339,7 @@ def place(tmp_path_factory):
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")
         patched.setattr(
-            build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [], None)
+            build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [])
         )
         patched.setattr(build, "over_machines", lambda built, output: None)
         patched.setattr(run, "check_asv", begin)

@@ -197,7 +197,7 @@ def plain(tmp_path_factory):
     root = tmp_path_factory.mktemp("plain")
     write(root / "results", PLAIN)
     made = build.build(root / "results", "box", root / "out")
-    index.write(root / "out", [made.summary])
+    index.write(root / "out", [made.pages[0][0]])
     return root / "out" / "box"
 
 

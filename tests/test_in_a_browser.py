@@ -27,7 +27,7 @@ def pages(tmp_path_factory):
     history = test_history.build(results, root / "out" / "history")
     over = root / "out" / "over"
     built = [machines.build(place, "box", over / place.name) for place in (one, other)]
-    index.write(over, [replace(each.summary, machine=name) for each, name in zip(built, ("one", "other"))])
+    index.write(over, [replace(each.pages[0][0], machine=name) for each, name in zip(built, ("one", "other"))])
     return SimpleNamespace(link=link, rich=rich, history=history, over=over)
 
 

@@ -24,7 +24,6 @@ class Built:
 
     machine: str
     pages: Sequence[tuple[Page, Path]]
-    summary: index.Summary
     histories: Sequence[History] = ()
 
 
@@ -39,12 +38,11 @@ def build(results: Path, machine: str, output: Path) -> Built:
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, csv, links)
     written = [(page, write(output / machine, page))]
-    if not histories:
-        return Built(machine, written, index.summary_of(page))
-    csv = history_page.csv_of(histories)
-    releases_page = history_page.page_of(everything, histories, csv)
-    written.append((releases_page, write(output / HISTORY / machine, releases_page)))
-    return Built(machine, written, index.summary_of(page), histories)
+    if histories:
+        csv = history_page.csv_of(histories)
+        releases_page = history_page.page_of(everything, histories, csv)
+        written.append((releases_page, write(output / HISTORY / machine, releases_page)))
+    return Built(machine, written, histories)
 
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
@@ -57,7 +55,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
         name_histories(output, list(histories))
     index.write(
         output,
-        [each.summary for each in built],
+        [each.pages[0][0] for each in built],
         [("Changes by release, all machines", f"{HISTORY}/")] if compared else [],
     )
 

@@ -1,7 +1,6 @@
 """The page over all machines: the fastest safe route for each need, machines side by side, and links to their pages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,34 +25,22 @@ COLUMNS = {
 WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each other, as far as all have measured them
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A machine in the page over all of them. history: the title of its page of releases; "" for none."""
-
-    machine: str
-    page: Page
-    history: str = ""
-
-
-def summary_of(page: Page) -> Summary:
-    return Summary(page.machine, page, next((words for words, _ in page.links), ""))
-
-
-def write(output: Path, summaries: Sequence[Summary], links: Sequence[tuple[str, str]] = ()) -> Path:
-    """Write index.html, README.md and answers.csv over these machines, one at least; links: to other pages over all."""
-    page = page_of(summaries, links)
+def write(output: Path, pages: Sequence[Page], links: Sequence[tuple[str, str]] = ()) -> Path:
+    """Write index.html, README.md and answers.csv over these machines' pages, one at least; links: to other pages over
+    all."""
+    page = page_of(pages, links)
     for name, content in rendered(page).items():
         put(output / name, content)
     return output / "index.html"
 
 
-def page_of(machines: Sequence[Summary], others: Sequence[tuple[str, str]] = ()) -> Page:
-    """Everything the page over all machines says."""
+def page_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -> Page:
+    """Everything the page over all machines says. A machine's page links to that of its history, if there is one."""
     links = [*others]
     for each in machines:
         links.append((each.machine, f"{quote(each.machine)}/"))
-        links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.history else []
-    best = pd.concat([each.page.best.assign(machine=each.machine) for each in machines], ignore_index=True)
+        links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.links else []
+    best = pd.concat([each.best.assign(machine=each.machine) for each in machines], ignore_index=True)
     table = side_by_side(best, machines)
     return Page(
         title=TITLE,
@@ -68,11 +55,11 @@ def page_of(machines: Sequence[Summary], others: Sequence[tuple[str, str]] = ())
         csv=text_of(best[[name for names in COLUMNS for name in names]]),
         columns=COLUMNS,
         data="answers.csv",
-        feed="feed.xml" if any(each.history for each in machines) else "",
+        feed="feed.xml" if any(each.links for each in machines) else "",
     )
 
 
-def side_by_side(best: pd.DataFrame, machines: Sequence[Summary]) -> Table:
+def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
     """Need down, machines across: call and times, at sizes that all machines have which answer it."""
     rows: list[tuple[Entry, ...]] = []
     for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
@@ -82,7 +69,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Summary]) -> Table:
         there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
         found = {machine: _answer(here) for machine, here in there.groupby("machine")}
         rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
-    heads = [" ".join(show.prose("index", "head", each=each, page=each.page, mostly=MOSTLY)) for each in machines]
+    heads = [" ".join(show.prose("index", "head", page=each, mostly=MOSTLY)) for each in machines]
     return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
 
 
