@@ -122,39 +122,116 @@ def change(root, mend):
     path.write_bytes(measurements_text(map(mend, read_measurements(path))))
 
 
+def text(said):
+    return lambda _: said if isinstance(said, bytes) else said.encode()
+
+
+def edited(change):
+    """A file of JSON as a function changes it, in place."""
+
+    def spoil(held):
+        loaded = json.loads(held)
+        change(loaded)
+        return json.dumps(loaded).encode()
+
+    return spoil
+
+
+def says(**changed):
+    """benchmarks.json, in which memcpy is described otherwise."""
+    return edited(lambda every: every[MEMCPY].update(changed))
+
+
+def promises(**changed):
+    return edited(lambda every: every[CONVERSION]["contracts"]["torch.tensor(a)"].update(changed))
+
+
+def entry(column, value):
+    """asv's file, with this in a column of a cell that no run measured."""
+    return edited(lambda file: file["results"][CONVERSION][column].__setitem__(2, value))
+
+
+def first(**changed):
+    """The measurements, the first with other values."""
+
+    def spoil(held):
+        line, *others = map(json.loads, gzip.decompress(held).splitlines())
+        return measurements_text([line | changed, *others])
+
+    return spoil
+
+
+CONVERSION, MEMCPY = "conversion.NumpyToTorch.timeit_convert", "limits.Memcpy.timeit_copy"
+BENCHMARKS, RECORDS = "benchmarks.json", "box/c0ffee00-toolchain-py3.11.jsonl"
 RECORD = '{"toolchain": {"tag": "x"}, "skipped": {}, "seconds": 12.0}'
-BROKEN = {
-    "truncated": (RESULT, '{"version": 2, "commit_h'),
-    "empty": (RESULT, ""),
-    "null": (RESULT, "null"),
-    "a list": (RESULT, "[1, 2]"),
-    "another version": (RESULT, '{"version": 1}'),
-    "no results": (RESULT, '{"version": 2, "params": {"machine": "box"}}'),
-    "broken benchmarks": ("benchmarks.json", "{"),
-    "benchmarks of another kind": ("benchmarks.json", "[]"),
-    "contracts of another kind": ("benchmarks.json", '{"a.B.c": {"contracts": {"x": 1}}}'),
-    "broken record": ("box/c0ffee00-toolchain-py3.11.jsonl", "{"),
-    "record of another kind": ("box/c0ffee00-toolchain-py3.11.jsonl", "[]\n"),
-    "record with a list for a number": ("box/c0ffee00-toolchain-py3.11.jsonl", RECORD.replace("12.0", "[]")),
-    "record with a list for its conditions": ("box/c0ffee00-toolchain-py3.11.jsonl", RECORD.replace("{}", "[]")),
-    "record without a toolchain": ("box/c0ffee00-toolchain-py3.11.jsonl", "{}\n"),
+FOREIGN, UNREAD = "not a result of this suite", "says of .* what this cannot read"
+OTHERS = f"names other parameters of {MEMCPY}"
+SPOILT = f"{SAMPLES.rpartition('/')[2]} is broken .*restore it from git"
+PROBES = resultfiles.SAMPLES + 1
+# Files, how they are spoilt, and what is said of it
+SPOILED = {
+    "truncated": (RESULT, text('{"version": 2, "commit_h'), "is broken"),
+    "empty": (RESULT, text(""), "is broken"),
+    "no text": (RESULT, text(b"\xff\xfe\x00"), "is broken"),
+    "null": (RESULT, text("null"), FOREIGN),
+    "a list": (RESULT, text("[1, 2]"), FOREIGN),
+    "another version": (RESULT, text('{"version": 1}'), "is of asv's format 1, this reads 2"),
+    "no results": (RESULT, text('{"version": 2, "params": {"machine": "box"}}'), FOREIGN),
+    "commit": (RESULT, edited(lambda file: file.update(commit_hash=[])), FOREIGN),
+    "python": (RESULT, edited(lambda file: file.update(python=None)), FOREIGN),
+    "params": (RESULT, edited(lambda file: file.update(params=[])), FOREIGN),
+    "results": (RESULT, edited(lambda file: file.update(results=[])), FOREIGN),
+    "infinite": (RESULT, entry(0, float("inf")), FOREIGN),
+    "a word": (RESULT, entry(0, "x"), FOREIGN),
+    "version of a benchmark": (RESULT, edited(lambda file: file["results"][MEMCPY].__setitem__(2, None)), FOREIGN),
+    "broken benchmarks": (BENCHMARKS, text("{"), "is broken"),
+    "benchmarks of another kind": (BENCHMARKS, text("[]"), "is not asv's"),
+    "contracts of another kind": (BENCHMARKS, text('{"a.B.c": {"contracts": {"x": 1}}}'), UNREAD),
+    "hazard": (BENCHMARKS, promises(hazard=1), UNREAD),
+    "memory": (BENCHMARKS, promises(memory=None), UNREAD),
+    "copies": (BENCHMARKS, promises(copies=[1]), UNREAD),
+    "refuses": (BENCHMARKS, promises(refuses=[]), UNREAD),
+    "array": (BENCHMARKS, promises(array=1), UNREAD),
+    "inputs": (BENCHMARKS, promises(inputs={"read-only": None}), UNREAD),
+    "samples_per_process": (BENCHMARKS, says(samples_per_process=[0]), r"samples_per_process holds 0"),
+    "no parameters": (BENCHMARKS, says(params=[]), OTHERS),
+    "a dict of parameters": (BENCHMARKS, says(params={}), OTHERS),
+    "more parameters": (BENCHMARKS, says(params=[["1"], ["2"]]), OTHERS),
+    "names of parameters": (BENCHMARKS, says(param_names=[None]), OTHERS),
+    "values of parameters": (BENCHMARKS, says(params=[["f(x)"]]), f"has other parameters of {MEMCPY} than this reads"),
+    "billions of cells": (BENCHMARKS, says(params=[["1"] * 100_001]), "more than 100000 cells"),
+    "broken record": (RECORDS, text("{"), "is broken"),
+    "record of another kind": (RECORDS, text("[]\n"), "is broken"),
+    "record with a list for a number": (RECORDS, text(RECORD.replace("12.0", "[]")), "is broken"),
+    "record with a list for its conditions": (RECORDS, text(RECORD.replace("{}", "[]")), "is broken"),
+    "record without a toolchain": (RECORDS, text("{}\n"), "is broken"),
+    "two probes": (SAMPLES, first(probes={"processor": [1, 2]}), SPOILT),
+    "probes of no time": (SAMPLES, first(probes={"processor": [0] * PROBES}), SPOILT),
+    "negative": (SAMPLES, first(seconds=[-1.0] * resultfiles.SAMPLES), SPOILT),
+    "no samples": (SAMPLES, first(seconds=[]), SPOILT),
+    "a sample that is none": (SAMPLES, first(disturbed=[99]), SPOILT),
+    **{f"no {name}": (SAMPLES, first(**{name: None}), SPOILT) for name in ("disturbed", "run", "version", "waits")},
+    "no probes": (SAMPLES, first(probes=None), SPOILT),
+    "round": (SAMPLES, first(round="one"), SPOILT),
+    "number": (SAMPLES, first(number=0), SPOILT),
+    "truncated gzip": (SAMPLES, lambda held: held[:-20], SPOILT),
+    "half a gzip": (SAMPLES, lambda held: held[: len(held) // 2], SPOILT),
+    "no gzip": (SAMPLES, gzip.decompress, SPOILT),
+    "empty gzip": (SAMPLES, text(""), SPOILT),
+    "json": (SAMPLES, text("{}"), SPOILT),
+    "no text in it": (SAMPLES, text(gzip.compress(b"\xff")), SPOILT),
+    "spoilt": (SAMPLES, lambda held: held[:40] + b"x" * 40 + held[80:], SPOILT),
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_one_clear_line(results, case):
-    name, text = BROKEN[case]
-    (results / name).write_text(text)
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize("what", SPOILED)
+def test_what_is_broken_is_one_clear_line(results, what):
+    name, spoil, said = SPOILED[what]
+    path = results / name
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(UserError, match=said) as caught:
         load(results)
     assert "\n" not in str(caught.value)
-    assert "benchmarks.json" in str(caught.value) or "c0ffee00" in str(caught.value)
-
-
-def test_bytes_that_are_no_text_are_one_clear_line(results):
-    (results / RESULT).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="is broken"):
-        load(results)
 
 
 def test_a_directory_without_results(tmp_path):
@@ -179,47 +256,6 @@ def test_machine_file_is_not_needed(results):
     assert len(load(results).processes) == 6
 
 
-CONVERSION, MEMCPY = "conversion.NumpyToTorch.timeit_convert", "limits.Memcpy.timeit_copy"
-
-
-def promising(name, value):
-    def mend(described):
-        described[CONVERSION]["contracts"]["torch.tensor(a)"][name] = value
-        return described
-
-    return "benchmarks.json", mend, "says of .* what this cannot read"
-
-
-def described(says, **changed):
-    return "benchmarks.json", lambda every: every | {MEMCPY: every[MEMCPY] | changed}, says
-
-
-EDITED = {
-    **{f"{name} {value}": promising(name, value) for name, value in (("hazard", 1), ("memory", None), ("copies", [1]))},
-    **{f"{name} {value}": promising(name, value) for name, value in (("refuses", []), ("array", 1))},
-    "inputs": promising("inputs", {"read-only": None}),
-    "no samples": described(rf"says of {MEMCPY} .*\(samples_per_process holds 0\)", samples_per_process=[0]),
-    **{
-        f"parameters {changed}": described(f"names other parameters of {MEMCPY}", **changed)
-        for changed in ({"params": []}, {"params": {}}, {"params": [["1"], ["2"]]}, {"param_names": [None]})
-    },
-    **{
-        f"{name} {value}": (RESULT, lambda file, n=name, v=value: file | {n: v}, "not a result of this suite")
-        for name, value in (("commit_hash", []), ("python", None), ("params", []), ("results", []))
-    },
-}
-
-
-@pytest.mark.parametrize("case", EDITED)
-def test_what_is_of_another_kind_is_one_clear_line(results, case):
-    name, mend, says = EDITED[case]
-    path = results / name
-    path.write_text(json.dumps(mend(json.loads(path.read_text()))))
-    with pytest.raises(UserError, match=says) as caught:
-        load(results)
-    assert "\n" not in str(caught.value)
-
-
 def test_figures_of_cells_that_are_no_more_are_counted(results):
     path = results / "benchmarks.json"
     described = json.loads(path.read_text())
@@ -229,17 +265,6 @@ def test_figures_of_cells_that_are_no_more_are_counted(results):
     loaded = load(results)
     assert loaded.unknown == {("c0ffee00-toolchain-py3.11", CONVERSION): 2, ("c0ffee00-toolchain-py3.11", MEMCPY): 1}
     assert set(loaded.timed["nbytes"]) == {8}, "as asv's file has it"
-
-
-@pytest.mark.parametrize("column, value", [(0, [float("inf")]), (0, ["x"]), (2, None)])
-def test_a_result_of_another_kind_is_one_clear_line(results, column, value):
-    (results / SAMPLES).unlink()
-    path = results / RESULT
-    file = json.loads(path.read_text())
-    file["results"]["limits.Memcpy.timeit_copy"][column] = value
-    path.write_text(json.dumps(file))
-    with pytest.raises(UserError, match="not a result of this suite"):
-        load(results)
 
 
 # Samples between speed probes ----------------------------------------------------------------------------------------
@@ -313,58 +338,6 @@ def test_second_session_goes_on_counting(busy, tmp_path):
     lines = read_measurements(path)
     path.write_bytes(measurements_text([*lines, *({**line, "run": "again"} for line in lines)]))
     assert list(of(load(tmp_path), 8)["process"]) == list(range(8))
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"probes": {"processor": [1, 2]}},
-        {"probes": {"processor": [0] * (resultfiles.SAMPLES + 1)}},
-        {"seconds": [-1.0] * resultfiles.SAMPLES},
-        {"seconds": []},
-        {"disturbed": [99]},
-        {"disturbed": None},
-        {"round": "one"},
-        {"run": None},
-        {"version": None},
-        {"number": 0},
-        {"probes": None},
-        {"waits": None},
-    ],
-    ids=str,
-)
-def test_broken_samples_are_named_in_one_line(busy, broken):
-    root = busy()
-    first = read_measurements(root / SAMPLES)[0]
-    change(root, lambda line: {**line, **broken} if line == first else line)
-    with pytest.raises(
-        UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git"
-    ) as caught:
-        load(root)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda data: data[:-20],
-        lambda data: data[: len(data) // 2],
-        gzip.decompress,
-        lambda data: b"",
-        lambda data: b"{}",
-    ]
-    + [lambda data: gzip.compress(b"\xff"), lambda data: data[:40] + b"x" * 40 + data[80:]],
-    ids=["truncated", "halved", "no gzip", "empty", "json", "no text", "spoilt"],
-)
-def test_a_file_that_is_no_whole_gzip_is_one_clear_line(busy, spoil):
-    root = busy()
-    path = root / SAMPLES
-    path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(
-        UserError, match=r"c0ffee00-toolchain-py3.11.jsonl.gz is broken .*restore it from git"
-    ) as caught:
-        load(root)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_broken_file_among_many_is_one_clear_line(tmp_path, benches):
