@@ -445,12 +445,8 @@ def closest(known: Sequence[Known], here: Conditions, device: bool) -> tuple[Kno
         return tuple(name for name in MACHINE if getattr(machine.run.conditions, name) != getattr(here, name))
 
     def distance(machine: Known) -> tuple[bool, int, int]:
-        crosses = machine.rows["direction"].isin((HOST_TO_DEVICE, DEVICE_TO_HOST)).any()
-        return (
-            device and not crosses,
-            len(differs(machine)),
-            abs((machine.run.conditions.cores or 0) - (here.cores or 0)),
-        )
+        lacking = device and not any(need.crosses for need in machine.rows["need"])
+        return lacking, len(differs(machine)), abs((machine.run.conditions.cores or 0) - (here.cores or 0))
 
     nearest = min(known, key=distance)
     return nearest, differs(nearest)
