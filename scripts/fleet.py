@@ -2,8 +2,8 @@
 """Measure a history on many machines through Slurm: each release on several nodes of a type.
 
     python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this cluster
-    python scripts/fleet.py --resume                                                go on, from any login node
-    python scripts/fleet.py --history torch                                         without Slurm: here, one by one
+    python scripts/fleet.py --resume                                                continue, from any login node
+    python scripts/fleet.py --history torch                                         without Slurm, on this machine
 
 Every node measures the reference, a block of releases, and the reference again. Each release is measured on several
 nodes, with the code as it is now. Results are gathered as they arrive, under the name of the machine type and an
@@ -55,7 +55,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_options(parser, DEFAULT)
     parser.add_argument("--reference", metavar="2.13.0", help="release that every node measures (default: the newest)")
     parser.add_argument("--nodes", type=int, help="nodes per machine type (default: 4; 1 with --engine debug)")
-    parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2; 1 of one node)")
+    parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2; 1 with one node)")
     parser.add_argument(
         "--engine",
         choices=(DEBUG, SLURM),
@@ -65,21 +65,23 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", help=f"Slurm option: {about}")
     parser.add_argument("--time", type=int, metavar="MINUTES", help="time limit of a job (default: estimated)")
     parser.add_argument("--shared", action="store_true", help="allow other jobs on the nodes at the same time")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where a node has environments (default: /tmp)")
+    parser.add_argument(
+        "--scratch", type=Path, metavar="DIR", help="a node's directory for environments (default: /tmp)"
+    )
     parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="download wheels here, and install from here")
-    parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
+    parser.add_argument("--keep", type=int, metavar="N", help="maximum number of environments on disk")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     chosen = parser.parse_args(argv)
     check_chosen(chosen)
     check_whole(chosen, "keep", "nodes", "copies", "time")
     chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
     if chosen.engine == DEBUG and chosen.options:
-        raise UserError(f"--engine debug measures here: {', '.join(f'--{name}' for name in OPTIONS)} are Slurm's")
+        raise UserError(f"--engine debug measures on this machine and takes no --{', --'.join(chosen.options)}")
     chosen.engine = chosen.engine or (SLURM if chosen.options else DEBUG)
     chosen.nodes = chosen.nodes or (1 if chosen.engine == DEBUG else 4)
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
-        raise UserError(f"--copies {chosen.copies} takes as many nodes, and --nodes says {chosen.nodes}")
+        raise UserError(f"--copies {chosen.copies} needs at least as many nodes, but --nodes is {chosen.nodes}")
     chosen.toolchains = selection.chosen_releases(chosen)
     first = [toolchain for toolchain in chosen.toolchains if toolchain.history == chosen.toolchains[0].history]
     reference = selection.release(chosen.reference, selection.packages(chosen)) if chosen.reference else first[-1]
@@ -95,7 +97,7 @@ def machine_of(chosen: argparse.Namespace) -> str:
     if chosen.resume and not named:
         begun = sorted(path.parent.name for path in fleet.FLEET.glob(f"*/{fleet.PLAN}"))
         if len(begun) != 1:
-            which = f"of several campaigns, name one by --machine: {', '.join(begun)}"
+            which = f"several campaigns are incomplete; name one with --machine: {', '.join(begun)}"
             raise UserError(which if begun else "nothing to resume: no campaign is incomplete")
         (named,) = begun
     named = named or ("slurm" if chosen.engine == SLURM else f"{environments.machine_name()}-fleet")
@@ -145,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):
         campaign = Campaign.load(machine) if chosen.resume else None
         if chosen.resume and not campaign:
-            print(f"{machine}: nothing to resume: a new campaign")
+            print(f"{machine}: nothing to resume; starting a new campaign")
         if campaign:
             campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
         else:

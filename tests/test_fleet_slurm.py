@@ -182,7 +182,7 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
         file.write("\nraise SystemExit('edited')\n")
     finish(project, ours, 420)
     found = said(project)
-    assert re.search(r"both: a node is left out: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
+    assert re.search(r"both: leaving out a node: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
     own = project.records("both")
     assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
 
@@ -221,7 +221,7 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
         ("--constraint", "nosuch"): "Invalid feature specification",
         ("--mem", "16G"): "Requested node configuration is not available",
         ("--reservation", "nosuch"): "Requested reservation is invalid",
-        ("--time", "90"): "a job may take 60 minutes there, and 90 are asked for: --time 60 lets it go on in a second",
+        ("--time", "90"): "the partition allows 60 minutes per job, but 90 are needed: with --time 60 a second job",
     }
     for options, why in cases.items():
         done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run", **project.variables)
@@ -234,7 +234,7 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
     made.submitted = 2
     assert not campaign.submit(made, ["torch-2.5.1"], slurm.NODES), "no other node is left"
     made.submitted = 1
-    with pytest.raises(UserError, match="Slurm takes no such job: .*not available"):
+    with pytest.raises(UserError, match="Slurm rejected the job: .*not available"):
         campaign.submit(made, ["torch-2.5.1"], slurm.NODES)
 
 

@@ -321,7 +321,7 @@ class Command:
         self.process = subprocess.Popen(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *self.command])
         code = self.process.wait()
         if code not in (0, 2):  # 2: a release that could not be measured, of which a record says why
-            raise RuntimeError(f"it ended with exit code {code}: the reason is above")
+            raise RuntimeError(f"exit status {code}; the reason is above")
         return code
 
     def checkpoint(self) -> Any:
@@ -358,9 +358,9 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
         executor.submit(Command(program(campaign, tags)))
     except submitit.core.utils.FailedJobError as why:
         if campaign.submitted > 1:  # no other node is left, perhaps
-            print(cli.line(f"{campaign.machine}: Slurm takes no such job: {last_line(str(why))}"), flush=True)
+            print(cli.line(f"{campaign.machine}: Slurm rejected the job: {last_line(str(why))}"), flush=True)
             return False
-        raise UserError(f"Slurm takes no such job: {last_line(str(why))}") from None
+        raise UserError(f"Slurm rejected the job: {last_line(str(why))}") from None
     return True
 
 
@@ -383,7 +383,7 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
         elif " CANCELLED AT " not in text:
             said = re.findall(r"^(?!submitit |srun: )(?=.*\S).*", text, re.MULTILINE)
             own = [line for line in said if line.startswith("fleet.py: ")]
-            reason = last_line("\n".join(own or said) or text, "it said nothing").removeprefix("fleet.py: ")
+            reason = last_line("\n".join(own or said) or text, "no output").removeprefix("fleet.py: ")
             broken[host] = f"{reason} (log: {os.path.relpath(log)})"
     return broken
 
@@ -393,7 +393,7 @@ def ask(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
-        raise UserError("--engine slurm needs Slurm: run this on a login node, or take --engine debug") from None
+        raise UserError("--engine slurm needs Slurm: run this on a login node, or use --engine debug") from None
     if done.returncode:
         raise UserError(f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}")
     return done.stdout
@@ -416,8 +416,8 @@ def check_cluster(campaign: Campaign) -> None:
     limits = ask(["sinfo", "--noheader", "--format=%l", *([f"--partition={partition}"] if partition else [])]).split()
     longest = max(map(minutes_of, limits), default=math.inf)
     if campaign.allowed > longest:
-        asked_for = f"a job may take {longest:.0f} minutes there, and {campaign.allowed} are asked for"
-        raise UserError(f"{asked_for}: --time {longest:.0f} lets it go on in a second job")
+        asked_for = f"the partition allows {longest:.0f} minutes per job, but {campaign.allowed} are needed"
+        raise UserError(f"{asked_for}: with --time {longest:.0f} a second job continues the first")
 
 
 # --- campaigns seen through -------------------------------------------------------------------------------------------
@@ -436,13 +436,13 @@ def step(campaign: Campaign) -> list[str] | None:
     if campaign.slurm:
         broken = broken_hosts(campaign)
         for why in broken.values():
-            print(cli.line(f"{campaign.machine}: a node is left out: {why}"), flush=True)
+            print(cli.line(f"{campaign.machine}: leaving out a node: {why}"), flush=True)
         had = {tag: {read(campaign.directory / HOSTS / node) for node in nodes} for tag, nodes in short.items()}
         wanted = top_up(had, campaign.copies, campaign.nodes, broken)
         if broken:
             time.sleep(BACK_OFF * 2 ** (campaign.submitted - 1))
     if campaign.submitted:
-        print(f"{campaign.machine}: {len(short)} releases are missing on some node; asked for again", flush=True)
+        print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
     campaign.submitted += 1
     campaign.save()
     taken = False
@@ -459,8 +459,8 @@ def give_up(machine: str) -> None:
     """Make room for a new campaign: what an incomplete one has measured is filed; UserError where it has jobs."""
     before = Campaign.load(machine)
     if before and coming(before):
-        goes_on = f"--resume gathers what they do, scancel --name={before.id} ends them"
-        raise UserError(f"jobs named {before.id} measure {machine}: {goes_on}")
+        goes_on = f"--resume gathers their results, scancel --name={before.id} cancels them"
+        raise UserError(f"jobs named {before.id} are still measuring {machine}: {goes_on}")
     if before:
         before.gather()
         before.finish()
@@ -478,7 +478,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
                 print(cli.line(f"{campaign.machine}: {shown}"), flush=True)
             time.sleep(POLL if campaign.slurm else 0)
     except KeyboardInterrupt:
-        print("jobs that were submitted go on; python scripts/fleet.py --resume, with the same name, gathers them")
+        print("submitted jobs continue; to gather their results, run python scripts/fleet.py --resume")
         raise
     return ended(campaign, build)
 
@@ -489,14 +489,14 @@ def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
     failed = {session: why for session, why in sessions.items() if why}
     there = len({tag for tag, _ in sessions.keys() - failed.keys()} & {*campaign.plan.tags})
     nodes = len({node for _, node in sessions})
-    print(f"{campaign.machine}: {there} of {len(campaign.plan.tags)} releases on {nodes} nodes are filed")
-    said = [f"{tag} has no results of {node}: {reason}" for (tag, node), reason in failed.items()]
+    print(f"{campaign.machine}: filed {there} of {len(campaign.plan.tags)} releases from {nodes} nodes")
+    said = [f"{tag}: no results from {node}: {reason}" for (tag, node), reason in failed.items()]
     for words in (*said, *(f"a node failed: {why}" for why in broken_hosts(campaign).values())):
         print(cli.line(words))
     if there:
         build(campaign.machine)
     if short:
-        print(f"{len(short)} releases are not on {campaign.copies} nodes: python scripts/fleet.py --resume asks again")
+        print(f"{len(short)} releases were measured on fewer than {campaign.copies} nodes; --resume submits them again")
     elif not failed:
         campaign.finish()
     return 2 if short or failed else 0
@@ -511,9 +511,9 @@ def wheels(directory: Path, tags: Collection[str]) -> None:
         try:
             environments.run([*command, *environments.requirements(ledger.tagged()[tag])])
         except environments.InstallError as error:
-            print(cli.line(f"{tag} has no wheels: {error}"), flush=True)
+            print(cli.line(f"{tag}: no wheels: {error}"), flush=True)
         else:
-            print(f"{tag}: its wheels are in the wheelhouse", flush=True)
+            print(f"{tag}: wheels are in the wheelhouse", flush=True)
 
 
 def plan_lines(campaign: Campaign) -> list[str]:
@@ -522,7 +522,7 @@ def plan_lines(campaign: Campaign) -> list[str]:
     minutes = [minutes_for(len(block), campaign.minutes) for block in blocks]
     count, gigabytes = sum(len(block) + 2 for block in blocks), campaign.keep * ENVIRONMENT_GB
     if not campaign.slurm:
-        takes = f"the nodes are this machine, one after the other: {count} sessions, {sum(minutes):.0f} minutes"
+        takes = f"this machine stands for every node in turn: {count} sessions, {sum(minutes):.0f} minutes"
     else:
         takes = f"{count} sessions; {max(minutes):.0f} minutes on the busiest node, {campaign.allowed} allowed; "
         takes += f"jobs named {campaign.id}"
@@ -532,6 +532,6 @@ def plan_lines(campaign: Campaign) -> list[str]:
         f"{campaign.machine}: {releases}, the reference {campaign.plan.reference} first and last on all of them",
         f"  {takes}",
         *([uncounted] if campaign.copies == 1 < campaign.nodes else []),
-        f"  disk: {gigabytes} GB a node for {campaign.keep} environments, where torch comes with CUDA",
+        f"  disk: {gigabytes} GB per node for {campaign.keep} environments, if torch includes CUDA",
         *(f"  {node}: {len(block) + 2} sessions: {', '.join(block)}" for node, block in zip(names(), blocks)),
     ]
