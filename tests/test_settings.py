@@ -79,15 +79,16 @@ def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
     needed(NONE)
     absent = "LD_PRELOAD=libnosuch.so.9"
     monkeypatch.setitem(SETTINGS, absent, Setting(str, package="libnosuch9"))
-    with pytest.raises(NotImplementedError, match="libnosuch.so.9 is not there: apt-get install libnosuch9"):
+    with pytest.raises(NotImplementedError) as skipped:
         environment.require(absent)
+    assert str(skipped.value) == "libnosuch.so.9 is not there: apt-get install libnosuch9"
     never = tmp_path / "enabled"
     never.write_text("always madvise [never]\n")
     monkeypatch.setattr(environment, "HUGE_PAGES", never)
-    with pytest.raises(NotImplementedError, match="never gives transparent huge pages"):
+    with pytest.raises(NotImplementedError, match="huge"):
         environment.require("NUMPY_MADVISE_HUGEPAGE=0")
     monkeypatch.setattr(environment.platform, "libc_ver", lambda: ("", ""))
-    with pytest.raises(NotImplementedError, match="Linux and glibc"):
+    with pytest.raises(NotImplementedError, match="glibc"):
         environment.require(NONE)
 
 
@@ -105,7 +106,7 @@ def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(log):
         result = made.run(CLONE, KEEPING, SIZE)
         faults, kept = (elsewhere.ask(what) for what in ("page_faults", "kept"))
         elsewhere.process.kill()
-        with pytest.raises(RuntimeError, match="the process with the setting ended with -9"):
+        with pytest.raises(RuntimeError, match="-9"):
             elsewhere.timeit(1)
     finally:
         made.do_teardown()
@@ -138,10 +139,10 @@ def test_one_that_is_not_in_force_is_a_failure_and_no_figure(log, monkeypatch):
     monkeypatch.setattr(environment, "started_with", lambda text: started_with(NONE))
     made = benchmark(CLONE, KEEPING, SIZE)
     made.do_setup()
-    with pytest.raises(RuntimeError, match="is not in force: every 64 MiB have their pages faulted in anew"):
+    with pytest.raises(RuntimeError, match="64 MiB"):
         made.run(CLONE, KEEPING, SIZE)
     made.do_teardown()
-    assert f"{KEEPING} is not in force" in log()[0]["failed"]
+    assert KEEPING in log()[0]["failed"]
 
 
 # Advice -------------------------------------------------------------------------------------------------------------
@@ -163,18 +164,13 @@ def advised(tmp_path, *benches, busy=()):
     return known.advised(results, cells_of(results))
 
 
-def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_paste(tmp_path):
+def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_paste(tmp_path, snapshot):
     times = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(4.5e-3)}
     price = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept", unit="bytes kept")
     (found,) = advised(tmp_path, bench("Copies", times), price)
     assert found.setting == KEEPING and not found.ties and not found.busy
     said = box(found)
-    text = "\n".join(map(show.to_plain, (said.title, *said.said, *said.notes)))
-    assert "A fresh copy in torch's memory, 64 MiB: environment variables to set before python" in text
-    assert f"`{KEEPING}`, `{CLONE}` takes 4.50 ms with it, and 7.33× as long without (33.0 ms)" in text
-    assert "the process keeps 64 MiB after freeing all results" in text
-    assert f"`{KEEPING} python program.py`" in text
-    assert "up to 1 GiB of what it freed" in text
+    assert [*map(show.to_plain, (said.title, *said.said, *said.notes))] == snapshot
 
 
 def test_of_those_that_tie_the_one_that_touches_least(tmp_path):
@@ -249,7 +245,7 @@ def test_a_copy_between_neighbours_is_told_of_where_it_costs_most(tmp_path):
     assert show.to_plain(said.lines[0]) == (
         "`np.copyto(b.numpy(), a)` takes 24.0 µs at 64 KiB, 8.00× as long as between arrays that lie apart (3.00 µs)"
     )
-    assert f"`{COPYING}` before the command" in show.to_plain(said.notes[0])
+    assert COPYING in said.notes[0]
 
 
 @pytest.mark.parametrize("near", [around(3.1e-6), [3e-6, 24e-6, 3e-6, 3e-6]])
