@@ -291,7 +291,7 @@ def test_what_there_is_can_be_filed(toy_asv, tmp_path):
     """--resume with as many rounds as are whole."""
     toy_asv()
     made = pretended.runner(tmp_path, 4)
-    with pytest.raises(UserError, match="nothing was measured of installed so far"):
+    with pytest.raises(UserError, match="^nothing was measured of installed so far$"):
         made.file(Job("", 0))
     made.take(Job("", 0))
     record = pretended.run(tmp_path, 1)
@@ -307,7 +307,7 @@ def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
     def full(path, *arguments, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
         patched.setattr(Path, "write_text", full)
         made.take(Job("", 1))
     assert made.journal.rounds("installed") == [0]
@@ -327,7 +327,7 @@ def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
     made.take(Job("", 0))
     (path,) = made.journal.directory.rglob(file)
     path.write_text(broken)
-    with pytest.raises(UserError, match=rf"{file} cannot be read: remove .*run, and begin anew"):
+    with pytest.raises(UserError, match=rf"^\S+{file} cannot be read: remove \S+run, and begin anew$"):
         made.journal.plan() if file == "plan.json" else made.journal.record("installed")
 
 
@@ -351,7 +351,8 @@ def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
     with FileLock(tmp_path / "box.lock"):
         named = threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"])
         named.start()
-        with pytest.raises(UserError, match="already, by process 7 "), held(tmp_path / "box"):
+        line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
+        with pytest.raises(UserError, match=line), held(tmp_path / "box"):
             pytest.fail("two at a time")
         named.join()
 

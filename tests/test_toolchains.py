@@ -308,7 +308,7 @@ def test_a_process_that_was_killed_uses_nothing(tmp_path):
 def test_a_lock_that_is_held_for_too_long_is_said(tmp_path):
     process = other(tmp_path, seconds=20.0)
     assert process.stdout.readline() == "installing\n"
-    with pytest.raises(environments.InstallError, match="another process has been installing it for 0 s"):
+    with pytest.raises(environments.InstallError, match="^another process has been installing it for 0 s$"):
         environments.prepare(tmp_path, LINE[1], 1, 0.1)
     process.kill()
     process.communicate()
