@@ -185,7 +185,7 @@ def test_a_history_here(project, tmp_path):
     ours.send_signal(signal.SIGTERM)
     printed, complaint = ours.communicate(timeout=60)
     assert ours.returncode == 143, printed + complaint
-    assert "--resume, with the same name, gathers them" in printed
+    assert "to gather their results, run python scripts/fleet.py --resume" in printed
     until = time.monotonic() + 10
     while any(str(fleet_files) in place for place in working_directories()):
         assert time.monotonic() < until, "something runs on"
