@@ -278,23 +278,15 @@ def timed(call, monkeypatch, tmp_path):
     """What the sampling log says of a benchmark whose setup is a call, and of one whose statement is."""
     from asv_runner.benchmarks.mark import SkipNotImplemented
 
-    class Sets:
-        def setup(self):
-            call()
-
+    class Made:
         def timeit_all(self):
             return "call()", {"call": call}
 
-    class Runs:
-        def timeit_all(self):
-            return "call()", {"call": call}
-
-    log = tmp_path / "log"
+    made, log = Made(), tmp_path / "log"
     monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(log))
-    for kind in (Sets, Runs):
-        made = kind()
+    for setups in ([call], []):
         benchmark = statement.StatementBenchmark("made.timeit_all", made.timeit_all, [made.timeit_all, made])
-        benchmark._current_params = ()
+        benchmark._setups, benchmark._current_params = setups, ()
         with contextlib.suppress(NotImplementedError, SkipNotImplemented):
             if not benchmark.do_setup():
                 benchmark.run()
