@@ -76,17 +76,19 @@ class PinnedBlock:
 
     @_devices.out_of_memory_skips()
     def setup(self, nbytes):
-        self.device = _devices.find().use()
+        """Which tensors get the block again, the largest first: here, where what fails says why."""
+        device = _devices.find().use()
         _moving.require_memory(4 * nbytes)
 
-    def track_block(self, nbytes):
-        """Bytes of the block that torch keeps, seen by which tensors it gives that block to again."""
-
         def address(size):
-            return self.device.pin(lambda: _torch.empty(size, dtype=_torch.uint8, pin_memory=True)).data_ptr()
+            return device.pin(lambda: _torch.empty(size, dtype=_torch.uint8, pin_memory=True)).data_ptr()
 
         asked = nbytes + 1
         first = address(asked)
-        return next(s for s in [*range(2 * nbytes, asked, -nbytes // 8), asked] if address(s) == first)
+        self.block = next(s for s in [*range(2 * nbytes, asked, -nbytes // 8), asked] if address(s) == first)
+
+    def track_block(self, nbytes):
+        """Bytes of the block that torch keeps."""
+        return self.block
 
     track_block.unit = "bytes"
