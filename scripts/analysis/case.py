@@ -25,6 +25,7 @@ from benchmarks.contracts import (
     INTO,
     NUMPY_TO_TORCH,
     ONE_THREAD,
+    PAGEABLE,
     PARALLEL,
     PINNED,
     TORCH_TO_NUMPY,
@@ -44,6 +45,7 @@ WAYS = {
 }
 FLOATS = ("float", "bfloat", "complex")
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
+STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
 AS_GOOD = 0.1
@@ -340,6 +342,11 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
         found = estimate(curve, case.total, known.breaks_of(need), limit)
         # between its sizes lies one at which others were measured: a driver stages from some size on, times leap there
         wide = need.crosses and found and any(found["sizes"][0] < n < found["sizes"][-1] for n in others[found["host"]])
+        staged = found and (need.direction, found["host"]) == (HOST_TO_DEVICE, PAGEABLE) and case.total > STAGED
+        if found and staged and found["sizes"][0] <= STAGED:  # nobody measured how far it leaps
+            wide = wide or len(found["sizes"]) == 1
+            ends = curve[curve["nbytes"].isin(found["sizes"])]
+            found = {**found, "low": ends["low"].min(), "high": ends["high"].max()}
         return None if wide else found
 
     rows = rows[rows["contract"].map(fits).astype(bool)]
