@@ -10,9 +10,8 @@ import resultfiles
 from analysis.case import BEST, TIE
 from analysis.cells import cells_of
 from analysis.choices import asked, choices
-from analysis.declared import noise_of_cells
 from analysis.findings import Semantics
-from analysis.results import load
+from analysis.results import load, noise_of_cells
 from pages import show, spreadsheet, tables
 from pages.advice import advice, conditions, title
 from pages.case import unusual

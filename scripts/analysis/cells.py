@@ -38,8 +38,7 @@ from benchmarks.families import CONVERSION, LINK, MEMCPY
 
 from . import statistics
 from .case import AS_GOOD, BY_BYTES, itemsize
-from .declared import Benchmarks, Declared, contract_of, noise_of_cells
-from .results import Results, parameters_of
+from .results import Benchmarks, Declared, Results, contract_of, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 

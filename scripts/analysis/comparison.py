@@ -24,9 +24,8 @@ from toolchains import ledger, selection
 from benchmarks.families import CONVERSION
 
 from . import changes, statistics, verdicts
-from .declared import Benchmarks, noise_of_cells
 from .history import History, histories_of, series_of
-from .results import MEASURED, OF_CELL, SKIPPED, Results, load_files, parameters_of
+from .results import MEASURED, OF_CELL, SKIPPED, Benchmarks, Results, load_files, noise_of_cells, parameters_of
 from .statistics import HALF, MIN_PROCESSES, Bools, Estimate, Floats
 from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, Reason, Settings
 

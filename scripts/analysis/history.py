@@ -27,8 +27,7 @@ from benchmarks.probes import MEMORY, PROCESSOR
 
 from . import changes, statistics
 from .changes import CHANGED, FDR
-from .declared import noise_of_cells
-from .results import MEASURED, Results, parameters_of
+from .results import MEASURED, Results, noise_of_cells, parameters_of
 from .statistics import HALF, PLAUSIBLE, Floats
 from .verdicts import DEFAULT, TIME, Settings
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
-from analysis.declared import Declared
-from analysis.results import Results, parameters_of
+from analysis.results import Declared, Results, parameters_of
 from analysis.verdicts import Count
 
 from benchmarks import families as roles
