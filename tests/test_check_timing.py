@@ -203,7 +203,7 @@ def test_bias_is_found_in_noise(check):
     """Where the check cannot tell an honest suite from a biased one cell by cell, the median cell still may."""
     found = check(Simulation(Machine(restless(3e-4)), scale=1.2))
     assert found.code == 1
-    assert len(found.bias) == 1 and found.rows["block/torch"].median() > 1.05
+    assert found.bias[-1].partition(" is ")[0] == "the median block/torch"
 
 
 def noise(rng, sd, cells=185, processes=4):
