@@ -196,7 +196,7 @@ def test_where_a_driver_begins_to_stage_the_range_holds_both_neighbours(tmp_path
 
 
 def test_what_was_measured_far_from_a_size_says_nothing_of_it_where_others_were_measured_near(tmp_path):
-    """Between 64 KiB and 64 MiB lay a driver's staging, and a straight line promised half of what a copy took."""
+    """Between 64 KiB and 64 MiB a driver begins to stage: a line across that promises too little."""
     loaded, found = read(tmp_path, accelerator.transfers(profile="transfers"))
     known = known_of(loaded, "box", found.cells, choices(found.cells))
     made = answer(Case("torch", "cuda", 3 * MIB, host="pageable", memory="into"), known)
