@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from advise import known_in
 from cli import Parser, UserError, line, put
 from toolchains import selection
 
@@ -85,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
+        from advise import known_in
         from pages.build import build, over_machines, tell
         from store.files import machines
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
