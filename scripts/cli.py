@@ -148,6 +148,8 @@ def ended(error: BaseException) -> int:
         said = str(error)
     elif isinstance(error, OSError):
         said = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    elif isinstance(error, ModuleNotFoundError):
+        said = f"needs {error.name}: use .venv/bin/python, which make bench makes, or pip install -r requirements.txt"
     else:
         said = unexpected(error)
     with contextlib.suppress(BrokenPipeError):

@@ -110,6 +110,13 @@ def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
     assert done.returncode == code and said.startswith("verb.py: ")
 
 
+@pytest.mark.parametrize("verb", ["advise.py", "compare.py", "run.py"])
+def test_a_python_without_packages(verb):
+    """It is no defect of the suite, and the message says what to do."""
+    done = subprocess.run([sys.executable, "-S", ROOT / "scripts" / verb, "x"], capture_output=True, text=True)
+    assert re.fullmatch(rf"{verb}: needs \w+: use .venv/bin/python, .*\n", done.stderr) and done.returncode == 2
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_import_cli_before_what_takes_long(verb):
     text = (ROOT / "scripts" / verb).read_text(encoding="utf-8")
