@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import os
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -212,7 +211,6 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
 
     listing = list(_listing(comparison, everything))
     width = min(max((len(evidence) for _, evidence, _, _ in listing), default=0), 74)
-    width = min(width, max(40, shutil.get_terminal_size((160, 24)).columns // 2))
     lines = [styled(BOLD, title(comparison)), ""]
     for verdict, evidence, cell, hidden in listing:
         padding = " " * (max(width - len(evidence), 0) + 2)
