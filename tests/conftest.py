@@ -126,10 +126,28 @@ def build(results, output, *arguments):
 SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "settings", "sides"}
 
 
+# Files that take more than half a minute, the longest first: begun last, they would leave all cores but one idle
+LONGEST = (
+    "fleet_slurm",
+    "kills",
+    "fuzz",
+    "instructions",
+    "track",
+    "watch",
+    "histories",
+    "fleet",
+    "history",
+    "asv",
+    "run",
+)
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if SLOW & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
+    place = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 @pytest.fixture(scope="session")
