@@ -75,7 +75,7 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 
 .venv-report/installed: requirements.txt
 	$(PYTHON) -m venv .venv-report
-	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy orjson matplotlib jinja2 rich psutil dacite pyyaml packaging
+	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy orjson matplotlib jinja2 psutil dacite pyyaml packaging
 	@touch $@
 
 # Of the suite's own requirements all but what is measured and what lints
