@@ -17,7 +17,6 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
@@ -26,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 from analysis.case import ENDS, Case, Known, answer, closest
 from analysis.choices import every
-from cli import Parser, UserError, put
+from cli import Parser, UserError, bytes_of, put
 from measuring.machine import caches
 from pages.case import as_json, words
 from store.records import Conditions
@@ -38,17 +37,15 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
 KEPT = ROOT / ".asv" / "advise.pickle"
 ROOMS = ("scripts/analysis", "scripts/store", "scripts/toolchains", "benchmarks")  # whose code decides what is known
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 LARGEST = 2**50  # of bytes, and of what is counted
 
 
 def size(text: str) -> int:
     """Bytes of "3MiB", "3 MB" or "4096"."""
-    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
-    nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(0)
-    if nbytes.denominator != 1 or not 0 < nbytes <= LARGEST:
+    nbytes = bytes_of(text)
+    if nbytes is None or not 0 < nbytes <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r}: write bytes such as 4096, 3MiB or 3MB")
-    return int(nbytes)
+    return nbytes
 
 
 def whole(least: int) -> Callable[[str], int]:

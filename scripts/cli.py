@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -69,6 +70,16 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     except (re.error, OverflowError, ValueError, RecursionError) as error:  # a{99999999999}, 5,000 digits, brackets
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
+
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def bytes_of(text: str) -> int | None:
+    """Bytes of "3MiB", "3 MB" or "4096"; None where that is no whole number of them."""
+    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
+    nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
+    return int(nbytes) if nbytes.denominator == 1 else None
 
 
 def share(text: str, ends: bool = False) -> float:

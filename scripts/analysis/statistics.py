@@ -27,9 +27,6 @@ MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells ha
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
-# The same where repeats show less. What all cells of a session share is seen once a repeat, so that few do not tell how
-# large it may be. Calls of one toolchain, with speed probes, six pairs of sessions 1.6 to 5.8 hours apart on a virtual
-# machine of Zen 4: 0.009
 PLAUSIBLE = float(np.log(1.25))  # of baselines on one machine: six sessions in two hours were within 1.06
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cli import ONLY, UserError, check_whole, matcher
+from cli import ONLY, UserError, bytes_of, check_whole, matcher
 from store.files import read_json, spelled
 from toolchains import selection
 
@@ -175,8 +175,8 @@ def plain(value: Any) -> Any:
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
         return [one for each in map(plain, value) for one in (each if isinstance(each, list) else [each])]
-    size = re.fullmatch(r"(\d+) ([KMG])iB", value) if isinstance(value, str) else None
-    return int(size[1]) * 2 ** {"K": 10, "M": 20, "G": 30}[size[2]] if size else value
+    nbytes = bytes_of(value) if isinstance(value, str) and value.endswith("iB") else None
+    return value if nbytes is None else nbytes
 
 
 def read_profiles() -> dict[str, Profile]:

@@ -10,10 +10,8 @@ from analysis.findings import Advised, Slowed
 
 from benchmarks.contracts import (
     ALIAS,
-    COPY,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
-    INTO,
     NUMPY_TO_TORCH,
     TORCH_TO_NUMPY,
 )
@@ -32,7 +30,6 @@ FLAT = 1.25  # largest median / smallest median up to which a time is the same "
 WIDE = 1.5  # highest / lowest process from which a time comes with its range
 CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
-MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ def title(rows: pd.DataFrame) -> str:
         return "List of NumPy arrays into one tensor"
     if need.goal:
         return f"{show.join(list(rows['dtype'].unique()))} {source} to {need.goal} {target}"
-    return f"{capital(source)} to {target}, {MEMORY.get(need.memory, need.memory)}"
+    return f"{capital(source)} to {target}, {show.MEMORY.get(need.memory, need.memory)}"
 
 
 def ends(direction: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import re
-import statistics
+import sys
 import textwrap
 import xml.etree.ElementTree as xml
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ import pandas as pd
 
 os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
-from analysis.cells import Cell, Limit, conversions, method
+from analysis.cells import Cell, Limit, conversions, method, usual_size
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
 from matplotlib import ticker
@@ -232,15 +232,11 @@ def _described(cells: Sequence[Cell], limit: Mapping[int, float], bandwidth: flo
 
 def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
     """The least and the most time at the usual size. anywhere: and at any other."""
-    nbytes = _usual(cells := [cell for cell in cells if cell.quiet] or cells)
+    cells = [cell for cell in cells if cell.quiet] or cells
+    nbytes = usual_size(cells, cells[0].row, sys.maxsize)
     ends = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
     shown = [(cell, label(cell)) for cell in ([ends[0], ends[-1]] if ends[-1].seconds > ends[0].seconds else ends[:1])]
     return said("found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
-
-
-def _usual(cells: Sequence[Cell]) -> int:
-    """The largest of the sizes at which most routes were measured."""
-    return max(statistics.multimode(cell.nbytes for cell in cells))
 
 
 # --- the figures of a machine -----------------------------------------------------------------------------------------
@@ -252,7 +248,7 @@ def times(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
     for memory, direction in itertools.product(MEMORIES, dict.fromkeys(cell.direction for cell in plain)):
         shown = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
         source, target = advice.ends(direction)
-        about = advice.capital(f"{source} to {target}, {advice.MEMORY[memory]}")
+        about = advice.capital(f"{source} to {target}, {show.MEMORY[memory]}")
         name, by_line = slug("time", direction, memory), _points(shown).groupby("line", sort=False)["cell"]
         if memory != ALIAS or not all(advice.flat(list(each)) for _, each in by_line):
             yield from times_figure(name, about, shown, limit if memory in (COPY, INTO) else None)
@@ -285,7 +281,7 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
     for direction in dict.fromkeys(cell.direction for cell in plain):
         shown = [cell for cell in plain if cell.direction == direction]
         if _sized(shown):
-            usual = [cell for cell in shown if cell.nbytes == _usual(shown)]
+            usual = [cell for cell in shown if cell.nbytes == usual_size(shown, shown[0].row, sys.maxsize)]
             best = max(usual, key=lambda cell: limit.share(cell) or 0)
             caption = said("efficiency", direction=direction, cell=best, share=limit.share(best))
             described = _described(shown, limit.seconds)

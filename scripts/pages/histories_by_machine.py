@@ -9,12 +9,11 @@ import pandas as pd
 from analysis.changes import DIFFERS, LAYOUT, NOT_KNOWN, SAME, over_machines
 from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS
-from cli import put
 
 from pages import show
 from pages.advice import Box
 from pages.history_page import call_of, effect_of, others
-from pages.page import Page, Section, rendered
+from pages.page import Page, Section, write_into
 from pages.show import prose
 from pages.spreadsheet import text_of
 from pages.tables import Entry, Table
@@ -41,11 +40,7 @@ def write(output: Path, histories: Mapping[str, Sequence[History]]) -> Path | No
     """Write index.html, README.md and changes.csv over machines with histories; None where no two have a call in
     common."""
     changes = over_machines(histories)
-    if changes.empty:
-        return None
-    for name, content in rendered(page_of(list(histories), changes)).items():
-        put(output / name, content)
-    return output / "index.html"
+    return None if changes.empty else write_into(output, page_of(list(histories), changes))
 
 
 def page_of(machines: Sequence[str], changes: pd.DataFrame) -> Page:

@@ -5,13 +5,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
-from cli import put
 
 from benchmarks.contracts import ONE_THREAD
 
 from . import show
 from .machine import MOSTLY
-from .page import Page, Section, rendered
+from .page import Page, Section, write_into
 from .spreadsheet import text_of
 from .tables import Entry, Table
 
@@ -28,10 +27,7 @@ WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each ot
 def write(output: Path, pages: Sequence[Page], links: Sequence[tuple[str, str]] = ()) -> Path:
     """Write index.html, README.md and answers.csv over these machines' pages, one at least; links: to other pages over
     all."""
-    page = page_of(pages, links)
-    for name, content in rendered(page).items():
-        put(output / name, content)
-    return output / "index.html"
+    return write_into(output, page_of(pages, links))
 
 
 def page_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -> Page:

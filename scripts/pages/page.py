@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 import pandas as pd
-from cli import UserError
+from cli import UserError, put
 from markupsafe import Markup
 
 from . import show
@@ -132,6 +132,13 @@ def rendered(page: Page) -> dict[str, str]:
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
     return files | {page.data: page.csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+
+
+def write_into(directory: Path, page: Page) -> Path:
+    """Write a page's files into a directory that holds others, too."""
+    for name, content in rendered(page).items():
+        put(directory / name, content)
+    return directory / "index.html"
 
 
 def write(directory: Path, page: Page) -> Path:

@@ -12,17 +12,19 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # advise.py answers in less time than its imports take
-    import jinja2
-    from analysis.cells import Cell
+import jinja2
+from analysis.cells import Cell
+
+from benchmarks.contracts import ALIAS, COPY, INTO
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 # Parameters whose values say what they are
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
+MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}  # of a result
 BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it means
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -61,7 +63,7 @@ def _scaled(value: float) -> tuple[str, str]:
     return significant(value / 1e-9, 2), "ns"
 
 
-def time(cell: "Cell") -> str:
+def time(cell: Cell) -> str:
     """The seconds of a cell."""
     return seconds(cell.seconds, cell.quiet)
 
@@ -196,9 +198,8 @@ def short(text: str, letters: int) -> str:
 
 
 @functools.cache
-def _prose(name: str) -> "jinja2.Template":
+def _prose(name: str) -> jinja2.Template:
     """The template templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not."""
-    import jinja2
 
     def source(name: str) -> str:
         text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
