@@ -163,6 +163,13 @@ def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device, monkeypatc
     assert "was not seen to be busy" in sampling_log.NOTES["unseen"]
 
 
+def test_a_device_that_queues_and_is_never_seen_busy_has_no_figure(device, queueing, monkeypatch):
+    monkeypatch.setattr(Stream, "query", lambda stream: True)
+    with pytest.raises(NotImplementedError, match=r"^could not tell whether synchronize\(\) waits"):
+        moved(device, "d.copy_(t)").verify()
+    assert queueing.work and sampling_log.NOTES == {}
+
+
 @pytest.mark.parametrize("dtype", [*moving.DTYPES, "bfloat16"])
 def test_no_two_pages_of_a_source_are_alike(device, dtype):
     """A chunk that arrives in place of another would not be seen otherwise: sources repeat one tile."""
