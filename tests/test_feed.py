@@ -66,7 +66,7 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     write_feed(tmp_path, built)
     (entry,) = check((tmp_path / FEED).read_text(encoding="utf-8"))
     title = entry.findtext(f"{ATOM}title")
-    assert title.startswith(f"torch {SERIES[5].version}: 1 call slower (median 1.49×)")
+    assert title.startswith(f"torch {SERIES[5].version}: 1 route slower (median 1.49×)")
     assert "<code>route2(<wbr>a)</code>" in entry.findtext(f"{ATOM}content")
     assert [link.get("href") for link in entry.findall(f"{ATOM}link")] == [
         f"history/box/index.html#{SERIES[5].tag}",
@@ -95,6 +95,6 @@ def test_what_the_newest_of_two_releases_changed_is_in_the_feed(tmp_path):
     logs[-1] += 0.4
     build(write(tmp_path / "results", logs, SERIES[:2]), tmp_path / "reports")
     (entry,) = check((tmp_path / "reports" / FEED).read_text(encoding="utf-8"))
-    assert entry.findtext(f"{ATOM}title") == f"torch {SERIES[1].version}: 12 calls slower (median 1.49×)"
+    assert entry.findtext(f"{ATOM}title") == f"torch {SERIES[1].version}: 12 routes slower (median 1.49×)"
     page = (tmp_path / "reports" / "history" / "box" / "index.html").read_text(encoding="utf-8")
     assert f'id="{SERIES[1].tag}"' in page

@@ -130,7 +130,7 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
     rows = changes.headlines(made).set_index("release")
     assert rows[[SLOWER, FASTER]].sum().sum() == len(planted)
     if len(planted) == len(ROUTES):
-        assert headline(rows.to_dict("index")[VERSIONS[6]]) == "12 calls slower (median 1.03×)"
+        assert headline(rows.to_dict("index")[VERSIONS[6]]) == "12 routes slower (median 1.03×)"
 
 
 @pytest.mark.parametrize("factor, count", [(1.1, 200), (1.0, 400)])
@@ -497,7 +497,7 @@ def test_page(results, built, tmp_path, capsys, snapshot):
     assert "http" not in page.replace("http://www.w3.org", "")
     assert (built / "history-torch-numpy-to-torch-copy.svg").is_file()
     other = build(results, tmp_path / "other")
-    assert f"torch {VERSIONS[5]} ({SERIES[5].date}): 1 call slower" in capsys.readouterr().out
+    assert f"torch {VERSIONS[5]} ({SERIES[5].date}): 1 route slower" in capsys.readouterr().out
     names = sorted(path.name for path in built.iterdir())
     assert names == sorted(path.name for path in other.iterdir())
     assert all((built / name).read_bytes() == (other / name).read_bytes() for name in names)

@@ -33,7 +33,7 @@ FDR = 0.02  # with 0.05 a tenth of the changes of 16 MiB copies were not seen ag
 PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
 CHANGE = ("ratio", "ratio_low", "ratio_high", "q", "verdict", "earliest", "latest")
 NO_CHANGE = dict.fromkeys(CHANGE[:4], math.nan) | {"verdict": "", "earliest": None, "latest": None}
-CALL = ["group", "direction", "route"]  # what a call is called by
+ROUTE = ["group", "direction", "route"]  # what tells a route of a history from others
 OF_MACHINE = ["machine", "package", "series", "what"]
 SERIES = OF_MACHINE[1:]
 
@@ -127,11 +127,11 @@ def steps(counts: pd.DataFrame, order: Mapping[str, int], settings: Settings) ->
 
 
 def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
-    """The rows with what the other kind of evidence says of the same call, at the releases where the change may lie."""
-    call, way = rows.groupby([*CALL, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(SAME_WAY)
+    """The rows with what the other kind of evidence says of the route, at the releases where the change may lie."""
+    route, way = rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(SAME_WAY)
     table = rows[["what", "sizes", "release", "before", "low", "high", "earliest", "latest"]]
-    table = table.assign(call=call, way=way, place=rows["release"].map(order), at=rows.index)
-    pairs = table[way != ""].merge(table, on="call", suffixes=("", "_other"))
+    table = table.assign(same=route, way=way, place=rows["release"].map(order), at=rows.index)
+    pairs = table[way != ""].merge(table, on="same", suffixes=("", "_other"))
     pairs = pairs[pairs["what"] != pairs["what_other"]]
     alike = [bool({*sizes} & {*others}) for sizes, others in zip(pairs["sizes"], pairs["sizes_other"])]
     pairs = pairs[np.array(alike, dtype=bool)]
@@ -181,7 +181,7 @@ def _said(effect: "pd.Series[float] | Floats", *seen: "pd.Series[float] | Floats
 
 
 def between(history: "History", base: str, new: str) -> pd.DataFrame:
-    """What a call costs at release ``new`` over ``base``. One row per series that both have: series, what, sizes,
+    """What a route costs at release ``new`` over ``base``. One row per series that both have: series, what, sizes,
     ratio, low and high (95 %, or of any two repeats), q, verdict ("" without a reported change).
 
     With a reported change between the two it is the ratio of their levels, as on the page of the history; with one
@@ -235,21 +235,21 @@ def _verdict(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") ->
 # --- by release, over machines ---------------------------------------------------------------------------------------
 
 
-def by_call(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
-    """Changes of one call at one release in one row: of ``History.changes``, largest first, the first of each what, and
-    of each value of the columns ``apart``."""
-    return found.groupby(["package", "release", "what", *apart, *CALL], sort=False, dropna=False).head(1)
+def by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
+    """Changes of one route at one release in one row: of ``History.changes``, largest first, the first of each what,
+    and of each value of the columns ``apart``."""
+    return found.groupby(["package", "release", "what", *apart, *ROUTE], sort=False, dropna=False).head(1)
 
 
 def headlines(history: "History") -> pd.DataFrame:
-    """One row per release of a history, the newest first: release, date, tag, and for each verdict how many calls have
+    """One row per release of a history, the newest first: release, date, tag, and for each verdict how many routes have
     it, each once, by its largest change of time or of instructions; for slower and faster without those of LAYOUT, with
     the median ratio (slower_ratio, faster_ratio)."""
-    calls = by_call(history.changes[history.changes["evidence"] != LAYOUT])
+    routes = by_route(history.changes[history.changes["evidence"] != LAYOUT])
     table = pd.DataFrame([(each.version, each.date, each.tag) for each in history.releases][::-1])
     table.columns = ["release", "date", "tag"]
     for verdict in CHANGED:
-        own = calls[calls["verdict"] == verdict].groupby("release")["ratio"]
+        own = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
         table[verdict] = table["release"].map(own.size()).fillna(0).astype(int)
         table[f"{verdict}_ratio"] = table["release"].map(own.median().astype(float))
     return table

@@ -428,9 +428,9 @@ def _judge_counts(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Benchmarks) -> pd.DataFrame:
-    """``counted`` with what the time of the same call says: time (its verdict, "" where it was not decided) and
+    """``counted`` with what the time of the same route says: time (its verdict, "" where it was not decided) and
     time_ratio; and whether the two disagree, contradicts."""
-    same = ["direction", *verdicts.CALL]
+    same = ["direction", *verdicts.TIMED]
     conversions = [name for name, each in benchmarks.items() if each.role == CONVERSION]
     timed = timed[timed["verdict"].isin(DECIDED) & timed["benchmark"].isin(conversions)]
     times = timed[[*same, "verdict", "ratio"]].drop_duplicates(same, keep="last")
@@ -536,7 +536,7 @@ def _histories(files: Sequence[Path], results: Path, settings: Settings) -> dict
 
 
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The rows of times, or of counts, with what their history says of the same calls (see changes.between): the cells
+    """The rows of times, or of counts, with what their history says of the same routes (see changes.between): the cells
     of a series as one row, the first, with the parameter ``sizes`` (its ends, in bytes) for nbytes."""
     timed = "noise" in rows
     series = series_of(rows) if timed else pd.Series(rows.index, rows.index)

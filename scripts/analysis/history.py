@@ -1,9 +1,10 @@
-"""Histories: what each release of torch or numpy did to the cost of every call, as one table of points and changes.
+"""Histories: what each release of torch or numpy did to the cost of every route, as one table of points and changes.
 
-A series is one call along the releases: its time, or its instruction count. Sizes of a call that shares memory are one
-series, for its cost does not depend on them. A point is one release; its error is that of its processes and of
-sessions. Levels are found by exact optimal partitioning (statistics.optimal_partition); a change of level is reported
-if its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``.
+A series is one route, dtype and size along the releases: its time, or its instruction count. Sizes of a route that
+shares memory are one series, for its cost does not depend on them. A point is one release; its error is that of its
+processes and of sessions. Levels are found by exact optimal partitioning (statistics.optimal_partition); a change of
+level is reported if its false discovery rate, over all places where a series of its noise class could change, is at
+most ``FDR``.
 
 The thresholds and the session SDs come from two whole histories of 26 toolchains, measured on the same machine seven
 hours apart (``check.py history``, docs/accuracy.md).
@@ -31,7 +32,7 @@ from .results import MEASURED, Results, noise_of_cells, parameters_of
 from .statistics import HALF, PLAUSIBLE, Floats
 from .verdicts import DEFAULT, TIME, Settings
 
-CONTROL = "control"  # noise class of calls that no release can change
+CONTROL = "control"  # noise class of work that no release can change
 LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
 # SD of log seconds that sessions of one toolchain differ by beyond their processes, by noise class: STUDIED pairs
 SESSION_SD = {ALIAS: 0.007, COPY: 0.005, INTO: 0.004, MEMORY: 0.05, CONTROL: 0.01}
@@ -250,7 +251,7 @@ def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 
 def series_of(cells: pd.DataFrame) -> pd.Series:
-    """The series of cells, which are their index: sizes of a call that shares memory are one."""
+    """The series of cells, which are their index: sizes of a route that shares memory are one."""
     apart = [
         f"{benchmark}({', '.join(repr(value) for name, value in parameters.items() if name != 'nbytes')})"
         for benchmark, parameters in zip(cells["benchmark"], cells["parameters"])
@@ -354,8 +355,8 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
 
 
 def _pooled(points: pd.DataFrame) -> pd.DataFrame:
-    """One row per series and session: sizes of a call that shares memory together, each without what it takes more than
-    the others in all sessions (weighted least squares by turns)."""
+    """One row per series and session: sizes of a route that shares memory together, each without what it takes more
+    than the others in all sessions (weighted least squares by turns)."""
     weight = 1 / points["variance"]
     in_session = [points["series"], points["file"], points["run"]]
     offset = pd.Series(0.0, index=points.index)

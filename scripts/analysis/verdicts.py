@@ -20,7 +20,7 @@ NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
 MORE, FEWER, AS_MANY = OF_COUNTS = ("more", "fewer", "as many")
-SAME_WAY = {MORE: SLOWER, FEWER: FASTER}  # what the time of a call says where it agrees with its count
+SAME_WAY = {MORE: SLOWER, FEWER: FASTER}  # what the time of a route says where it agrees with its count
 # What a Reason may be, beside FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
 OTHER_SPEED = "another speed"
@@ -107,7 +107,7 @@ def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
 
 
 SAME = ("machine", "cpu", "python", "libc")  # what instructions depend on beside the toolchain
-CALL = ("route", "dtype", "nbytes")  # what tells a call apart in a direction
+TIMED = ("route", "dtype", "nbytes")  # what time and count of a cell share in a direction
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ class Count:
 
 
 def of_calls(results: Results) -> dict[tuple[Any, ...], Count]:
-    """Direction, route, dtype and bytes of a call -> its count, where that has repeats; of one toolchain's results."""
+    """Direction, route, dtype and bytes of a cell -> its count, where that has repeats; of one toolchain's results."""
     rows = results.values[results.values["low"].notna()].to_dict("records")
     return {
-        (results.benchmarks[row["benchmark"]].direction, *(row[name] for name in CALL)): Count(
+        (results.benchmarks[row["benchmark"]].direction, *(row[name] for name in TIMED)): Count(
             row["value"], row["low"], row["high"]
         )
         for row in rows

@@ -92,7 +92,7 @@ def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
 
 
 def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A count's verdict with its evidence, and what the time of the same call says where that is something else."""
+    """A count's verdict with its evidence, and what the time of the same route says where that is something else."""
     return said("of_count", comparison, row=row)
 
 
@@ -324,11 +324,11 @@ def counted_line(comparison: Comparison) -> str:
     said = show.join([f"{by_verdict[name]} {name}" for name in order if name in by_verdict])
     disagree = int(table["contradicts"].sum())
     rest = f"; time says otherwise of {disagree}" if disagree else ""
-    return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} calls: {said}{rest}"
+    return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} results: {said}{rest}"
 
 
 def changed_counts(comparison: Comparison) -> str:
-    """What changed, in a few words: 2 calls of more instructions; "" where nothing did."""
+    """What changed, in a few words: 2 of more instructions; "" where nothing did."""
     by_verdict = comparison.counts_decided
     unit = next(iter(comparison.counted["unit"].dropna()), "")
     words = show.join([f"{by_verdict[name]} of {name}" for name in CHANGED_COUNTS if by_verdict[name]])

@@ -12,7 +12,7 @@ from analysis.verdicts import INSTRUCTIONS
 
 from pages import show
 from pages.advice import Box
-from pages.history_page import call_of, effect_of, others
+from pages.history_page import effect_of, others, route_of
 from pages.page import Page, Section, write_into
 from pages.show import prose
 from pages.spreadsheet import text_of
@@ -22,8 +22,8 @@ AT_MOST = 30  # rows of a table; changes.csv has all
 IN_BOX = 3  # changes of each sort that the head of the page names
 COLUMNS: dict[tuple[str, ...], str] = {
     ("change",): "a number: one change on all machines",
-    ("package", "release", "benchmark", "route", "dtype", "sizes", "what"): "where it was reported, and of which call",
-    ("machine", "since", "until"): "a machine that measured the call around that release, and its releases before and "
+    ("package", "release", "benchmark", "route", "dtype", "sizes", "what"): "where it was reported, and of which route",
+    ("machine", "since", "until"): "a machine that measured the route around that release, and its releases before and "
     "after the change",
     ("verdict", "ratio", "ratio_low", "ratio_high"): "slower, faster, more or fewer; new over old on that machine, "
     "with its 95 % interval (of instructions: of any two repeats)",
@@ -37,7 +37,7 @@ TITLES = {
 
 
 def write(output: Path, histories: Mapping[str, Sequence[History]]) -> Path | None:
-    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a call in
+    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a route in
     common."""
     changes = over_machines(histories)
     return None if changes.empty else write_into(output, page_of(list(histories), changes))
@@ -51,8 +51,8 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     counts = {sort.replace(" ", "_"): len(found) for sort, found in numbers.items()}
     lines = [*prose("history", "over_machines", every=len(said), **counts)]
     for sort, word in ((SAME, "Same"), (DIFFERS, "Differs")):
-        calls = changes[changes["change"].isin(numbers[sort])].drop_duplicates("route")["change"]
-        lines += [f"{word}: {_change(changes, number)}" for number in calls[:IN_BOX]]
+        routes = changes[changes["change"].isin(numbers[sort])].drop_duplicates("route")["change"]
+        lines += [f"{word}: {_change(changes, number)}" for number in routes[:IN_BOX]]
     tables = {sort: _table(title, machines, changes, numbers[sort]) for sort, title in TITLES.items()}
     return Page(
         title="What releases of torch and numpy changed, by machine",
@@ -84,8 +84,8 @@ def _change(changes: pd.DataFrame, number: int) -> str:
     each = [f"{effect_of(row)} on {row['machine']}" for row in rows]
     unit = ", instructions" if first["what"] == INSTRUCTIONS else ""
     where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
-    call = ", ".join(filter(None, call_of(first)))
-    return f"{first['package']} {first['release']}, {call}{unit}: {show.join(each)} ({where})"
+    route = ", ".join(filter(None, route_of(first)))
+    return f"{first['package']} {first['release']}, {route}{unit}: {show.join(each)} ({where})"
 
 
 def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: "pd.Index[Any]") -> Table:
@@ -96,9 +96,9 @@ def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: 
         first = next(iter(of_change.values()))
         where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
         on = [_on(of_change[machine], first) if machine in of_change else "" for machine in machines]
-        rows.append((f"{first['package']} {first['release']}", call_of(first), first["what"], where, *on))
+        rows.append((f"{first['package']} {first['release']}", route_of(first), first["what"], where, *on))
     more = f"{len(numbers) - AT_MOST} more are in changes.csv."
-    columns = ("release", "call", "what", "at", *machines)
+    columns = ("release", "route", "what", "at", *machines)
     return Table(title, columns, tuple(rows), (more,) if len(numbers) > AT_MOST else (), numeric=False)
 
 

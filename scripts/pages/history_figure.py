@@ -1,4 +1,4 @@
-"""A history in pictures: calls × releases at one glance, and a panel per call, cost against the day of release."""
+"""A history in pictures: routes × releases at one glance, and a panel per route, cost against the day of release."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ ACROSS = 2  # panels in a row
 PANEL, HEIGHT = 3.3, 1.5  # inches, of a plot of times
 COUNTS, GAP = 0.6, 0.2  # of one of counts below it, and between the two
 LEFT, RIGHT, HEAD, FOOT = 0.75, 0.15, 0.5, 0.35  # inches around each
-LETTERS = 44  # of a call, that fit above a panel
+LETTERS = 44  # of a route, that fit above a panel
 FONT = 8.5  # points: 11 pixels on a page
 SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into an existing buffer"}
@@ -36,7 +36,7 @@ GROUP = ["direction", "contract"]
 
 
 def _shown(history: History) -> pd.DataFrame:
-    """The rows of calls with a route in one dtype, with ``over`` their newest level."""
+    """The rows of routes in one dtype, with ``over`` their newest level."""
     rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == "float32")]
     newest = rows.groupby(["series", "what"])["level"].transform("last")
@@ -47,7 +47,7 @@ def _shown(history: History) -> pd.DataFrame:
 
 
 def heats_of(history: History) -> Iterator[Heat]:
-    """Times, then instructions: of calls with a reported change only."""
+    """Times, then instructions: of series with a reported change only."""
     rows = _shown(history)
     versions = tuple(release.version for release in history.releases)
     base = f"{history.releases[-1].name} (with {history.held})"
@@ -99,14 +99,14 @@ def _tile(history: History, release: Any, row: Any) -> Tile | None:
 
 
 def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
-    """A figure per direction and contract: a panel per call whose time changed by more than ``equivalence``; where
+    """A figure per direction and contract: a panel per route whose time changed by more than ``equivalence``; where
     nothing was timed, whose instructions did."""
     rows = _shown(history)
     what = TIME if (rows["what"] == TIME).any() else INSTRUCTIONS
     size = np.abs(np.log(rows["ratio"].astype(float)))
     large = rows[(rows["what"] == what) & rows["verdict"].ne("") & (size >= math.log1p(history.settings.equivalence))]
-    calls = large[["group", "route"]].drop_duplicates()
-    rows = rows.merge(calls, on=["group", "route"])
+    routes = large[["group", "route"]].drop_duplicates()
+    rows = rows.merge(routes, on=["group", "route"])
     for key, group in rows.groupby(GROUP, sort=False):
         name, title = slug("history", history.package, *key), _title(key)
         yield _panels(history, name, title, group), _points(history, group[group["what"] == what])
@@ -114,10 +114,10 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
 
 def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figure:
     """Panels of one figure have one scale."""
-    calls = [each for _, each in rows.groupby(["group", "route"], sort=False)]
+    routes = [each for _, each in rows.groupby(["group", "route"], sort=False)]
     counted = (rows["what"] == INSTRUCTIONS).any() and (rows["what"] == TIME).any()
     each = HEAD + HEIGHT + (GAP + COUNTS if counted else 0.0) + FOOT
-    wide, high = ACROSS * (LEFT + PANEL + RIGHT), math.ceil(len(calls) / ACROSS) * each
+    wide, high = ACROSS * (LEFT + PANEL + RIGHT), math.ceil(len(routes) / ACROSS) * each
     limits = {what: _limits(rows[rows["what"] == what]) for what in (TIME, INSTRUCTIONS)}
     with (
         plt.style.context(str(STYLE)),
@@ -125,25 +125,25 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
     ):
         figure = plt.figure(figsize=(wide, high))
         place = 0
-        for index, call in enumerate(calls):
+        for index, route in enumerate(routes):
             row, column = divmod(index, ACROSS)
             left, top = column * (LEFT + PANEL + RIGHT) + LEFT, high - row * each - HEAD
-            shown = [what for what in (TIME, INSTRUCTIONS) if (call["what"] == what).any()]
+            shown = [what for what in (TIME, INSTRUCTIONS) if (route["what"] == what).any()]
             bottom = top
             for what in shown:
                 inches = HEIGHT if what == shown[0] else COUNTS
                 bottom -= inches + (GAP if what != shown[0] else 0.0)
                 ax = figure.add_axes((left / wide, bottom / high, PANEL / wide, inches / high))
-                place = _draw(ax, history, call[call["what"] == what], place if what == shown[0] else None) or place
+                place = _draw(ax, history, route[route["what"] == what], place if what == shown[0] else None) or place
                 ax.set_ylim(*limits[what])
                 ticks(ax.yaxis, RATIOS, 0.24 / inches, "{:g}×".format)
                 ax.set_ylabel("time" if what == TIME else "instr.", fontsize=FONT)
                 ax.tick_params(labelbottom=what == shown[-1])
                 if what == shown[0]:
-                    label = show.short(call["route"].iloc[0], LETTERS)
+                    label = show.short(route["route"].iloc[0], LETTERS)
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
         span = f"{history.releases[0].name} to {history.releases[-1].version}"
-        description = f"{len(calls)} call{'s' * (len(calls) > 1)}, {span}."
+        description = f"{len(routes)} route{'s' * (len(routes) > 1)}, {span}."
         caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
         return finish(figure, name, description, (), caption)
 
@@ -156,7 +156,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> int | None:
-    """One call: a line per series. ``place`` is the number of its first series in the figure's table, None if it has
+    """One route: a line per series. ``place`` is the number of its first series in the figure's table, None if it has
     none there; the number after its last."""
     colours = [f"#{colour.lstrip('#')}" for colour in plt.rcParams["axes.prop_cycle"].by_key()["color"]]
     across = 0.0
@@ -196,6 +196,6 @@ def _points(history: History, rows: pd.DataFrame) -> Table:
         table.append((label, *(form(values[version]) if version in values else "n/a" for version in versions)))
     return Table(
         "Seconds per call" if (rows["what"] == TIME).any() else "Instructions per call",
-        ("call", *versions),
+        ("route", *versions),
         tuple(table),
     )

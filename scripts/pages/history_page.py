@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.changes import CALL, LAYOUT, headlines
+from analysis.changes import LAYOUT, ROUTE, headlines
 from analysis.findings import DTYPE, MEMORY, TAKEN
 from analysis.history import History, Release
 from analysis.results import Results
@@ -26,7 +26,7 @@ from pages.tables import Entry, Table, named
 
 from .history_figure import figures_of, grad_of, heats_of
 
-AT_MOST = 10  # calls that a release's table shows; results.csv has all
+AT_MOST = 10  # routes that a release's table shows; results.csv has all
 WORDS = {SLOWER: "slower", FASTER: "faster", MORE: "more", FEWER: "fewer"}
 ABOUT = {MEMORY: "memory", DTYPE: "dtype of the result", TAKEN: "tensor that requires grad"}
 SEEN: Mapping[str, Mapping[bool | str, str]] = {
@@ -41,8 +41,8 @@ MEANING = {
     ("machine",): "where it was measured",
     ("files",): "results of the release in reports/results: file.jsonl.gz has the processes with all samples",
     ("what",): "time or instructions",
-    ("benchmark",): "the call, then its parameters",
-    ("sizes",): "bytes; a call that shares memory costs the same at every size, and is one series",
+    ("benchmark",): "what was timed, then its parameters",
+    ("sizes",): "bytes; a route that shares memory costs the same at every size, and is one series",
     ("processes",): "quiet processes; 0 for instructions",
     ("value", "low", "high"): "seconds with a 95 % interval, or instructions with the range of repeats",
     ("level",): "the value between two changes",
@@ -117,15 +117,15 @@ def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def headline(row: Any) -> str:
-    """Of a row of ``headlines``: "torch 2.10.0: 38 calls faster (median 1.12×), 8 slower (median 1.04×)"."""
+    """Of a row of ``headlines``: "torch 2.10.0: 38 routes faster (median 1.12×), 8 slower (median 1.04×)"."""
     times = [
-        f"{row[verdict]} call{'s' * (row[verdict] > 1)} {verdict} (median {factor(verdict, row[f'{verdict}_ratio'])})"
+        f"{row[verdict]} route{'s' * (row[verdict] > 1)} {verdict} (median {factor(verdict, row[f'{verdict}_ratio'])})"
         for verdict in sorted((FASTER, SLOWER), key=lambda verdict: -row[verdict])
         if row[verdict]
     ]
     counts = [f"{row[verdict]} with {WORDS[verdict]} instructions" for verdict in (FEWER, MORE) if row[verdict]]
     if times:
-        return ", ".join([times[0], *(each.replace(" calls", "").replace(" call", "") for each in times[1:])])
+        return ", ".join([times[0], *(each.replace(" routes", "").replace(" route", "") for each in times[1:])])
     return f"no change of time; {', '.join(counts)}" if counts else "no change"
 
 
@@ -140,8 +140,8 @@ def effect_of(row: Any) -> str:
     return f"{number(ratio)}× {WORDS[row['verdict']]}" + ("" if exact else f" ({'–'.join(ends)})")
 
 
-def call_of(row: Any) -> list[str]:
-    """The call of a row, and what it is beside."""
+def route_of(row: Any) -> list[str]:
+    """The route of a row, and what it is beside."""
     expression = row["route"] if isinstance(row["route"], str) else row["statement"]
     name = code(expression) if isinstance(expression, str) else row["group"]
     return [name, ", ".join(filter(None, (str(row["direction"]), grad_of(row))))]
@@ -158,7 +158,7 @@ def summary(row: Any) -> str:
     unit = " instructions" if row["what"] == INSTRUCTIONS else ""
     sizes = show.span(row["sizes"])
     effect = effect_of(row).replace(f" {WORDS[row['verdict']]}", f" {WORDS[row['verdict']]}{unit}")
-    return f"{', '.join(filter(None, call_of(row)))}: {effect}{f', {sizes}' if sizes else ''}"
+    return f"{', '.join(filter(None, route_of(row)))}: {effect}{f', {sizes}' if sizes else ''}"
 
 
 def _box(history: History) -> Box:
@@ -170,7 +170,7 @@ def _box(history: History) -> Box:
     for row in _headlines(history):
         most = summary(largest.loc[row["release"]]) if row["release"] in largest.index else ""
         rows.append((row["tag"], (f"{history.package} {row['release']} ({row['date']})", headline(row), most)))
-    columns = ("release", "calls that changed, once each", "largest change of time")
+    columns = ("release", "routes that changed, once each", "largest change of time")
     return Box(f"{first.name} to {last.version}, {history.held}", columns=columns, rows=tuple(rows))
 
 
@@ -198,26 +198,26 @@ def _sections(results: Results, history: History) -> Iterator[Section]:
 
 
 def _changes(history: History, own: pd.DataFrame, release: Release) -> tuple[Table, ...]:
-    """Slower calls, then faster ones, then those of which instructions alone changed: a row per call."""
+    """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
     layout = own["evidence"] == LAYOUT
-    calls = [each for _, each in own[~layout].groupby(CALL, sort=False, dropna=False)]
+    routes = [each for _, each in own[~layout].groupby(ROUTE, sort=False, dropna=False)]
     rows: list[tuple[Entry, ...]] = []
     for kind, words in {SLOWER: SLOWER, FASTER: FASTER, INSTRUCTIONS: "with other instructions"}.items():
-        mine = [each for each in calls if kind in _first(each)[["what", "verdict"]].to_numpy()]
+        mine = [each for each in routes if kind in _first(each)[["what", "verdict"]].to_numpy()]
         for each in sorted(mine, key=_size, reverse=True)[:AT_MOST]:
             times, counts = (each[each["what"] == what] for what in (TIME, INSTRUCTIONS))
-            rows.append((call_of(each.iloc[0]), _times(times), _counts(counts), _evidence(history, times, counts)))
+            rows.append((route_of(each.iloc[0]), _times(times), _counts(counts), _evidence(history, times, counts)))
         if len(mine) > AT_MOST:
             rows.append((f"{len(mine) - AT_MOST} more {words}, in results.csv", "", "", ""))
     small = int((layout & (own["what"] == TIME)).sum())
     if small:
         rows.append((*prose("history", "layout", small=small), "same instructions"))
-    columns = ("call", "time", "instructions", "evidence")
+    columns = ("route", "time", "instructions", "evidence")
     return (Table(f"What {release.name} changed", columns, tuple(rows), numeric=False),) if rows else ()
 
 
 def _first(each: pd.DataFrame) -> pd.DataFrame:
-    """The largest change of a call: of its time, if that changed."""
+    """The largest change of a route: of its time, if that changed."""
     times = each[each["what"] == TIME]
     return (times if len(times) else each).head(1)
 
@@ -308,7 +308,7 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
             resolution=_resolution(histories),
             twice=twice,
             alarms=[
-                f"{row['package']} {row['release']}, {', '.join(call_of(row))}: {effect_of(row)}"
+                f"{row['package']} {row['release']}, {', '.join(route_of(row))}: {effect_of(row)}"
                 for row in alarms.to_dict("records")
             ],
             controls=controls,

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 import cli
 import jinja2
 import pandas as pd
-from analysis.changes import CHANGED, LAYOUT, by_call, headlines
+from analysis.changes import CHANGED, LAYOUT, by_route, headlines
 from analysis.history import History, Release, histories_of
 from analysis.results import load
 from analysis.verdicts import MORE, SLOWER
@@ -27,31 +27,31 @@ from toolchains import ledger
 from . import page, show
 from .history_page import headline, summary
 
-SHOWN = 3  # calls that a paragraph names
+SHOWN = 3  # routes that a paragraph names
 FEED = "feed.xml"
 SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids, for good
 
 
 @dataclass(frozen=True)
 class News:
-    """What one release changed on a machine: ``row`` of ``changes.headlines``, and its changes, one row per call, the
+    """What one release changed on a machine: ``row`` of ``changes.headlines``, and its changes, one row per route, the
     largest change of time first. before: the release before it."""
 
     history: History
     release: Release
     before: Release
     row: dict[str, Any]
-    calls: pd.DataFrame
+    routes: pd.DataFrame
 
     @property
     def title(self) -> str:
-        """torch 2.10.0: 38 calls faster (median 1.12×), 8 slower"""
+        """torch 2.10.0: 38 routes faster (median 1.12×), 8 slower"""
         return f"{self.release.name}: {headline(self.row)}"
 
     @property
     def lines(self) -> list[str]:
-        """The calls that changed most, each in a line."""
-        return [summary(row) for row in self.calls.head(SHOWN).to_dict("records")]
+        """The routes that changed most, each in a line."""
+        return [summary(row) for row in self.routes.head(SHOWN).to_dict("records")]
 
     @property
     def paragraph(self) -> str:
@@ -78,7 +78,7 @@ class News:
 
 def news_in(history: History) -> list[News]:
     """Every release but the oldest, the newest first."""
-    found = by_call(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
+    found = by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
     rows = {row["release"]: row for row in headlines(history).to_dict("records")}
     pairs = list(zip(history.releases, history.releases[1:]))[::-1]
@@ -114,7 +114,7 @@ def markdown(news: News) -> str:
 
 
 def as_json(news: News) -> str:
-    """The same for programs; changed: verdict -> calls."""
+    """The same for programs; changed: verdict -> number of routes."""
     document = {
         "format": 2,
         "tag": news.release.tag,
