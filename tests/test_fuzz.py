@@ -308,7 +308,7 @@ VERBS = {
 OPTIONS = {
     name: sorted(set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', Path(module.__file__).read_text(encoding="utf-8"))))
     for name, module in VERBS.items()
-} | {"check": ["timing", "noise", "advice", "history", "--only", "--sizes", "--processes", "--condition"]}
+} | {"check": ["timing", "noise", "advice", "history", "--only", "--cases", "--processes", "--condition"]}
 # No argument holds a NUL: that is where it ends
 VALUES = st.one_of(
     st.sampled_from(
@@ -359,7 +359,7 @@ def place(tmp_path_factory):
         patched.setattr(noise, "copy_code", begin)
         patched.setattr(advice, "measure", begin)
         patched.setattr(history, "main", begin)
-        patched.setattr(timing, "find_cells", begin)
+        patched.setattr(timing, "in_turns", begin)
         yield patched
 
 

@@ -67,7 +67,7 @@ def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_pa
     found, other = {}, "torch.as_tensor(a)"
     for side in ("base", "new-fresh"):
         copy_code(ROOT, tmp_path / side)
-        checking.plant(tmp_path / side)
+        checking.plant(tmp_path / side, "conversion.py", checking.SLOWDOWN)
         command = [sys.executable, "-c", LOOK, tmp_path / side / "benchmarks", checking.ROUTE, other]
         done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True)
         assert not done.returncode, done.stderr
@@ -105,7 +105,7 @@ def test_two_runs_are_held_against_each_other(pair, tmp_path, monkeypatch, capsy
     assert found[1][2] == ("their comparison flags 2 cells (promised: 0)", False)
     monkeypatch.setattr(checking, "ROOT", tmp_path)
     monkeypatch.setattr(checking, "runs", lambda place, only: same[1])
-    monkeypatch.setattr(checking, "planted", lambda place: {"cells": []})
+    monkeypatch.setattr(checking, "in_turns", lambda *_: {"cells": []})
     assert check.main(["noise", "--condition", "quiet"]) == 1
     assert {f"quiet: {found[1][2][0]}: not kept"} <= set(capsys.readouterr().out.splitlines())
 
@@ -113,7 +113,7 @@ def test_two_runs_are_held_against_each_other(pair, tmp_path, monkeypatch, capsy
 def test_each_check_has_its_own_options(called):
     assert called(check, "speed")[0] == 2
     for name, option in (
-        ("timing", "--sizes"),
+        ("timing", "--only"),
         ("noise", "--condition"),
         ("advice", "--cases"),
         ("history", "--before"),

@@ -16,12 +16,16 @@ predictions are within 15 %. 2 where the machine was too noisy to judge half of 
 """
 
 import contextlib
+import io
 import itertools
+import json
 import math
+import multiprocessing
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,7 +36,7 @@ from analysis.case import NUMPY, TORCH, Case, Known, answer
 from analysis.choices import every
 from analysis.statistics import Floats, means
 from cli import Parser, UserError, check_whole
-from measuring.engine import RESULTS
+from measuring.engine import RESULTS, ROOT
 from measuring.processes import Progress
 from pages import case as words
 from pages import show
@@ -41,9 +45,8 @@ from store.records import Line
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
 from benchmarks.probes import PATIENCE_VARIABLE
+from benchmarks.sampling_log import LOG_VARIABLE
 from benchmarks.timing import samples_per_process
-
-from .timing import benchmark_of, figure, in_child, logs_of
 
 SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
 STEP = 2**10  # sizes are an odd number of these, so no profile has them
@@ -102,6 +105,33 @@ def questions(known: Known, threads: str, count: int, seed: int) -> list[Questio
     return asked
 
 
+# --- cells measured without asv, each in a forked process that starts as asv's do ------------------------------------
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns in a forked process: every measurement starts from the same state, as asv's do."""
+    fork = multiprocessing.get_context("fork")
+    reader, writer = fork.Pipe(duplex=False)
+    child = fork.Process(target=lambda: writer.send(work()))
+    child.start()
+    writer.close()
+    try:
+        return reader.recv()
+    except EOFError:
+        raise UserError("a measuring process died: see its message above") from None
+    finally:
+        child.join()
+
+
+def benchmark_of(name: str) -> Any:
+    """A benchmark of the suite, as asv finds it by its name."""
+    from asv_runner.discovery import get_benchmark_from_name
+
+    from benchmarks import statement  # noqa: F401  it registers the suite's types
+
+    return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
+
+
 def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
     """The benchmark that times a case, and its parameters behind the route."""
     parallel, forwards = case.threads != ONE_THREAD, case.source == NUMPY
@@ -135,10 +165,20 @@ def measure(asked: Sequence[Question], processes: int) -> None:
 
 
 def _figure(benchmark: Any, params: tuple[Any, ...]) -> Line | None:
-    """As the suite measures it, at a size that is none of its parameters: so it is to know of no other cell."""
+    """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it. Its
+    size is none of the benchmark's parameters: so that is to know of no other cell."""
     benchmark._params = [[value] for value in params]
     benchmark.samples_per_process = [samples_per_process(params[-1])]
-    return figure(benchmark, params)
+    benchmark._current_params = params
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file, contextlib.redirect_stdout(io.StringIO()):
+        os.environ[LOG_VARIABLE] = file.name  # asv says on stdout what it skips
+        try:
+            if benchmark.do_setup():
+                return None
+            benchmark.run(*params)
+        except NotImplementedError:
+            return None
+        return json.loads(file.readlines()[-1])
 
 
 def regrets(readings: Floats) -> list[float]:
@@ -155,6 +195,12 @@ def regrets(readings: Floats) -> list[float]:
         if known[0]:
             found.append(math.exp(own[0] - own[np.argmin(np.where(known, rest, math.inf))]) - 1)
     return sorted(found)
+
+
+def logs_of(lines: Sequence[Line], baselines: Mapping[str, float]) -> Floats:
+    """Log seconds per call of each process: the suite's figure; NaN of a noisy one."""
+    run = quiet.Run(lines, baselines)
+    return np.where(run.quiet, np.log(run.figures()), np.nan)
 
 
 def judged(asked: Sequence[Question], run: quiet.Run) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,11 +29,11 @@ from analysis.results import load
 from analysis.verdicts import FASTER, SLOWER, Settings
 from cli import ONLY, Parser, UserError, matcher
 from measuring.engine import RESULTS, ROOT, copy_code, new_id
-from measuring.processes import apart, last_line, own_home, session
+from measuring.processes import own_home, session
 from pages import show
 
 QUIET, NOISE = CONDITIONS = "quiet", "noise"
-MACHINE = "noise"  # the name that results are filed under, in copies of the checkout
+MACHINE = "checked"  # the name that results are filed under, in copies of the checkout
 MEDIAN, NINETY = 0.02, 0.06  # promised of the A/A, as |log ratio|
 
 # One process of noise, on the core that is its argument: bursts and pauses of 1 to 50 ms. What it streams is ones, for
@@ -71,21 +72,51 @@ def noise() -> Iterator[list[int]]:
             raise UserError("a process that makes noise ended early, so this was not measured in noise")
 
 
-# --- a slowdown by construction --------------------------------------------------------------------------------------
+# --- copies of the suite, of which one side of a comparison is another ------------------------------------------------
+
+SIDE = """
+
+# --- appended by check.py to a copy. Both sides run these same files, so that the versions of the benchmarks are equal,
+# and learn by the name of their directory which side they are
+import pathlib as _pathlib
+
+_SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
+"""
+
+
+def call(root: Path, *arguments: str) -> str:
+    """What this Python printed, run in ``root`` with a home of its own; UserError if it failed, and has said why."""
+    home = root.parent / "home"
+    home.mkdir(exist_ok=True)
+    command = [sys.executable, *arguments, "--machine", MACHINE]
+    with session(command, root, own_home(home), stdout=subprocess.PIPE, text=True) as process:
+        printed, _ = process.communicate()
+    if process.returncode not in (0, 1, 2) or not printed:
+        raise UserError(f"{arguments[0]} in {root.name} ended with exit status {process.returncode}")
+    return printed
+
+
+def plant(root: Path, file: str, code: str) -> None:
+    """Append to a file of the benchmarks in the copy ``root`` what makes one side of its comparisons another."""
+    with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
+        benchmarks.write(SIDE + code)
+
+
+def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any:
+    """What compare.py --run says of a copy of this suite against itself with ``code`` planted; see ``plant``."""
+    root = place / "planted"
+    copy_code(ROOT, root)
+    plant(root, file, code)
+    command = ["--run", "installed", "installed", "--only", only, "--format", "json", *options]
+    return json.loads(call(root, "scripts/compare.py", *command))
+
 
 ROUTE = "torch.from_numpy(a)"
 # that and its like: enough cells for their noise to be known as a family's
 ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
-COUNTED, MADE = 10, {"base": 10, "new": 11}  # calls of a statement: those it is divided by, those it makes on a side
-
-PLANT = f"""
-
-# --- appended by check.py noise to a copy -------------------------------------------------------------------
-# One route takes {MADE["new"]} calls for {COUNTED} on one side. Both sides run these same files, so that measurement
-# versions are equal, and learn by the name of their directory which side they are.
-import pathlib as _pathlib
-
-_MADE = {MADE}[_pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]]
+ALIKE = rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
+# One route takes eleven calls for ten on one side
+SLOWDOWN = f"""
 _unchanged = _Conversion.timeit_convert
 
 
@@ -93,30 +124,14 @@ def _timeit_convert(self, route, *params):
     statement, names, *calls = _unchanged(self, route, *params)
     if route != {ROUTE!r}:
         return statement, names, *calls
-    return "; ".join([statement] * _MADE), names, {COUNTED} * (calls[0] if calls else 1)
+    return "; ".join([statement] * (11 if _SIDE == "new" else 10)), names, 10 * (calls[0] if calls else 1)
 
 
 _Conversion.timeit_convert = _timeit_convert
 """
 
 
-def plant(root: Path) -> None:
-    """Make ROUTE slower on one side of the comparisons in turns that the copy ``root`` will run."""
-    with (root / "benchmarks" / "conversion.py").open("a", encoding="utf-8") as benchmarks:
-        benchmarks.write(PLANT)
-
-
-# --- what is measured ------------------------------------------------------------------------------------------------
-
-
-def call(root: Path, *arguments: str) -> str:
-    """What this Python printed, run in ``root`` with a home of its own; UserError with its words if it failed."""
-    home = root.parent / "home"
-    home.mkdir(exist_ok=True)
-    done = apart([sys.executable, *arguments, "--machine", MACHINE, "--profile", "quick"], root, own_home(home))
-    if done.returncode not in (0, 1, 2) or not done.stdout:
-        raise UserError(f"{arguments[0]} in {root.name}: {last_line(done.stderr)}")
-    return done.stdout
+# --- what is promised -------------------------------------------------------------------------------------------------
 
 
 def runs(place: Path, only: str) -> list[Path]:
@@ -126,17 +141,6 @@ def runs(place: Path, only: str) -> list[Path]:
         copy_code(ROOT, root)
         call(root, "scripts/run.py", "--rounds", "4", "--no-report", *(["--only", only] if only else []))
     return [root / RESULTS.relative_to(ROOT) for root in roots]
-
-
-def planted(place: Path) -> Any:
-    """What compare.py --run says of a slowdown that is there, of which cells around it have none."""
-    root = place / "planted"
-    copy_code(ROOT, root)
-    plant(root)
-    routes = "|".join(map(re.escape, ALIASES))
-    only = rf"^conversion\.(NumpyToTorch|TorchToNumpy)\..*\('({routes})', 'float32', (8|67108864)\)$"
-    command = ["--run", "installed", "installed", "--only", only, "--format", "json"]
-    return json.loads(call(root, "scripts/compare.py", *command))
 
 
 Finding = tuple[str, bool]  # a line, and whether what it promises was kept
@@ -175,9 +179,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     directory, kept = ROOT / ".asv" / "noise" / new_id(), True
     for condition in CONDITIONS if chosen.condition == "both" else (chosen.condition,):
         place = directory / condition
-        place.mkdir(parents=True)
         with noise() if condition == NOISE else contextlib.nullcontext():
-            results, said = runs(place, chosen.only), planted(place)
+            results = runs(place, chosen.only)
+            said = in_turns(place, "conversion.py", SLOWDOWN, ALIKE, "--profile", "quick")
         for line, was_kept in (*apart_by(results), *found_in(said)):
             print(f"{condition}: {line}" + ("" if was_kept else ": not kept"), flush=True)
             kept &= was_kept
