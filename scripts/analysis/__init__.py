@@ -1,1 +1,0 @@
-"""What is known: from result files to tables, choices, verdicts and histories. No sentence, no drawing, no torch."""

@@ -1,1 +1,0 @@
-"""What checks of the suite itself measure, and how it is judged: its timing, noise, what interruptions leave."""

@@ -1,1 +1,0 @@
-"""Driving asv: rounds, the state and the record of a run, two sides in turns, profiles."""

@@ -1,1 +1,0 @@
-"""Toolchains (one torch with one numpy) as a history that asv can track."""
