@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from checking import history as checked
 from cli import UserError
+from measuring.engine import RESULTS
 from test_history import SERIES, counting, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds histories
@@ -18,7 +19,8 @@ def check(tmp_path, monkeypatch, capsys):
     def run(now, before, counts=1.0):
         monkeypatch.setattr(checked, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))
         then = write(tmp_path / "then", before, extra=counting(lambda *_: 1.0))
-        code = checked.main(["box", "--before", str(then)])
+        monkeypatch.setattr(checked, "histories_at", lambda machine, name: checked.histories(machine, then))
+        code = checked.main(["box", "--before", "REV"])
         return code, capsys.readouterr().out
 
     return run
@@ -54,9 +56,15 @@ def test_sessions_that_differ_by_more_than_is_said(check):
     [
         (["nobody"], "holds no results of nobody"),
         (["amd-epyc-milan-2-core-vm"], "no history of times"),
-        (["amd-epyc-turin-2-core-vm", "--before", "nowhere"], "nowhere: no such directory"),
+        (["amd-epyc-turin-2-core-vm", "--before", "no-such"], "no-such: no git revision"),
     ],
 )
 def test_one_line_says_what_is_wrong(arguments, why):
     with pytest.raises(UserError, match=why):
         checked.main(arguments)
+
+
+def test_results_of_a_revision_are_read_from_git(committed):
+    machine = "amd-epyc-turin-2-core-vm"
+    (then,), (now,) = checked.histories_at(machine, "HEAD"), checked.histories(machine, RESULTS)
+    assert len(then.rows) == len(now.rows) > 100

@@ -1,13 +1,12 @@
 """How well is a history known? How wide its intervals are, and what a second history says of its changes.
 
     python scripts/check.py history MACHINE
-    python scripts/check.py history MACHINE --before DIR    against the results of that directory
+    python scripts/check.py history MACHINE --before REV    against its results at a git revision
 
 Reads results, and measures nothing. Prints per noise class half of the 95 % interval of a point, then false alarms of
 controls and of toolchains that were measured twice. "memory" is copies of 16 MiB and more.
 
-With --before it compares with another history of the same toolchains on the same machine, such as that of an earlier
-revision: git worktree add ../before REVISION makes ../before/reports/results.
+With --before it compares with the history at that revision, of the same toolchains on the same machine:
 
     covered      points that differ as little as both intervals allow
     again        reported changes that the other history reports, too, at the same release or a neighbour
@@ -19,7 +18,11 @@ Exit code: 0 as promised. 1 if fewer than 93 or more than 98 % of points are cov
 and more or 80 % of those of 3 to 7 % are reported again, more than 8 are missed, or the A/A reports a change.
 """
 
+import io
 import math
+import subprocess
+import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,7 +34,7 @@ from analysis.results import load
 from analysis.statistics import HALF, rate_bounds
 from analysis.verdicts import DEFAULT, INSTRUCTIONS, SAME_WAY, TIME, judge_counts
 from cli import Parser, UserError
-from measuring.engine import RESULTS
+from measuring.engine import RESULTS, ROOT
 from pages import show
 
 from benchmarks.probes import MEMORY
@@ -49,6 +52,22 @@ Line = tuple[str, bool]  # what is said, and whether it is as promised
 def histories(machine: str, results: Path) -> list[History]:
     """The histories of a machine by all results in that directory."""
     return [*histories_of(load(results, machine)).values()]
+
+
+def histories_at(machine: str, revision: str) -> list[History]:
+    """The histories of a machine by its results at a git revision; UserError where there are none."""
+    inside = RESULTS.relative_to(ROOT)
+    chosen = [str(inside / machine), str(inside / "benchmarks.json")]
+    command = ["git", "archive", "--format=zip", "--end-of-options", f"{revision}^{{commit}}", *chosen]
+    try:
+        archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        raise UserError(
+            f"--before {revision}: no git revision of this checkout that has results of {machine}"
+        ) from None
+    with tempfile.TemporaryDirectory(prefix="history-") as directory:
+        zipfile.ZipFile(io.BytesIO(archive)).extractall(directory)
+        return histories(machine, Path(directory, inside))
 
 
 def known(every: Sequence[History]) -> Iterator[Line]:
@@ -89,7 +108,7 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
         error=lambda table: np.hypot(table["error"], table["error_then"]),
     )
     if times.empty:
-        raise UserError("no figure was measured in both by the same benchmarks: name other results")
+        raise UserError("no figure was measured in both by the same benchmarks: name another revision")
     for noise, own in times.groupby("noise", sort=False):
         covered = int((own["y"].abs() <= HALF * own["error"]).sum())
         low, high = rate_bounds(covered, len(own))  # few points may be outside of the bounds by chance
@@ -146,14 +165,14 @@ def _again(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("machine", metavar="MACHINE", help="a directory of reports/results")
-    parser.add_argument("--before", metavar="DIR", type=Path, help="results that hold another history of this machine")
+    parser.add_argument("--before", metavar="REV", help="git revision with another measurement of this history")
     chosen = parser.parse_args(argv)
     now = histories(chosen.machine, RESULTS)
     if not any((history.rows["what"] == TIME).any() for history in now):
         raise UserError(f"{chosen.machine} has no history of times: python scripts/track.py measures one")
     lines = list(known(now))
     if chosen.before:
-        lines += compared(now, histories(chosen.machine, chosen.before))
+        lines += compared(now, histories_at(chosen.machine, chosen.before))
     for text, kept in lines:
         print(text if kept else f"{text} (promised: otherwise)")
     return 0 if all(kept for _, kept in lines) else 1

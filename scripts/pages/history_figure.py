@@ -16,7 +16,6 @@ from analysis.changes import LAYOUT
 from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
-
 from pages import show
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks

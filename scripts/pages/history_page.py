@@ -13,9 +13,6 @@ from analysis.history import History, Release
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
-from store.records import Record, sessions_of
-
-from benchmarks.contracts import ALIAS, COPY
 from pages import show
 from pages.advice import Box
 from pages.comparison_words import factor, number
@@ -23,6 +20,9 @@ from pages.page import Page, Section
 from pages.show import code, prose
 from pages.spreadsheet import FIGURE, text_of
 from pages.tables import Entry, Table, named
+from store.records import Record, sessions_of
+
+from benchmarks.contracts import ALIAS, COPY
 
 from .history_figure import figures_of, grad_of, heats_of
 
