@@ -62,9 +62,7 @@ def histories_at(machine: str, revision: str) -> list[History]:
     try:
         archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        raise UserError(
-            f"--before {revision}: no git revision of this checkout that has results of {machine}"
-        ) from None
+        raise UserError(f"--before {revision}: no git revision of this checkout with results of {machine}") from None
     with tempfile.TemporaryDirectory(prefix="history-") as directory:
         zipfile.ZipFile(io.BytesIO(archive)).extractall(directory)
         return histories(machine, Path(directory, inside))
