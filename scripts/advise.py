@@ -14,18 +14,17 @@ import argparse
 import contextlib
 import os
 import pickle
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
 from analysis.case import ENDS, Case, Known, answer, closest
 from analysis.choices import every
-from cli import Parser, UserError, bytes_of, put
+from cli import RESULTS, ROOT, Parser, UserError, bytes_of, put, whole
 from measuring.machine import caches
 from pages.case import as_json, words
 from store.records import Conditions
@@ -33,8 +32,6 @@ from toolchains import environments, selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "reports" / "results"
 KEPT = ROOT / ".asv" / "advise.pickle"
 ROOMS = ("scripts/analysis", "scripts/store", "scripts/toolchains", "benchmarks")  # whose code decides what is known
 LARGEST = 2**50  # of bytes, and of what is counted
@@ -48,31 +45,15 @@ def size(text: str) -> int:
     return nbytes
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A whole number from ``least``."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,15}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: a whole number from {least}")
-        return int(text)
-
-    return read
-
-
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("--from", dest="source", choices=ENDS, required=True, help="library or device of the source")
-    parser.add_argument("--to", dest="target", choices=ENDS, required=True, help="library or device of the result")
-    parser.add_argument(
-        "--nbytes", type=size, required=True, help="size of the source, such as 3MiB; with --batch, of each array"
-    )
-    parser.add_argument("--dtype", default="float32", help="dtype of the source (default: float32)")
-    parser.add_argument(
-        "--to-dtype", dest="goal", default="", help="dtype of the result (default: dtype of the source)"
-    )
-    parser.add_argument(
-        "--layout", default=CONTIGUOUS, help="layout of the source, such as fortran (default: contiguous)"
-    )
+    parser.option("--from", "library or device of the source", dest="source", choices=ENDS, required=True)
+    parser.option("--to", "library or device of the result", dest="target", choices=ENDS, required=True)
+    about = "size of the source, such as 3MiB; with --batch, of each array"
+    parser.option("--nbytes NBYTES", about, type=size, required=True)
+    parser.option("--dtype DTYPE", "dtype of the source", default="float32")
+    parser.option("--to-dtype DTYPE", "dtype of the result (default: dtype of the source)", dest="goal", default="")
+    parser.option("--layout LAYOUT", "layout of the source, such as fortran", default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
     for name, value, what in (
         ("--own", COPY, "the result must be a copy"),
@@ -81,20 +62,16 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     ):
         memory.add_argument(name, dest="memory", action="store_const", const=value, default="", help=what)
     threads = "number of torch threads, such as 1 in a DataLoader worker (default: torch's default)"
-    parser.add_argument("--threads", default="", metavar="N", help=threads)
-    parser.add_argument(
-        "--source", dest="host", choices=(PAGEABLE, PINNED), default="", help="host memory of a transfer"
-    )
-    parser.add_argument("--grad", action="store_true", help="the source requires grad")
-    parser.add_argument("--batch", type=whole(2), default=0, metavar="N", help="combine N arrays into one")
-    parser.add_argument("--enqueue", action="store_true", help="rank by enqueue time: until the call returns")
-    count = "number of transfers over which one-time costs are amortised (default: 1)"
-    parser.add_argument("--count", type=whole(1), default=1, metavar="N", help=count)
-    parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
-    parser.add_argument(
-        "--machine", help="machine whose results to use (default: this machine, or the most similar one)"
-    )
-    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of results (default: reports/results)")
+    parser.option("--threads N", threads, type=str, default="")
+    parser.option("--source", "host memory of a transfer", dest="host", choices=(PAGEABLE, PINNED), default="")
+    parser.option("--grad", "the source requires grad")
+    parser.option("--batch N", "combine N arrays into one", type=partial(whole, least=2), default=0)
+    parser.option("--enqueue", "rank by enqueue time: until the call returns")
+    parser.option("--count N", "number of transfers over which one-time costs are amortised", default=1)
+    parser.option("--json", "print the whole answer as JSON")
+    about = "machine whose results to use (default: this machine, or the most similar one)"
+    parser.option("--machine NAME", about, type=selection.check_machine)
+    parser.option("--results DIR", "directory of results", default=RESULTS)
     return parser.parse_args(argv)
 
 
@@ -120,7 +97,6 @@ def known_in(results: Path) -> list[Known]:
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(sys.argv[1:] if argv is None else argv)
     case = Case(**{name: getattr(chosen, name) for name in Case.__dataclass_fields__})
-    selection.check_machine(chosen.machine)
     known = known_in(chosen.results)
     named = [results for results in known if chosen.machine in (None, results.machine)]
     if not named:

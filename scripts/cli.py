@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "reports" / "results"
 GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code where whoever reads has gone: not 0, it has got no verdict
 LONGEST = 1000  # letters of an error, and of any text in a file
 
@@ -46,6 +48,17 @@ class Parser(argparse.ArgumentParser):
             description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
 
+    def option(self, words: str, about: str, **more: Any) -> None:
+        """An option, as its help shows it: "--keep N" takes a whole number, see TAKES, and "--resume" nothing, unless
+        there are ``choices``. The help says the default. ``more`` are argparse's."""
+        name, _, takes = words.partition(" ")
+        if default := more.get("default"):
+            default = os.path.relpath(default, ROOT) if isinstance(default, Path) else str(default)
+            about = f"{about} (default: {default.replace('%', '%%')})"
+        flag = not takes and "choices" not in more
+        kind = {"action": "store_true"} if flag else {"metavar": takes or None, "type": TAKES.get(takes, str)}
+        self.add_argument(name, help=about, **{**kind, **more})
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         for argument in sys.argv[1:] if args is None else args:
             if argument.startswith("--") and argument.endswith("=--"):  # argparse takes it for the end of options
@@ -72,6 +85,19 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 
 
+def regex(only: str) -> str:
+    """The value of --only; UserError as of ``matcher``."""
+    matcher(only)
+    return only
+
+
+def whole(text: str, least: int = 1) -> int:
+    """A whole number from ``least``."""
+    if not re.fullmatch(r"\d{1,15}", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"takes a whole number from {least}")
+    return int(text)
+
+
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -95,11 +121,7 @@ def share(text: str, ends: bool = False) -> float:
     return value
 
 
-def check_whole(chosen: argparse.Namespace, *options: str) -> None:
-    """UserError unless these options, where given, are whole numbers from 1."""
-    for name in options:
-        if getattr(chosen, name) is not None and getattr(chosen, name) < 1:
-            raise UserError(f"--{name} takes a whole number from 1")
+TAKES: dict[str, Callable[[str], Any]] = {"N": whole, "MINUTES": whole, "DIR": Path, "REGEX": regex, "SHARE": share}
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -180,7 +202,8 @@ def flushed(code: int) -> int:
 
 
 if os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.abspath(__file__)):
-    # a verb, which imports this first: Ctrl-C while it imports the rest, and what that lacks, are said in one line, too
+    # a verb, which imports this first. Ctrl-C while it imports the rest, and what that lacks, are said in one line, too
+    sys.path.insert(0, str(ROOT))  # has benchmarks/
     sys.excepthook = lambda kind, error, trace: os._exit(flushed(ended(error)))
 
 

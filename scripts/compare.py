@@ -21,16 +21,15 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import ONLY, Parser, UserError, check_writable, put, share
-from measuring.engine import RESULTS
-from measuring.profiles import check_chosen
+from cli import ONLY, RESULTS, Parser, UserError, check_writable, put, share
+from measuring.profiles import PROFILES
 from toolchains import selection
 
 if TYPE_CHECKING:
@@ -41,33 +40,25 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("base", metavar="BASE")
     parser.add_argument("new", metavar="NEW")
-    parser.add_argument("--machine", help="machine whose results to compare; with --run, name of this machine")
-    parser.add_argument("--only", metavar="REGEX", default="", help=ONLY)
-    parser.add_argument("--min-effect", default="1%", help="ignore changes smaller than this (default: 1%%)")
-    parser.add_argument(
-        "--equivalence", default="5%", help="report 'no change' only if larger changes are ruled out (default: 5%%)"
-    )
-    parser.add_argument(
-        "--fdr",
-        default="0.05",
-        help="false discovery rate: accepted share of false changes among the reported ones (default: 0.05)",
-    )
-    decided = "exit with status 2 if less than this share of the results has a verdict (default: 50%%; 0: never)"
-    parser.add_argument("--min-decided", default="50%", help=decided)
-    parser.add_argument("--across-machines", action="store_true", help="compare results of different machines")
-    parser.add_argument("--all", action="store_true", help="show every result, not only changes")
-    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text")
-    parser.add_argument("--figure", metavar="FILE.svg", type=Path, help="write a forest plot to this file")
-    parser.add_argument("--run", action="store_true", help="measure both sides now, taking turns")
-    parser.add_argument("--profile", default="standard", help="with --run: profile to measure (default: standard)")
-    parser.set_defaults(rounds=None)
+    about = "machine whose results to compare; with --run, name of this machine"
+    parser.option("--machine NAME", about, type=selection.check_machine)
+    parser.option("--only REGEX", ONLY, default="")
+    parser.option("--min-effect SHARE", "ignore changes smaller than this", default="1%")
+    about = "report 'no change' only if larger changes are ruled out"
+    parser.option("--equivalence SHARE", about, default="5%")
+    about = "false discovery rate: accepted share of false changes among the reported ones"
+    parser.option("--fdr SHARE", about, default="0.05")
+    about = "exit with status 2 if less than this share of the results has a verdict; 0: never"
+    parser.option("--min-decided SHARE", about, default="50%", type=partial(share, ends=True))
+    parser.option("--across-machines", "compare results of different machines")
+    parser.option("--all", "show every result, not only changes")
+    parser.option("--format", "of the output", choices=("text", "markdown", "json"), default="text")
+    parser.option("--figure FILE.svg", "write a forest plot to this file", type=Path)
+    parser.option("--run", "measure both sides now, taking turns")
+    parser.option("--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard")
     chosen = parser.parse_args(argv)
-    for name in ("min_effect", "equivalence", "fdr"):
-        setattr(chosen, name, share(getattr(chosen, name)))
-    chosen.min_decided = share(chosen.min_decided, ends=True)
     if chosen.equivalence <= chosen.min_effect:
         raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
-    check_chosen(chosen)
     if chosen.figure and chosen.figure.suffix.lower() != ".svg":
         raise UserError(f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg")
     return chosen
@@ -76,9 +67,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results."""
     from analysis.comparison import compare_named, to_measure_again
-    from measuring import interleave
+    from measuring import plans
     from measuring.engine import register
-    from measuring.journal import Plan
+    from measuring.runner import Plan
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
@@ -88,8 +79,8 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or environments.machine_name()
     register(machine)
-    plan = Plan(machine, chosen.profile, chosen.only, interleave.ROUNDS, command=command(chosen))
-    first, second = interleave.measure(targets, plan, again)
+    plan = Plan(machine, chosen.profile, chosen.only, plans.ROUNDS, command=command(chosen))
+    first, second = plans.measure_sides(targets, plan, again)
     return str(first), str(second)
 
 

@@ -11,12 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import Parser
-from measuring.engine import RESULTS, ROOT, Suite, check_asv
+from cli import RESULTS, ROOT, Parser
+from measuring.engine import Suite, check_asv
 from store.files import BENCHMARKS
 from toolchains import environments
 

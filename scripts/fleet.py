@@ -12,26 +12,25 @@ You can stop this program at any time: jobs continue, and --resume gathers their
 Jobs are submitted with submitit.
 """
 
-import argparse
 import json
 import re
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
 import report
-from cli import Parser, UserError, check_whole
+from cli import RESULTS, ROOT, Parser, UserError
 from measuring import fleet
-from measuring.engine import RESULTS, ROOT, check_asv, keep, new_id
+from measuring.engine import check_asv, keep, new_id
 from measuring.fleet import DEBUG, SLURM, Campaign
-from measuring.journal import Plan, held
-from measuring.profiles import add_options, asked_for, check_chosen, minutes_of
+from measuring.profiles import add_options, asked_for, minutes_of
+from measuring.runner import Plan, held
 from store.files import BENCHMARKS
 from toolchains import environments, selection
 
@@ -49,31 +48,24 @@ OPTIONS = {  # Slurm's
 DECIDING = ("history", "releases", "since", "reference", "profile", "only", "rounds", "nodes", "copies", "engine")
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
     add_options(parser, DEFAULT)
-    parser.add_argument("--reference", metavar="2.13.0", help="release that every node measures (default: the newest)")
-    parser.add_argument("--nodes", type=int, help="nodes per machine type (default: 4; 1 with --engine debug)")
-    parser.add_argument("--copies", type=int, help="nodes that measure each release (default: 2; 1 with one node)")
-    parser.add_argument(
-        "--engine",
-        choices=(DEBUG, SLURM),
-        help="slurm: submit jobs; debug: measure on this machine (default: slurm if a partition is given)",
-    )
+    parser.option("--reference 2.13.0", "release that every node measures (default: the newest)")
+    parser.option("--nodes N", "nodes per machine type (default: 4; 1 with --engine debug)")
+    parser.option("--copies N", "nodes that measure each release (default: 2; 1 with one node)")
+    engine = "slurm: submit jobs; debug: measure on this machine (default: slurm if a partition is given)"
+    parser.option("--engine", engine, choices=(DEBUG, SLURM))
     for name, about in OPTIONS.items():
-        parser.add_argument(f"--{name}", help=f"Slurm option: {about}")
-    parser.add_argument("--time", type=int, metavar="MINUTES", help="time limit of a job (default: estimated)")
-    parser.add_argument("--shared", action="store_true", help="allow other jobs on the nodes at the same time")
-    parser.add_argument(
-        "--scratch", type=Path, metavar="DIR", help="a node's directory for environments (default: /tmp)"
-    )
-    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="download wheels here, and install from here")
-    parser.add_argument("--keep", type=int, metavar="N", help="maximum number of environments on disk")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
+        parser.option(f"--{name} {name.upper()}", f"Slurm option: {about}")
+    parser.option("--time MINUTES", "time limit of a job (default: estimated)")
+    parser.option("--shared", "allow other jobs on the nodes at the same time")
+    parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
+    parser.option("--wheelhouse DIR", "download wheels here, and install from here")
+    parser.option("--keep N", "maximum number of environments on disk")
+    parser.option("--dry-run", "print the plan and exit")
     chosen = parser.parse_args(argv)
-    check_chosen(chosen)
-    check_whole(chosen, "keep", "nodes", "copies", "time")
     chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
     if chosen.engine == DEBUG and chosen.options:
         raise UserError(f"--engine debug measures on this machine and takes no --{', --'.join(chosen.options)}")
@@ -91,7 +83,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def machine_of(chosen: argparse.Namespace) -> str:
+def machine_of(chosen: Namespace) -> str:
     """What results are filed under: as asked, that of the one campaign to go on with, or made of what chooses nodes."""
     named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
     if chosen.resume and not named:
@@ -101,11 +93,10 @@ def machine_of(chosen: argparse.Namespace) -> str:
             raise UserError(which if begun else "nothing to resume: no campaign is incomplete")
         (named,) = begun
     named = named or ("slurm" if chosen.engine == SLURM else f"{environments.machine_name()}-fleet")
-    selection.check_machine(named)
-    return named
+    return selection.check_machine(named)
 
 
-def campaign_of(chosen: argparse.Namespace, machine: str) -> Campaign:
+def campaign_of(chosen: Namespace, machine: str) -> Campaign:
     """What the command line asks a type of machine for."""
     debug, given = chosen.engine == DEBUG, {name: getattr(chosen, name) for name in DECIDING}
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
@@ -116,18 +107,13 @@ def campaign_of(chosen: argparse.Namespace, machine: str) -> Campaign:
     minutes = minutes_of(asked["profile"], asked["rounds"], asked["only"], RESULTS / BENCHMARKS)
     tags = tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference)
     longest = max(map(len, fleet.deal(tags, chosen.nodes, chosen.copies)))
+    command = shlex.join(["python", "scripts/fleet.py", *shown])
     return Campaign(
-        f"fleet-{new_id()}",
-        not debug,
-        Plan(
-            machine,
-            **asked,
-            tags=tags,
-            command=shlex.join(["python", "scripts/fleet.py", *shown]),
-            reference=chosen.reference,
-        ),
-        chosen.nodes,
-        chosen.copies,
+        id=f"fleet-{new_id()}",
+        slurm=not debug,
+        plan=Plan(machine, **asked, tags=tags, command=command, reference=chosen.reference),
+        nodes=chosen.nodes,
+        copies=chosen.copies,
         keep=keep(chosen.keep),
         scratch=str(scratch.absolute()),
         wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",

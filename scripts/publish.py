@@ -14,30 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
 import report
-from cli import Parser, UserError, line
-from report import REPORTS
-
-ROOT = REPORTS.parent
+from cli import RESULTS, ROOT, Parser, UserError, line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument(
-        "--reports", type=Path, default=REPORTS, help="directory of the pages and results (default: reports)"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=ROOT / ".asv" / "site",
-        help="folder to write; existing content is deleted (default: .asv/site)",
-    )
-    parser.add_argument("--url", help="address at which the folder will be published")
-    parser.add_argument("--without-asv", action="store_true", help="leave out asv's own site")
+    parser.option("--reports DIR", "directory of the pages and results", default=RESULTS.parent)
+    parser.option("--output DIR", "folder to write; existing content is deleted", default=ROOT / ".asv" / "site")
+    parser.option("--url URL", "address at which the folder will be published")
+    parser.option("--without-asv", "leave out asv's own site")
     chosen = parser.parse_args(argv)
     if chosen.url and urlsplit(chosen.url).scheme not in ("http", "https"):
         raise UserError(f"--url {chosen.url}: write it with https://")

@@ -19,15 +19,13 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import Parser, UserError, line, put
+from cli import RESULTS, Parser, UserError, line, put
 from toolchains import selection
 
-REPORTS = Path(__file__).resolve().parent.parent / "reports"
-RESULTS = REPORTS / "results"
+REPORTS = RESULTS.parent
 
 
 class Lacking(UserError):
@@ -64,19 +62,12 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--machine", help="build only the page of this machine")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of results (default: reports/results)")
-    parser.add_argument(
-        "--output", type=Path, default=REPORTS, help="directory to write the pages to (default: reports)"
-    )
-    parser.add_argument(
-        "--check", metavar="DIR", type=Path, help="check results before you submit them, and build nothing"
-    )
-    parser.add_argument(
-        "--markdown", metavar="FILE", type=Path, help="with --check: also write the findings to this file"
-    )
+    parser.option("--machine NAME", "build only the page of this machine", type=selection.check_machine)
+    parser.option("--results DIR", "directory of results", default=RESULTS)
+    parser.option("--output DIR", "directory to write the pages to", default=REPORTS)
+    parser.option("--check DIR", "check results before you submit them, and build nothing")
+    parser.option("--markdown FILE", "with --check: also write the findings to this file", type=Path)
     chosen = parser.parse_args(argv)
-    selection.check_machine(chosen.machine)
     if chosen.markdown and not chosen.check:
         raise UserError("--markdown goes with --check")
     if chosen.check and (chosen.machine or chosen.output != REPORTS):

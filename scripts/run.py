@@ -12,26 +12,24 @@ is filed, so an interruption loses one round at most. Significant answers are pr
 duration on this machine is printed first.
 """
 
-import argparse
 import sys
 import time
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
 import psutil
 import report
-from cli import Parser, UserError, line
-from measuring import tracking
-from measuring.engine import RESULTS, ROOT, check_asv, this_command
-from measuring.journal import Job, Journal, Plan, held
+from cli import RESULTS, ROOT, Parser, UserError, line
+from measuring import plans
+from measuring.engine import check_asv, this_command
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
-from measuring.profiles import add_options, asked_for, check_chosen, minutes_of
-from measuring.runner import Runner, budget
+from measuring.profiles import add_options, asked_for, minutes_of
+from measuring.runner import Job, Journal, Plan, Runner, budget, held
 from store.files import BENCHMARKS
 from toolchains import environments, selection
 from toolchains.ledger import Toolchain
@@ -39,47 +37,46 @@ from toolchains.ledger import Toolchain
 DEFAULT = "quick"  # profile
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def interpreter(name: str) -> Path:
+    """The Python of --report-with; UserError where it is none."""
+    found = selection.python(name)
+    if found is None:
+        raise UserError(f"--report-with {name}: there is no such program")
+    return found
+
+
+def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
     add_options(parser, DEFAULT)
-    parser.add_argument(
-        "--report-with", metavar="PYTHON", help="Python interpreter that builds the page (default: this one)"
+    about = "Python interpreter that builds the page (default: this one)"
+    parser.option("--report-with PYTHON", about, type=interpreter)
+    parser.option(
+        "--check", "check whether this machine is quiet enough to measure on, then exit (status 1: it is not)"
     )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="check whether this machine is quiet enough to measure on, then exit (status 1: it is not)",
-    )
-    chosen = parser.parse_args(argv)
-    check_chosen(chosen)
-    if chosen.report_with is not None:
-        interpreter = selection.python(chosen.report_with)
-        if interpreter is None:
-            raise UserError(f"--report-with {chosen.report_with}: there is no such program")
-        chosen.report_with = interpreter
-    return chosen
+    return parser.parse_args(argv)
 
 
-def measure(chosen: argparse.Namespace, toolchain: Toolchain, machine: str) -> None:
+def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     """Take the profile's rounds, or with --resume those that the interrupted run's journal lacks, and file them."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    plan = tracking.plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
+    plan = plans.plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
     before = journal.record(Job("", 0).session)
     if before and before.toolchain.tag != toolchain.tag:
         raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
-    runner = tracking.begun(journal, plan, between=Answers(quiet=chosen.no_report))
-    if not runner.left():
+    runner = plans.begun(journal, plan, between=answers(quiet=chosen.no_report))
+    if not plans.left(runner):
         print("the run was whole, and its results are filed")
         return
-    (runner.planned,) = runner.sessions_of(plan.tags)
+    runner.planned = runner.rounds_of("")
     cells, rounds = runner.open(runner.planned[0]).cells, plan.rounds
-    for said in cells.left_out():
-        print(line(f"skipped: {said}"))
+    for why, names in cells.unavailable.items():
+        families = dict.fromkeys(name.partition(".")[0] for name in names)
+        print(line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
     timed, total = len(cells.timed), cells.total(rounds)
     each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
     size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
     print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner)}")
-    tracking.measure(runner)
+    plans.measure(runner)
 
 
 def time_of(runner: Runner) -> str:
@@ -91,28 +88,23 @@ def time_of(runner: Runner) -> str:
     return f"about {span}, for this machine is quiet {quiet:.0%} of the time"
 
 
-class Answers:
-    """Files the rounds so far, and prints their significant answers, after later ones those that are new.
+def answers(quiet: bool) -> Callable[[Runner, Job], None]:
+    """Files the rounds so far, and prints their significant answers, after later ones those that are new; nothing where
+    that is to be ``quiet``, or this Python lacks what a page needs."""
+    known: set[tuple[str, str, str]] = set()
 
-    quiet  prints nothing
-    """
-
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
-        self.known: set[tuple[str, str, str]] = set()
-
-    def __call__(self, runner: Runner, job: Job) -> None:
+    def between(runner: Runner, job: Job) -> None:
         filed = runner.file(job, whole=False).file
-        if self.quiet:
+        if quiet:
             return
         try:
             from analysis.results import load_files
             from pages import machine, show
-        except ImportError:  # what was measured may have other needs than a page
-            return
-        try:
+
             loaded = load_files(RESULTS, [RESULTS / runner.plan.machine / f"{filed}.json"])
             page = machine.page_of(loaded, None, runner.plan.machine, [], "", [])
+        except ImportError:
+            return
         except (UserError, OSError) as error:  # the run is worth more
             print(line(f"no answers so far: {error}"))
             return
@@ -121,11 +113,13 @@ class Answers:
         seconds = time.time() - psutil.Process().create_time()
         print(f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:", flush=True)
         for key, sentence in fresh.items():
-            if key not in self.known:
+            if key not in known:
                 print(f"  {key[0]}: {sentence}", flush=True)
         if not takes:
             print("  no significant difference so far")
-        self.known |= fresh.keys()
+        known.update(fresh)
+
+    return between
 
 
 def main(argv: Sequence[str] | None = None) -> int:

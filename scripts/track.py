@@ -15,43 +15,37 @@ history. The first toolchain is measured again at the end, to show how the machi
 built, too.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # has benchmarks/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
 import report
-from cli import Parser, UserError, check_whole, line
-from measuring import tracking
-from measuring.engine import RESULTS, ROOT, check_asv, keep, this_command
-from measuring.journal import Journal, Plan, held
-from measuring.profiles import add_options, asked_for, check_chosen
-from measuring.tracking import coarse_to_fine, due_plan
+from cli import RESULTS, ROOT, Parser, UserError, line
+from measuring import plans
+from measuring.engine import check_asv, keep, this_command
+from measuring.profiles import add_options, asked_for
+from measuring.runner import Journal, Plan, held
 from toolchains import environments, index, ledger, selection
 
 DEFAULT = "tracking"  # profile
 RELEASES = ("history", "releases", "since")  # the options that choose them
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
     add_options(parser, DEFAULT)
-    parser.add_argument("--new", action="store_true", help="measure new releases and compare each with the one before")
-    parser.add_argument("--update", action="store_true", help="only add new releases to releases.json")
-    parser.add_argument(
-        "--verdicts", metavar="DIR", type=Path, help="with --new: also write each verdict as Markdown and JSON"
-    )
-    parser.add_argument("--keep", type=int, metavar="N", help="environments on disk at most (default: asv.conf.json's)")
+    parser.option("--new", "measure new releases and compare each with the one before")
+    parser.option("--update", "only add new releases to releases.json")
+    parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
+    parser.option("--keep N", "environments on disk at most (default: asv.conf.json's)")
     chosen = parser.parse_args(argv)
-    check_chosen(chosen)
-    check_whole(chosen, "keep")
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
     if barred:
@@ -81,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-            tags = tuple(each.tag for _, releases in histories for each in coarse_to_fine(list(releases)))
-            return track(chosen, journal, tracking.plan_of(journal, chosen, replace(fresh, tags=tags), RELEASES))
-        plan = journal.plan() or due_plan(fresh, added)
+            tags = tuple(each.tag for _, releases in histories for each in plans.coarse_to_fine(list(releases)))
+            return track(chosen, journal, plans.plan_of(journal, chosen, replace(fresh, tags=tags), RELEASES))
+        plan = journal.plan() or plans.due_plan(fresh, added)
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
@@ -97,17 +91,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if 1 in codes else max(codes)  # what is slower was found, whatever else was not measured
 
 
-def track(chosen: argparse.Namespace, journal: Journal, plan: Plan) -> int:
+def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, say what came of it, and build the page; the exit code."""
     number = keep(chosen.keep)
-    runner = tracking.begun(journal, plan, keep=number)
+    runner = plans.begun(journal, plan, keep=number)
     print(
-        f"{len(runner.left())} of {len(plan.tags)} toolchains on {plan.machine}, "
+        f"{len(plans.left(runner))} of {len(plan.tags)} toolchains on {plan.machine}, "
         f"profile {plan.profile}, {plan.rounds} processes a cell, at most {number} environments on disk"
     )
     again = "--new" if chosen.new else "--resume"
     try:
-        failed = tracking.measure(runner)
+        failed = plans.measure(runner)
         if journal.filed() and not chosen.no_report:
             report.after_run(plan.machine)
     except KeyboardInterrupt:

@@ -15,8 +15,8 @@ import time
 from analysis.results import load
 from conftest import ROOT
 from measuring.engine import copy_code
-from measuring.journal import Journal
 from measuring.processes import own_home
+from measuring.runner import Journal
 from store import files
 from store.records import name_of, with_samples
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from asv.results import Results
 from asv.runner import BenchmarkResult
+from measuring import plans
 from measuring import runner as measuring
-from measuring import tracking
 from measuring.engine import FILES, LOG, Suite
-from measuring.journal import Journal, Plan
 from measuring.profiles import PROFILES, Profile, Rule
+from measuring.runner import Journal, Plan
 from store.files import BENCHMARKS, MACHINE
 from store.records import Conditions, Settings
 from toolchains import environments, ledger
@@ -111,5 +111,5 @@ def run(place, rounds=1, day=25):
     """A run as run.py has it, or goes on with; its runner."""
     made = runner(place, rounds, day)
     made.journal.save(made.plan)
-    tracking.measure(made)
+    plans.measure(made)
     return made

@@ -10,10 +10,11 @@ import measuring.machine
 import measuring.profiles
 import measuring.runner
 import pytest
+from measuring.machine import Awake
 from measuring.processes import members
-from measuring.profiles import Profile, Rule
+from measuring.profiles import Cells, Profile, Rule
 from measuring.runner import device_probe
-from store.records import Toolchain, Unfinished
+from store.records import Record, Toolchain
 
 HOLDS = f"import sys; print({measuring.machine.AWAKE!r}, flush=True); sys.stdin.read()"
 
@@ -40,56 +41,50 @@ def held(monkeypatch):
 
 def test_a_context_is_held_beside_the_block_and_no_longer(held):
     started = held()
-    with measuring.machine.awake() as why_not:
+    with Awake() as device:
+        assert device.hold() == ""
         (process,) = started
-        assert why_not == "" and members(process.pid) == [process.pid]
+        assert members(process.pid) == [process.pid]
     assert members(process.pid) == []
 
 
-def test_a_device_for_one_process_alone_is_let_go_before_the_block(held):
+def test_a_device_for_one_process_alone_is_let_go_again(held):
     started = held(second="cuda:0 cannot be used: busy")
-    with measuring.machine.awake() as why_not:
-        assert why_not == "cuda:0 cannot be used: busy" and members(started[0].pid) == []
+    with Awake() as device:
+        assert device.hold() == "cuda:0 cannot be used: busy" and members(started[0].pid) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["raise SystemExit(1)", "import time; time.sleep(60)", "print('other')"])
 def test_a_device_that_cannot_be_held_is_none_to_wait_for(held, code):
     started = held(code)
-    with measuring.machine.awake(seconds=2) as why_not:
-        assert "made none" in why_not and members(started[0].pid) == []
+    with Awake() as device:
+        assert "made none" in device.hold(seconds=2) and members(started[0].pid) == []
 
 
 def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatch):
-    order = []
+    order, first, other = [], "firsts.Context.timeit_first_tensor", "firsts.PinnedMemory.timeit_register(1)"
 
-    @contextlib.contextmanager
-    def awake():
+    def hold(device):
         order.append("awake")
-        yield ""
-        order.append("asleep")
+        device.callback(order.append, "asleep")
+        return ""
 
-    monkeypatch.setattr(measuring.machine, "awake", awake)
-    asleep = ("firsts.Context.timeit_first_tensor",)
-    record = Unfinished(Toolchain(""), {}, on_device=True, asleep=asleep, cores=(0, 1))
-    (first,), other = asleep, "firsts.PinnedMemory.timeit_register(1)"
-    with measuring.machine.Awake() as device:
-        for _ in range(2):
-            record = device.measure(record, [other], lambda cells, cores: order.append((*cells, cores)))
-        record = device.measure(record, [other, first], lambda cells, cores: order.append((*cells, cores)))
+    monkeypatch.setattr(Awake, "hold", hold)
+    record, known = Record(Toolchain(""), {}, cores=(0, 1)), Cells([], [], {}, on_device=True, asleep=[first])
+    with Awake() as device:
+        for cells in ([other], [other], [other, first]):
+            record = device.measure(record, known, cells, lambda cells, cores: order.append((*cells, cores)))
     one = other, (0, 1)
     assert order == ["awake", one, one, "asleep", (first, (0, 1)), "awake", one, "asleep"]
     assert record.awake is True and record.not_awake == ""
 
 
 def test_a_run_without_a_device_keeps_none_awake(monkeypatch):
-    monkeypatch.setattr(measuring.machine, "awake", None)
-    ran = []
-    record = Unfinished(Toolchain(""), {})
-    assert record == measuring.machine.Awake().measure(
-        record, ["^a$"], lambda patterns, **more: ran.append((patterns, more))
-    )
-    assert ran == [(["^a$"], {})]
+    monkeypatch.setattr(Awake, "hold", None)
+    ran, record = [], Record(Toolchain(""), {})
+    found = Awake().measure(record, Cells([], [], {}), ["a"], lambda cells, cores: ran.append((cells, cores)))
+    assert found == record and ran == [(["a"], ())]
 
 
 def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_waking():
@@ -111,12 +106,11 @@ def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_w
 def test_processes_are_held_to_the_cores_near_the_device(monkeypatch, cores, said, tmp_path):
     commands = []
 
-    @contextlib.contextmanager
-    def session(command, *arguments, **options):
+    def apart(command, *arguments, **options):
         commands.append(command)
-        yield subprocess.Popen(["true"])
+        return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(measuring.engine, "session", session)
+    monkeypatch.setattr(measuring.engine, "apart", apart)
     (tmp_path / measuring.engine.LOG).touch()
     measuring.engine.Suite().measure(["^a$"], "box", tmp_path, lambda: None, cores=cores)
     (command,) = commands

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from measuring import machine, runner
-from store.records import Toolchain, Unfinished, made_of
+from store.records import Record, Toolchain, made_of
 
 from benchmarks import devices, sampling_log, statement
 
@@ -191,7 +191,7 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(monkeypatch, tmp
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
-    assert runner.summed_up(Unfinished(Toolchain(""), {}), lines).device_lost == why
+    assert runner.summed_up(Record(Toolchain(""), {}), lines).device_lost == why
 
 
 def test_memory_that_is_full_is_no_device_lost(monkeypatch, tmp_path):

@@ -15,9 +15,8 @@ import pytest
 import resultfiles
 from analysis.comparison import compare_named
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
-from cli import UserError
+from cli import RESULTS, UserError
 from conftest import ROOT, environment
-from measuring.engine import RESULTS
 from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from toolchains import ledger

@@ -68,7 +68,7 @@ def cluster(monkeypatch, tmp_path):
             ("--partition", "cpu", "--time", "2990"),
             "the partition allows 2880 minutes per job, but 2990 are needed: with --time",
         ),
-        (("--nodes", "0"), "--nodes takes a whole number from 1"),
+        (("--nodes", "0"), "argument --nodes: takes a whole number from 1"),
         (("--nodes", "2", "--copies", "3"), "--copies 3 needs at least as many nodes, but --nodes is 2"),
         (("--engine", "debug", "--mem", "2G"), "--engine debug measures on this machine and takes no --mem"),
         (("--reference", "9.9"), "--reference 9.9: no release of torch"),
@@ -259,20 +259,21 @@ def asked(made, monkeypatch):
     return wanted
 
 
-def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked):
+def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked, monkeypatch):
     """By result files alone, whatever an engine says of its campaign."""
     filed(made, "node-a", "torch-2.5.1")
     filed(made, "node-a", "torch-2.1.2", started="2026-01-02T03:05:05+00:00")
     filed(made, "node-b", "torch-2.3.1", failed="no wheel")
-    made.gather()
-    assert made.lacking() == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
-    assert made.sessions()["torch-2.3.1", "node-b"] == "no wheel"
-    assert made.progress(["RUNNING None"] * 2) == "releases filed: node-a 2; 2 RUNNING None"
+    sessions = made.gather()
+    assert made.lacking(sessions) == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
+    assert sessions["torch-2.3.1", "node-b"] == "no wheel"
+    with monkeypatch.context() as patched:
+        patched.setattr(campaign, "coming", lambda made: ["RUNNING None"] * 2)
+        assert campaign.step(made) == "releases filed: node-a 2; 2 RUNNING None"
     filed(made, "node-a", "torch-2.3.1", failed="no wheel")
-    made.gather()
-    assert list(made.lacking()) == ["torch-2.1.2"], "what no node can measure is not asked for again"
+    assert list(made.lacking(made.gather())) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
-    assert campaign.step(made) == []
+    assert campaign.step(made) == "releases filed: node-a 2"
     assert asked == [(["torch-2.1.2"], {"n1"})]
     made.submitted = campaign.ASKED[True]
     assert campaign.step(made) is None, "somebody should look"
@@ -288,7 +289,7 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capsys, mo
     """No Python, a full disk: it would take all attempts while the other node is idle."""
     failed_at_once(made, "n2", "7_1", "submitit INFO starting\nfleet.py: No space left on device: /scratch\n")
     made.submitted = 1
-    assert campaign.step(made) == [] and asked and all(without == {"n2"} for _, without in asked)
+    assert campaign.step(made) and asked and all(without == {"n2"} for _, without in asked)
     said = capsys.readouterr().out
     assert "leaving out a node: No space left on device: /scratch (log: " in said and "7_1_0_log.err)" in said
     assert "n2" not in said, "nobody asked for hosts"

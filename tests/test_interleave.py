@@ -7,11 +7,11 @@ import venv
 import pytest
 from analysis.comparison import compare_named
 from analysis.verdicts import INCONCLUSIVE, Settings
-from cli import UserError
-from measuring import interleave
-from measuring.engine import RESULTS, register
-from measuring.journal import Plan
+from cli import RESULTS, UserError
+from measuring import plans
+from measuring.engine import register
 from measuring.profiles import exactly
+from measuring.runner import Plan
 from store import files
 from toolchains import selection
 
@@ -29,12 +29,12 @@ def test_patterns_name_exactly_the_cells():
 
 def collected(monkeypatch, directory, targets, only, rounds):
     """Both sides measured in turns, as --run does; the verdict."""
-    monkeypatch.setattr(interleave, "ROUNDS", rounds)
-    monkeypatch.setattr(interleave, "new_id", lambda: str(directory))
+    monkeypatch.setattr(plans, "ROUNDS", rounds)
+    monkeypatch.setattr(plans, "new_id", lambda: str(directory))
     register("tester")
     chosen = [selection.target(str(target)) for target in targets]
     plan = Plan("tester", "standard", only, rounds, command="test")
-    base, new = interleave.measure(chosen, plan, lambda base, new: ([], 0))
+    base, new = plans.measure_sides(chosen, plan, lambda base, new: ([], 0))
     return compare_named(str(base), str(new), RESULTS, None, Settings())
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 import pytest
 import resultfiles
 from measuring.runner import summed_up
-from store.records import UNKNOWN, Settings, Toolchain, Unfinished, made_of, plain, record_of, sessions_of
+from store.records import UNKNOWN, Record, Toolchain, made_of, plain, record_of, sessions_of
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,9 @@ def test_committed_records_are_written_back_as_they_were(committed):
     assert set(lines) & set(written), "to the byte, where a record has all fields"
 
 
-def test_what_only_going_on_needs_is_kept_and_not_filed():
-    begun = summed_up(Unfinished(Toolchain("2.0"), {}, profile="quick", machine="box"), [])
-    more = {"on_device": True, "asleep": ("a",)}
-    unfinished = Unfinished(**{**vars(begun), **more})
-    assert made_of(Unfinished, json.loads(json.dumps(asdict(unfinished)))) == unfinished
-    assert plain(unfinished) == plain(begun) and not more.keys() & plain(begun).keys()
-    assert record_of(plain(begun)).settings == Settings()
+def test_a_run_that_goes_on_is_kept_whole():
+    begun = summed_up(Record(Toolchain("2.0"), {}, profile="quick", machine="box"), [])
+    assert made_of(Record, json.loads(json.dumps(asdict(begun)))) == begun == record_of(plain(begun))
 
 
 def test_sessions_are_the_last_run_and_what_was_added_to_it():

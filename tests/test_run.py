@@ -17,11 +17,10 @@ import track
 from analysis.results import load
 from conftest import Checkout
 from measuring import machine
-from measuring.journal import Job, Journal, Plan, held
 from measuring.machine import check_machine
-from measuring.runner import SILENT
+from measuring.runner import SILENT, Job, Journal, Plan, held
 from store import files
-from store.records import Toolchain, Unfinished, with_samples
+from store.records import Record, Toolchain, with_samples
 from toolchains import environments
 
 FLOOR = "limits.Floor.timeit_floor"
@@ -39,13 +38,13 @@ def nothing_is_measured(monkeypatch):
 
 MISTAKES = {
     verb: [
-        ("--profile nosuch", "there is no profile 'nosuch'; there are: quick, standard"),
+        ("--profile nosuch", "argument --profile: invalid choice: 'nosuch' (choose from"),
         ("--nosuch", "unrecognized arguments: --nosuch"),
         ("--prof quick", "unrecognized arguments"),
         ("quick", "unrecognized arguments: quick"),
-        ("--rounds 0", "--rounds takes a whole number from 1"),
-        ("--rounds -3", "--rounds takes a whole number from 1"),
-        ("--rounds two", "invalid int value: 'two'"),
+        ("--rounds 0", "--rounds: takes a whole number from 1"),
+        ("--rounds -3", "--rounds: takes a whole number from 1"),
+        ("--rounds two", "--rounds: takes a whole number from 1"),
         ("--machine ../etc", "--machine '../etc': use letters, digits, dot, dash and underscore"),
         ("--machine history", "--machine 'history': reports/history is taken, choose another name"),
         ("--machine=", "--machine '': use letters"),
@@ -59,8 +58,8 @@ MISTAKES = {
         ("--releases 2.0.0", "2.0.0 could be torch-2.0.0 or numpy-2.0.0: write one of them"),
         ("--since 99", "no release is left to measure"),
         ("--since two", "--since 'two' is no version"),
-        ("--keep 0", "--keep takes a whole number from 1"),
-        ("--rounds 0", "--rounds takes a whole number from 1"),
+        ("--keep 0", "--keep: takes a whole number from 1"),
+        ("--rounds 0", "--rounds: takes a whole number from 1"),
         ("--verdicts x", "--verdicts goes with --new"),
         *((f"--new {given}", "--new and --update take no --") for given in ("--history=torch", "--releases=2.6.0")),
         *((f"--new {given}", "--new and --update take no --") for given in ("--since=2", "--only=x", "--resume")),
@@ -117,7 +116,7 @@ def test_the_significant_answers_so_far_are_printed_once(tmp_path, capsys, monke
     plan = SimpleNamespace(rounds=4, machine="box")
     runner = SimpleNamespace(plan=plan, file=file)
     monkeypatch.setattr(verb, "RESULTS", tmp_path)
-    answers, said = verb.Answers(), []
+    answers, said = verb.answers(quiet=False), []
     for number in range(2):
         answers(runner, Job("", number))
         said.append(capsys.readouterr().out.splitlines())
@@ -203,7 +202,7 @@ def test_resume_is_of_the_same_run(checkout):
     """Rounds of two toolchains would be no run of either."""
     kept = journal(checkout)
     kept.begin()
-    kept.keep(Job("", 0), Unfinished(Toolchain("torch-1-numpy-1"), {}))
+    kept.keep(Job("", 0), Record(Toolchain("torch-1-numpy-1"), {}))
     kept.save(Plan(Checkout.machine, "quick", FAST[1], 2))
     for more, line in (
         ((), "the interrupted run was on torch-1-numpy-1: --resume there, or run anew"),
@@ -223,26 +222,19 @@ def test_two_runs_of_a_machine(checkout):
 def test_results_of_another_machine_are_not_mixed_with(tmp_path, monkeypatch):
     """Two machines of one name would make a page of figures from both; a virtual machine that moved has a CPU of the
     same name, and figures that differ by two thirds."""
-    mine = {"machine": "box", "cpu": environments.cpu_model(), "num_cpu": str(os.cpu_count()), "version": 1}
+
+    def measured(name, **conditions):
+        record = json.dumps(resultfiles.record([], conditions=conditions)) + "\n"
+        (tmp_path / f"{name}-toolchain-py3.11.jsonl").write_text(record, encoding="utf-8")
+
+    mine = {"cpu": environments.cpu_model(), "cores": os.cpu_count(), "caches": machine.caches() or {"L2": "1024K"}}
+    monkeypatch.setattr(machine, "caches", lambda: mine["caches"])
     check_machine(tmp_path)  # none yet
-    known = tmp_path / "machine.json"
-    for change in ({"cpu": "Another CPU"}, {"num_cpu": "1024"}, {}):
-        known.write_text(json.dumps({**mine, **change}), encoding="utf-8")
-        line = (
-            r"^the results of \S+ were measured on another machine \(.*\): give this one a name of its own by "
-            r"--machine$"
-        )
-        with pytest.raises(cli.UserError, match=line) if change else nullcontext():
-            check_machine(tmp_path)
-    record = json.dumps(resultfiles.record([])) + "\n"
-    (tmp_path / "00000001-toolchain-py3.11.jsonl").write_text(record, encoding="utf-8")
     (tmp_path / "00000002-toolchain-py3.11.jsonl").write_text("broken", encoding="utf-8")
-    monkeypatch.setattr(machine, "caches", lambda: {"L2": "1024K"})
-    check_machine(tmp_path)
-    monkeypatch.setattr(machine, "caches", lambda: {"L2": "512K"})
-    line = (
-        r"^the results of \S+ were measured on another machine \(.*, L2 1024K\): give this one a name of its "
-        r"own by --machine$"
-    )
-    with pytest.raises(cli.UserError, match=line):
+    for change in ({}, {"caches": {}}, {"cpu": "Another CPU"}, {"cores": 1024}, {"caches": {"L2": "5K"}}):
+        measured("00000001", **{**mine, **change})
+        line = r"^the results of \S+ were measured on another machine \(.*\): give .* name of its own by --machine$"
+        with pytest.raises(cli.UserError, match=line) if any(change.values()) else nullcontext():
+            check_machine(tmp_path)
+    with pytest.raises(cli.UserError, match=r"\(.*, L2 5K\)"):
         check_machine(tmp_path)

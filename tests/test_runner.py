@@ -16,14 +16,12 @@ import pretended
 import pytest
 from cli import UserError
 from filelock import FileLock
-from measuring import interleave, tracking
-from measuring import journal as kept
+from measuring import plans
 from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, Suite
-from measuring.journal import Job, Journal, held
 from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, START, budget, drift
+from measuring.runner import AGAIN, PASSES, START, Job, Journal, budget, drift, held
 from pretended import CELLS, HERE, NAME
 from store import files, quiet
 from store.records import name_of
@@ -118,7 +116,7 @@ def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkey
     ran.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}}
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
     made = pretended.runner(tmp_path, 3)
-    (made.planned,) = made.sessions_of([""])
+    made.planned = made.rounds_of("")
     shown = [(made.take(job), made.progress.done)[1] for job in made.planned]
     assert [count for count, _ in ran.calls] == [2, 1, 1] and shown == [2, 3, 4] and made.progress.total == 4
 
@@ -137,7 +135,7 @@ def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv,
         yield
         installing.clear()
 
-    for job in (*made.sessions_of([""])[0], Job("", 0, AGAIN)):
+    for job in (*made.rounds_of(""), Job("", 0, AGAIN)):
         made.sides[job.side] = made.sides[""]
         made.take(job, meanwhile())
     assert during == [True, False, False, False]
@@ -206,10 +204,10 @@ def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
     made = pretended.runner(tmp_path, 2)
     made.journal.save(made.plan)
     made.take(Job("", 0))
-    pretended.runner(tmp_path, 2).file_whole()
+    plans.file_whole(pretended.runner(tmp_path, 2))
     assert not made.journal.filed(), "half of a run is none"
     made.take(Job("", 1))
-    pretended.runner(tmp_path, 2).file_whole()
+    plans.file_whole(pretended.runner(tmp_path, 2))
     assert made.journal.filed() == ["installed"]
     check_whole(tmp_path)
 
@@ -233,7 +231,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, tmp_path, d
             stopped = stopped_at(event, place)
             left = Journal(place / "run")
             assert left.plan() is not None or event < 10
-            assert left.rounds("installed") in ([], [0], [0, 1])
+            assert list(left.rounds("installed")) in ([], [0], [0, 1])
             pretended.run(place, 2)
             check_whole(place)
             shutil.rmtree(place)
@@ -265,7 +263,7 @@ def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
     toy_asv()
     for day in (25, 26):
         made = pretended.runner(tmp_path, 2, day)
-        for job in made.sessions_of([""])[0]:
+        for job in made.rounds_of(""):
             made.take(job)
         with monkeypatch.context() as patched:
             patched.setattr(Journal, "is_filed", lambda journal, session: None)
@@ -310,7 +308,7 @@ def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
         patched.setattr(Path, "write_text", full)
         made.take(Job("", 1))
-    assert made.journal.rounds("installed") == [0]
+    assert list(made.journal.rounds("installed")) == [0]
     pretended.run(tmp_path, 2)
     check_whole(tmp_path)
 
@@ -333,7 +331,7 @@ def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
 
 def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard"])
-    monkeypatch.setattr(kept, "NAMED", 0.5)
+    monkeypatch.setattr(measuring, "NAMED", 0.5)
     with held(tmp_path / "box"):
         with pytest.raises(UserError) as caught, held(tmp_path / "box"):
             pytest.fail("two at a time")
@@ -382,7 +380,7 @@ def history(toy_asv, tmp_path, monkeypatch):
         made = pretended.runner(tmp_path, 1, tags=tags, **more)
         made.sides = {}
         made.journal.save(made.plan)
-        failed = tracking.measure(made)
+        failed = plans.measure(made)
         return failed, made.journal.filed()
 
     monkeypatch.setattr(Suite, "results", property(lambda suite: tmp_path / "suite" / "reports" / "results"))
@@ -436,14 +434,14 @@ def sides(toy_asv, tmp_path, monkeypatch):
     """A function: two sides whose cells are quiet in the rounds that are given; the asv, and the runner."""
 
     def collect(noisy=lambda cell, attempt: False, rounds=4, chosen=CELLS[:3], counted=(), took=1.0):
-        monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        monkeypatch.setattr(plans, "time", SimpleNamespace(monotonic=lambda: 0.0))
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         ran, order = toy_asv(noisy), []
-        made_of = {side: Suite(place / side) for side in interleave.SIDES}
+        made_of = {side: Suite(place / side) for side in plans.SIDES}
         made = measuring.Runner(Journal(place / "journal"), pretended.plan(rounds), sides=made_of)
         take = made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
-        interleave.collect(made, chosen, rounds, counted)
+        plans.collect(made, chosen, counted)
         return ran, order, place
 
     return collect
@@ -454,7 +452,7 @@ def test_sides_take_turns_and_both_are_filed(sides):
     assert order == [
         (side, number, 3) for number in range(4) for side in (("base", "new"), ("new", "base"))[number % 2]
     ]
-    for side in interleave.SIDES:
+    for side in plans.SIDES:
         (path,) = (place / side).rglob(f"*{files.RECORDS}")
         assert [record.rounds for record in files.read_records(path)] == [4]
 
@@ -464,31 +462,31 @@ def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
     noisy = CELLS[1]
     _, order, _ = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
     assert order[8:] == [("base", 4, 1), ("new", 4, 1), ("new", 5, 1), ("base", 5, 1)]
-    assert interleave.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
+    assert plans.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
 
 
 def test_more_rounds_end_in_time(sides, monkeypatch):
     """What finds no pair takes half as long again as the rounds did, and a round at most."""
     clock = iter([0, 100, 110, 140, 160])  # begun, after the rounds, before each of the others
-    monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(plans, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     noisy = CELLS[0]
-    monkeypatch.setattr(interleave, "quiet_rounds", lambda journal, side: {noisy: [0] if side == "base" else [1]})
+    monkeypatch.setattr(plans, "quiet_rounds", lambda journal, side: {noisy: [0] if side == "base" else [1]})
     monkeypatch.setattr(measuring.Runner, "take", lambda runner, job, *more: runner.taken.append(job))
     monkeypatch.setattr(measuring.Runner, "file", lambda runner, job: None)
     made = pretended.runner(Path("/nonexistent"), 4)
     made.taken = []
-    interleave.collect(made, [noisy], 4)
+    plans.collect(made, [noisy])
     assert len(made.taken) == 2 * 6
 
 
 def test_counts_are_taken_once_on_each_side(monkeypatch):
-    jobs = list(interleave.jobs_of(range(3), ["a"], ["count"]))
+    jobs = list(plans.in_turns(range(3), ["a"], ["count"]))
     assert [job.cells for job in jobs] == [("a", "count")] * 2 + [("a",)] * 4
-    assert len(list(interleave.jobs_of(range(1), [], ["count"]))) == 2, "counts alone take one round"
+    assert len(list(plans.in_turns(range(1), [], ["count"]))) == 2, "counts alone take one round"
 
 
 def test_the_environments_of_sides_are_the_checkouts(tmp_path):
     python = Path(sys.executable)
-    made = interleave.prepare(tmp_path, [(python, ""), (python, HERE.commit)], "-fresh")
+    made = plans.prepare(tmp_path, [(python, ""), (python, HERE.commit)], "-fresh")
     assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"
     assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()

@@ -13,8 +13,8 @@ import track
 from analysis.results import load
 from conftest import ROOT
 from measuring import runner
-from measuring.journal import Journal
-from measuring.tracking import coarse_to_fine
+from measuring.plans import coarse_to_fine
+from measuring.runner import Journal
 from store import files
 from store.records import Toolchain, name_of, with_samples
 from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel

@@ -35,8 +35,7 @@ import pandas as pd
 from analysis.case import NUMPY, TORCH, Case, Known, answer
 from analysis.choices import every
 from analysis.statistics import Floats, means
-from cli import Parser, UserError, check_whole
-from measuring.engine import RESULTS, ROOT
+from cli import RESULTS, ROOT, Parser, UserError
 from measuring.processes import Progress
 from pages import case as words
 from pages import show
@@ -249,12 +248,11 @@ def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame)
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--machine", help="whose results are asked (default: the only one there is)")
-    parser.add_argument("--cases", type=int, default=40, help="for each number of threads (default 40)")
+    parser.option("--cases N", "for each number of threads", default=40)
     parser.add_argument("--seed", type=int, default=0, help="another one gives other cases (default 0)")
     parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)")
-    parser.add_argument("--processes", type=int, default=3, help="per route and case (default 3)")
+    parser.option("--processes N", "per route and case", default=3)
     chosen = parser.parse_args(argv)
-    check_whole(chosen, "processes", "cases")
     known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
     if len(known) != 1:
         raise UserError(f"--machine: whose results? there are {show.join([each.machine for each in known]) or 'none'}")

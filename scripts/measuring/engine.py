@@ -6,12 +6,10 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -19,19 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import cli
-from cli import UserError
+from cli import RESULTS, ROOT, UserError
 from store.files import MACHINE, without_figure
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import GONE, LOG_VARIABLE
 
-from .processes import apart, last_line, session
+from .processes import apart, last_line
 from .profiles import exactly
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "reports" / "results"
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
+PINNED = ("asv", "asv_runner")  # by requirements.txt
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs of a checkout
 # What another Python has: prints the versions of asv and asv_runner, then torch, numpy and their history
@@ -68,6 +65,15 @@ def copy_code(source: Path, root: Path) -> None:
             shutil.copy2(source / part, root / part)
 
 
+def link_environments(root: Path, place: Path) -> None:
+    """Have the environments of a copy of the code lie in ``place``."""
+    link = root / ENVIRONMENTS
+    for directory in (place, link.parent):
+        directory.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(place, target_is_directory=True)
+
+
 @dataclass(frozen=True)
 class Suite:
     """A checkout, or a copy of its code, and the Python that runs asv there.
@@ -96,15 +102,9 @@ class Suite:
 
     def installed(self) -> ledger.Toolchain:
         """What this Python has; UserError where it lacks torch, numpy or the asv that the timing rests on."""
-        if self.python == Path(sys.executable):
-            check_asv()
-            try:
-                return environments.toolchain()
-            except ModuleNotFoundError as missing:
-                raise UserError(str(missing)) from None
         done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root)
         versions, *has = done.stdout.splitlines() or [""]
-        check_versions(dict(zip(("asv", "asv_runner"), versions.split())))
+        check_asv(dict(zip(PINNED, versions.split())))
         if not has:
             raise UserError(f"{self.python}: {last_line(done.stderr)}")
         return ledger.Toolchain(*has[0].split(" "))
@@ -150,27 +150,18 @@ class Suite:
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
         earlier = len(logged(place))
-        with (
-            tempfile.TemporaryFile("w+") as output,
-            session(command, self.root, {**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT) as run,
-        ):
-            while run.poll() is None:
-                time.sleep(0.3)
-                advance()
-            output.seek(0)
-            text = output.read()
-        advance()
+        done = apart(command, self.root, {**os.environ, **variables}, every=0.3, meanwhile=advance)
         said = logged(place)[earlier:]
         gone = Counter(line["skipped"] for line in said if line.get("skipped", "").startswith(GONE))
         for why, count in gone.items():
             print(cli.line(f"{why}; {count} cells that need it were skipped"), flush=True)
-        if run.returncode == 2:  # asv's code for: all saved, some failed
+        if done.returncode == 2:  # asv's code for: all saved, some failed
             ran = [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))
             reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
             print(cli.line(f"failed: {which}: {reasons[:500] or SILENT}"))
-        elif run.returncode:
-            raise UserError(f"asv stopped: {last_line(text, str(run.returncode))}")
+        elif done.returncode:
+            raise UserError(f"asv stopped: {last_line(done.stdout + done.stderr, str(done.returncode))}")
 
 
 SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
@@ -182,23 +173,22 @@ def logged(place: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (place / LOG).read_text(encoding="utf-8").splitlines()]
 
 
-def check_asv() -> None:
-    """UserError where asv or asv_runner, on which the timing rests, is missing or of another version."""
-    found = {}
-    for package in ("asv", "asv_runner"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    check_versions(found)
+def check_asv(found: Mapping[str, str] | None = None) -> None:
+    """UserError unless asv and asv_runner, on which the timing rests, are of the pinned versions.
 
-
-def check_versions(found: dict[str, str]) -> None:
-    """UserError unless these are the pinned versions of asv and asv_runner."""
-    pins = dict(re.findall(r"^(asv|asv_runner)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    for package, wanted in pins.items():
-        if found.get(package) != wanted:
+    found  package -> its version; None: what this Python has
+    """
+    if found is None:
+        found = {}
+        for package in PINNED:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[package] = metadata.version(package)
+    pins = dict(re.findall(r"^(\w+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    for package in PINNED:
+        if found.get(package) != pins[package]:
             raise UserError(
-                f"the timing rests on {package} {wanted}, found {found.get(package, 'none')}: "
-                f"pip install {' '.join(f'{name}=={version}' for name, version in pins.items())}"
+                f"the timing rests on {package} {pins[package]}, found {found.get(package, 'none')}: "
+                f"pip install {' '.join(f'{name}=={pins[name]}' for name in PINNED)}"
             )
 
 

@@ -48,11 +48,10 @@ from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result
 from store.records import made_of
 from toolchains import environments, ledger
 
-from . import tracking
-from .engine import ENVIRONMENTS, RESULTS, ROOT, Suite, copy_code
-from .journal import Journal, Plan, held, restored
+from . import plans
+from .engine import RESULTS, ROOT, Suite, copy_code, link_environments
 from .processes import last_line, read, session
-from .tracking import coarse_to_fine
+from .runner import Journal, Plan, held, restored
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
@@ -73,6 +72,7 @@ ENVIRONMENT_GB = 5  # of the same
 SPARE = 1.5  # times the estimate: what a job may take, for a busy node waits for quiet
 
 Blocks = list[tuple[list[str], set[str]]]  # releases, and the hosts that are not to measure them
+Sessions = Mapping[tuple[str, str], str]  # see Campaign.gather
 
 
 # --- who measures what ------------------------------------------------------------------------------------------------
@@ -187,38 +187,26 @@ class Campaign:
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
-    def gather(self) -> None:
-        """File what the nodes have filed, each in a directory of its own, with what describes it."""
+    def gather(self) -> dict[tuple[str, str], str]:
+        """File what the nodes have filed, each in a directory of its own, with what describes it.
+
+        Release and node -> why that node could not measure it, "" where it has.
+        """
         for suite in sorted(self.place.glob(f"{NODE}*/{SUITE}")):
             results = Suite(suite).results
             put_all(results / self.machine, RESULTS / self.machine / suite.parent.name)
             if (results / BENCHMARKS).is_file():
                 put(RESULTS / BENCHMARKS, (results / BENCHMARKS).read_bytes())
-
-    def sessions(self) -> dict[tuple[str, str], str]:
-        """Release and node -> why that node could not measure it, "" where it has; of what is gathered."""
         records = [record for path in result_files(RESULTS, self.machine, RECORDS) for record in read_records(path)]
         own = [((r.toolchain.tag, r.fleet["node"]), r.failed) for r in records if r.fleet.get("id") == self.id]
         return {session: "" if (session, "") in own else why for session, why in own}
 
-    def lacking(self) -> dict[str, set[str]]:
+    def lacking(self, sessions: Sessions) -> dict[str, set[str]]:
         """Release that too few nodes have -> those; none that no node could measure."""
-        had: dict[str, set[str]] = {tag: set() for tag in self.plan.tags}
-        tried: Counter[str] = Counter()
-        for (tag, node), why in self.sessions().items():
-            tried[tag] += bool(why)
-            if tag in had and not why:
-                had[tag].add(node)
-        return {
-            tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies and (nodes or tried[tag] < self.copies)
-        }
-
-    def progress(self, jobs: Collection[str]) -> str:
-        """How far it is, in a line; jobs: see ``coming``."""
-        filed = Counter(node for (_, node), why in self.sessions().items() if not why)
-        there = ", ".join(f"{node} {number}" for node, number in sorted(filed.items()))
-        waiting = ", ".join(f"{number} {word}" for word, number in sorted(Counter(jobs).items()))
-        return "; ".join(filter(None, (f"releases filed: {there or 'none'}", waiting)))
+        had = {tag: {node for (one, node), why in sessions.items() if one == tag and not why} for tag in self.plan.tags}
+        failed = Counter(tag for (tag, _), why in sessions.items() if why)
+        few = {tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies}
+        return {tag: nodes for tag, nodes in few.items() if nodes or failed[tag] < self.copies}
 
 
 def hash_of(code: Path) -> str:
@@ -271,13 +259,9 @@ def enter(job: Mapping[str, Any]) -> None:
             earlier = Path(job["results"]) / machine / node
             if earlier.is_dir():
                 shutil.copytree(earlier, Suite(fresh).results / machine)
-            (fresh / ENVIRONMENTS).parent.mkdir()
             fresh.rename(suite)
         (place / HOME).mkdir(exist_ok=True)
-        scratch, link = Path(job["scratch"]) / SCRATCH, suite / ENVIRONMENTS
-        scratch.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(scratch, target_is_directory=True)
+        link_environments(suite, Path(job["scratch"]) / SCRATCH)
     job = {**job, "plan": {**job["plan"], "fleet": {**job["plan"]["fleet"], "node": node}}, "entered": True}
     os.chdir(suite)
     command = [sys.executable, str(suite / VERB), ON_NODE, json.dumps(job)]
@@ -293,8 +277,7 @@ def on_node(job: Mapping[str, Any]) -> int:
         journal = Journal(ROOT / RUN / asked.machine / "track")
         before = journal.plan()
         tags = dict.fromkeys([asked.reference, *(before.tags if before else ()), *asked.tags])
-        runner = tracking.begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"])
-        return 2 if tracking.measure(runner) else 0
+        return 2 if plans.measure(plans.begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"])) else 0
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
@@ -302,7 +285,7 @@ def on_node(job: Mapping[str, Any]) -> int:
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
     """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
-    in_order = tuple(toolchain.tag for toolchain in coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
+    in_order = tuple(toolchain.tag for toolchain in plans.coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
     common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
     fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG}
     plan = asdict(replace(campaign.plan, tags=in_order, fleet=fleet))
@@ -423,15 +406,21 @@ def check_cluster(campaign: Campaign) -> None:
 # --- campaigns seen through -------------------------------------------------------------------------------------------
 
 
-def step(campaign: Campaign) -> list[str] | None:
-    """Gather what there is and ask for what is missing: a word on each job to come, None when there is no more."""
+def step(campaign: Campaign) -> str | None:
+    """Gather what there is and ask for what is missing: how far it is, in words, None when there is no more to come."""
     jobs = coming(campaign)  # before the files: what ends meanwhile is seen the next time
-    campaign.gather()
+    sessions = campaign.gather()
+    short = campaign.lacking(sessions)
+    filed = Counter(node for (_, node), why in sessions.items() if not why)
+    there = ", ".join(f"{node} {number}" for node, number in sorted(filed.items())) or "none"
+    words = [f"releases filed: {there}", ", ".join(f"{jobs.count(word)} {word}" for word in sorted({*jobs}))]
+    far = "; ".join(filter(None, words))
     if jobs:
-        return jobs
-    short = campaign.lacking()
+        return far
     if not short or campaign.submitted >= ASKED[campaign.slurm]:
         return None
+    if campaign.submitted:
+        print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
     wanted: Blocks = [(block, set()) for block in deal(campaign.plan.tags, campaign.nodes, campaign.copies)]
     if campaign.slurm:
         broken = broken_hosts(campaign)
@@ -441,18 +430,15 @@ def step(campaign: Campaign) -> list[str] | None:
         wanted = top_up(had, campaign.copies, campaign.nodes, broken)
         if broken:
             time.sleep(BACK_OFF * 2 ** (campaign.submitted - 1))
-    if campaign.submitted:
-        print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
     campaign.submitted += 1
     campaign.save()
-    taken = False
-    for (tags, without), node in zip(wanted, names()):
-        if campaign.slurm:
-            taken |= submit(campaign, tags, without)
-        else:  # the nodes are this machine: no two may time at the same time, and each goes on with its block
-            with session(program(campaign, tags, node), ROOT) as process:
-                process.wait()
-    return [] if taken or not campaign.slurm else None
+    if campaign.slurm:
+        taken = [submit(campaign, tags, without) for tags, without in wanted]
+        return far if any(taken) else None
+    for (tags, _), node in zip(wanted, names()):  # this machine: no two may time at once, and each goes on
+        with session(program(campaign, tags, node), ROOT) as process:
+            process.wait()
+    return ""
 
 
 def give_up(machine: str) -> None:
@@ -467,15 +453,15 @@ def give_up(machine: str) -> None:
 
 
 def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
-    """See a campaign through; the exit code: 2 where something could not be measured."""
+    """See a campaign through, and build its page; the exit code: 2 where something could not be measured."""
     campaign.freeze()
     if campaign.wheelhouse and not campaign.submitted:
         wheels(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
     shown = ""
     try:
-        while (jobs := step(campaign)) is not None:
-            if shown != (shown := campaign.progress(jobs)):
-                print(cli.line(f"{campaign.machine}: {shown}"), flush=True)
+        while (far := step(campaign)) is not None:
+            if far and far != shown:
+                print(cli.line(f"{campaign.machine}: {(shown := far)}"), flush=True)
             time.sleep(POLL if campaign.slurm else 0)
     except KeyboardInterrupt:
         print("submitted jobs continue; to gather their results, run python scripts/fleet.py --resume")
@@ -485,8 +471,8 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
     """Say what a campaign has come to, and build its page; the exit code."""
-    short, sessions = campaign.lacking(), campaign.sessions()
-    failed = {session: why for session, why in sessions.items() if why}
+    sessions = campaign.gather()
+    short, failed = campaign.lacking(sessions), {session: why for session, why in sessions.items() if why}
     there = len({tag for tag, _ in sessions.keys() - failed.keys()} & {*campaign.plan.tags})
     nodes = len({node for _, node in sessions})
     print(f"{campaign.machine}: filed {there} of {len(campaign.plan.tags)} releases from {nodes} nodes")

@@ -14,22 +14,22 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 from cli import UserError
 from store import files
-from store.records import Conditions, Settings, Unfinished, made_of
+from store.records import MACHINE, Conditions, Record, Settings, made_of
 from toolchains import environments
 
 from benchmarks.probes import probe
 
 from .engine import ROOT
-from .processes import last_line, read, session
+from .processes import apart, last_line, read, session
+from .profiles import Cells
 
 AWAKE = "awake"
 # What processes run that ask the suite's own code; the checkout is their argument
@@ -48,22 +48,19 @@ DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a mach
 
 def check_machine(directory: Path) -> None:
     """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
-    try:
-        known = json.loads((directory / files.MACHINE).read_text(encoding="utf-8"))
-        there = known["cpu"], int(known["num_cpu"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # asv writes the file anew
-    mine, before = caches(), []  # a virtual machine may move to another host, whose CPU has the same name
+    here = asdict(conditions())
     for path in files.result_files(directory.parent, directory.name, files.RECORDS):
+        before = {}
         with contextlib.suppress(UserError):
-            before += [dict(record.conditions.caches) for record in files.read_records(path)[-1:]]
-    other = next((recorded for recorded in before if mine and recorded and recorded != mine), None)
-    if other or there != (environments.cpu_model(), os.cpu_count()):
-        sizes = "".join(f", {level} {size}" for level, size in (other or {}).items())
-        raise UserError(
-            f"the results of {directory.name} were measured on another machine ({there[0]}, {there[1]} cores{sizes}): "
-            "give this one a name of its own by --machine"
-        )
+            for record in files.read_records(path)[-1:]:
+                before = {name: value for name, value in asdict(record.conditions).items() if name in MACHINE and value}
+        # a virtual machine may move to another host, whose CPU has the same name and other caches
+        if any(here[name] and here[name] != value for name, value in before.items()):
+            sizes = "".join(f", {level} {size}" for level, size in before.get("caches", {}).items())
+            raise UserError(
+                f"the results of {directory.name} were measured on another machine ({before.get('cpu')}, "
+                f"{before.get('cores')} cores{sizes}): give this one a name of its own by --machine"
+            )
 
 
 def caches() -> dict[str, str]:
@@ -84,18 +81,12 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> S
     environment = dict(os.environ)
     if python != sys.executable:
         environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with session([python, "-c", SAY_SETTINGS, str(ROOT)], ROOT, environment, stdout=out, stderr=err) as process:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(seconds)
-            code = process.poll()
-        for file in (out, err):
-            file.seek(0)
-        imported, *device = out.read().splitlines() or [""]
-        why = last_line(err.read(), f"ended with code {code}")
+    done = apart([python, "-c", SAY_SETTINGS, str(ROOT)], ROOT, environment, seconds)
+    (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
     with contextlib.suppress(IndexError, ValueError):
         if code == 0:
             return made_of(Settings, json.loads(imported) | json.loads(device[-1]))
+    why = last_line(done.stderr, f"ended with code {code}")
     if code is None:
         why = f"did not answer in {seconds:g} s"
     elif code < 0:
@@ -128,52 +119,42 @@ def conditions() -> Conditions:
 # --- a device that is kept awake --------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def awake(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Iterator[str]:
-    """A device that is kept awake while the block runs; gives why it is not, "" where it is.
-
-    A device that takes one process alone is let go before the block begins.
-    """
-    command = [python, "-c", HOLD, str(ROOT)]
-    with contextlib.ExitStack() as stack:
-        pipe = subprocess.PIPE
-        beside = session(command, ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        process = stack.enter_context(beside)
-        assert process.stdout
-        readable, _, _ = select.select([process.stdout], [], [], seconds)
-        if not readable or process.stdout.readline().strip() != AWAKE:
-            why = "the process that was to hold a context made none"
-        else:
-            why = settings(python, seconds).no_device
-        if why:
-            stack.close()
-        yield why
-
-
 class Awake(contextlib.ExitStack):
     """The device of a run: kept awake from the first measurement that wants it on, until this is left."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.why_not: str | None = None  # it is not awake; None: nobody has tried
+    why_not: str | None = None  # it is not awake; None: nobody has tried
 
-    def measure(self, record: Unfinished, cells: Sequence[str], asv: Callable[..., None]) -> Unfinished:
+    def hold(self, python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> str:
+        """Keep the device awake from now on; why it is not, "" where it is. One that takes one process alone is let go
+        again."""
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        beside = session([python, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
+        process = self.enter_context(beside)
+        assert process.stdout
+        readable, _, _ = select.select([process.stdout], [], [], seconds)
+        if readable and process.stdout.readline().strip() == AWAKE:
+            why = settings(python, seconds).no_device
+        else:
+            why = "the process that was to hold a context made none"
+        if why:
+            self.close()
+        return why
+
+    def measure(self, record: Record, known: Cells, cells: Sequence[str], asv: Callable[..., None]) -> Record:
         """A run of asv; where a device takes part, on the record's cores and with the device awake, but for the
         benchmarks that time how it wakes. The record says whether it was.
         """
-        if not record.on_device:
-            asv(cells)
-            return record
-        alone = [cell for cell in cells if cell.partition("(")[0] in record.asleep]
+        alone = [cell for cell in cells if cell.partition("(")[0] in known.asleep]
         others = [cell for cell in cells if cell not in alone]
         if alone:
             self.close()
             self.why_not = None
             asv(alone, cores=record.cores)
-        if others:
+        if others and known.on_device:
             if self.why_not is None:
-                self.why_not = self.enter_context(awake())
+                self.why_not = self.hold()
             record = replace(record, awake=not self.why_not, not_awake=self.why_not)
+        if others:
             asv(others, cores=record.cores)
         return record
 

@@ -11,8 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ def session(
     command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None, **options: Any
 ) -> Iterator["subprocess.Popen[Any]"]:
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
-    watch = [sys.executable, __file__]
-    watcher = subprocess.Popen(watch, stdin=subprocess.PIPE, text=True, start_new_session=True)
+    pipe = subprocess.PIPE
+    watcher = subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True)
     assert watcher.stdin
     process = None
     try:
@@ -55,13 +56,30 @@ def session(
 
 
 def apart(
-    command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    seconds: float = math.inf,
+    every: float = 0.02,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program in a session of its own; its exit code and what it printed."""
-    pipe = subprocess.PIPE
-    with session(command, cwd, env, stdout=pipe, stderr=pipe, text=True) as process:
-        out, err = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    """Run a program in a session of its own; what it printed, and its exit code, None where it took longer.
+
+    every  so many seconds it is asked whether it has ended, and something else is done
+    """
+    until = time.monotonic() + seconds
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):  # no pipe: a driver may hang for ever
+        with session(command, cwd, env, stdout=out, stderr=err) as process:
+            while process.poll() is None and time.monotonic() < until:
+                time.sleep(every)
+                meanwhile()
+            code: Any = process.poll()
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
 def own_home(home: Path) -> dict[str, str]:
@@ -97,15 +115,10 @@ def end(number: int) -> None:
 
 
 def members(number: int) -> list[int]:
-    """The processes of a session that run. Windows has no sessions: those that the first one started."""
-    if not hasattr(os, "getsid"):
-        with contextlib.suppress(psutil.Error):
-            first = psutil.Process(number)
-            return [process.pid for process in (*first.children(recursive=True), first)]
-        return []
+    """The processes of a session that run; none where the system has no sessions, as Windows."""
     processes = []
     for process in psutil.pids():
-        with contextlib.suppress(OSError, psutil.Error):
+        with contextlib.suppress(OSError, AttributeError, psutil.Error):
             if os.getsid(process) == number and psutil.Process(process).status() not in ("zombie", "dead"):
                 processes.append(process)
     return processes

@@ -3,17 +3,18 @@
 A parameter that a rule does not name is free. Cells are named as asv has them: ``module.Class.method(param, ...)``.
 """
 
-import argparse
 import math
 import re
 import shutil
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
-from cli import ONLY, UserError, bytes_of, check_whole, matcher
+from cli import ONLY, Parser, UserError, bytes_of, matcher
 from store.files import read_json, spelled
 from toolchains import selection
 
@@ -89,7 +90,7 @@ class Cells:
 
     every: Sequence[str]
     rounds: Sequence[Sequence[str]]  # of each: what is timed
-    unavailable: Mapping[str, Sequence[str]]  # why benchmarks are left out -> which
+    unavailable: Mapping[str, tuple[str, ...]]  # why benchmarks are left out -> which
     on_device: bool = False  # an accelerator takes part in some
     asleep: Sequence[str] = ()  # benchmarks that time how it wakes
     counted: Sequence[str] = ()  # what no noise touches
@@ -106,14 +107,6 @@ class Cells:
         """Processes that time a cell, in so many rounds."""
         return sum(len(self.round(number)) for number in range(rounds))
 
-    def left_out(self) -> list[str]:
-        """How many benchmarks are left out, of which families, and why: a line a reason."""
-        lines = []
-        for why, names in self.unavailable.items():
-            families = dict.fromkeys(name.partition(".")[0] for name in names)
-            lines.append(f"{len(names)} benchmarks ({', '.join(families)}): {why}")
-        return lines
-
 
 def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = "") -> Cells:
     """The cells of ``profile`` whose name matches ``only``; UserError if there is none, or none is left.
@@ -124,27 +117,28 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     chosen = select(profile, benchmarks, only=only)
     if not chosen:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
-    unavailable: dict[str, list[str]] = {}
-    for name in list(chosen):
-        why = unable(benchmarks[name], no_device)
-        if why:
-            unavailable.setdefault(why, []).append(name)
-            del chosen[name]
-    if not chosen:
+    unavailable = by_reason((why, name) for name in chosen if (why := unable(benchmarks[name], no_device)))
+    known = {name: benchmarks[name] for name in chosen if not any(name in names for names in unavailable.values())}
+    if not known:
         raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
-    known = {name: benchmarks[name] for name in chosen}
     timed = {name: made for name, made in known.items() if made["type"] == "time"}
+    rounds = [select(profile, timed, number, only).values() for number in range(max(2, profile.rounds))]
     return Cells(
-        [cell for cells in chosen.values() for cell in cells],
-        [
-            [cell for cells in select(profile, timed, number, only).values() for cell in cells]
-            for number in range(max(2, profile.rounds))
-        ],
+        [cell for name in known for cell in chosen[name]],
+        [list(chain(*cells)) for cells in rounds],
         unavailable,
         on_device=any(made.get("needs_device") for made in known.values()),
         asleep=[name for name, made in known.items() if made.get("asleep")],
         counted=[cell for name, made in known.items() if made.get("repeated") for cell in chosen[name]],
     )
+
+
+def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Reason -> the cells that it is one for, once each, in order."""
+    found: dict[str, dict[str, None]] = {}
+    for why, cell in pairs:
+        found.setdefault(why, {})[cell] = None
+    return {why: tuple(cells) for why, cells in found.items()}
 
 
 def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
@@ -191,32 +185,18 @@ PROFILES = read_profiles()
 # --- options: the same in every verb that measures --------------------------------------------------------------------
 
 
-def add_options(parser: argparse.ArgumentParser, default: str) -> None:
+def add_options(parser: Parser, default: str) -> None:
     """Those that say what is measured, and under which name; ``default``: profile."""
-    parser.add_argument("--profile", help=f"one of: {', '.join(PROFILES)} (default: {default})")
-    parser.add_argument("--only", metavar="REGEX", help=ONLY)
-    parser.add_argument("--rounds", type=int, help="rounds, each with one process per result (default: the profile's)")
-    parser.add_argument("--machine", help="name in reports/results (default: the partition, or made from the hardware)")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue an interrupted run: its finished rounds are kept",
-    )
-    parser.add_argument(
-        "--no-report", action="store_true", help="measure only; scripts/report.py builds the page later"
-    )
+    parser.option("--profile NAME", f"one of: {', '.join(PROFILES)} (default: {default})", choices=PROFILES)
+    parser.option("--only REGEX", ONLY)
+    parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
+    about = "name in reports/results (default: the partition, or made from the hardware)"
+    parser.option("--machine NAME", about, type=selection.check_machine)
+    parser.option("--resume", "continue an interrupted run: its finished rounds are kept")
+    parser.option("--no-report", "measure only; scripts/report.py builds the page later")
 
 
-def check_chosen(chosen: argparse.Namespace) -> None:
-    """UserError unless --profile, --machine, --only and --rounds, where given, can be used."""
-    if chosen.profile is not None and chosen.profile not in PROFILES:
-        raise UserError(f"there is no profile {chosen.profile!r}; there are: {', '.join(PROFILES)}")
-    selection.check_machine(chosen.machine)
-    matcher(chosen.only)
-    check_whole(chosen, "rounds")
-
-
-def asked_for(chosen: argparse.Namespace, default: str) -> dict[str, Any]:
+def asked_for(chosen: Namespace, default: str) -> dict[str, Any]:
     """Profile, cells and rounds that were chosen."""
     profile = chosen.profile or default
     return {"profile": profile, "only": chosen.only or "", "rounds": chosen.rounds or PROFILES[profile].rounds}

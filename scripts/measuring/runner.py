@@ -1,7 +1,16 @@
-"""One runner for all that is measured: it takes jobs, keeps a journal of them, and files sessions that are whole.
+"""One runner over one journal: it takes jobs, keeps what is whole, and files the sessions that are.
 
-Each job is a round: every cell of a session in one process, then what was noisy again, as long as the budget allows.
-``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ in their list of jobs alone.
+A job is a round of a session: every cell in one process, then what was noisy again, as long as the budget allows.
+``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ in their list of jobs alone, see plans.py.
+
+    .asv/runs/NAME/run/plan.json    what was asked for
+    .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far), sampling.jsonl (what
+                                    processes logged) and results/ (asv's files)
+    .asv/runs/NAME/run/filed/0-TAG  the first session that is filed in reports/results
+    .asv/runs/NAME/run/work         the job that is being taken
+
+A job becomes whole by one rename, and so a session becomes filed. A kill, or a full disk, at any moment costs the job
+that is being taken, and nothing else. To resume is to take the jobs that the journal lacks.
 """
 
 import contextlib
@@ -10,13 +19,14 @@ import json
 import math
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
@@ -25,19 +35,21 @@ from typing import Any
 
 import cli
 import psutil
-from cli import UserError
+from cli import UserError, put
 from store import files, quiet
-from store.records import Line, Record, Settings, Toolchain, Unfinished, name_of, with_samples
+from store.records import Line, Made, Record, Settings, Toolchain, made_of, name_of, with_samples
 from toolchains import environments, ledger
 
 from benchmarks.sampling_log import GONE
 
 from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite, logged
-from .journal import Job, Journal, Plan
 from .machine import Awake, conditions, settings
-from .processes import Progress, apart, session
-from .profiles import PROFILES, Cells, cells_of, exactly
+from .processes import Progress, apart, read, session
+from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
 
+RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
+AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
+NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was noisy
 PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
@@ -45,6 +57,144 @@ START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
 BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run was asked for.
+
+    tags       toolchains, in the order in which they are measured; "" is what this Python has
+    beside     those of which a session stands beside those of other days, by the same benchmarks, and replaces none
+    reference  is measured first and last; "": the first that can be measured, for the oldest may have no wheel
+    fleet      of a node: id of the campaign, engine, node
+    """
+
+    machine: str
+    profile: str
+    only: str
+    rounds: int
+    tags: tuple[str, ...] = ("",)
+    command: str = ""
+    beside: tuple[str, ...] = ()
+    reference: str = ""
+    fleet: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A round of a session: of one toolchain (by its tag), on one side where it is measured several times."""
+
+    tag: str
+    round: int
+    side: str = ""
+    cells: tuple[str, ...] = ()  # by asv's names; none: those that the profile has in this round
+
+    @property
+    def session(self) -> str:
+        return "-".join(filter(None, (self.tag or "installed", self.side)))
+
+
+class Journal:
+    """The finished jobs of a run, kept in ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.work = directory / "work"
+
+    def plan(self) -> Plan | None:
+        """What was asked for; None where nothing is kept. UserError where it cannot be read."""
+        return restored(Plan, self.directory / PLAN, self.directory)
+
+    def save(self, plan: Plan) -> None:
+        """This is what is asked for now; what is measured stays."""
+        put(self.directory / PLAN, json.dumps(asdict(plan)))
+
+    def forget(self) -> None:
+        """Another run begins. By one rename: half of a journal would be measured, or filed, again."""
+        gone = self.directory.with_name(f".{self.directory.name}.gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.directory.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def rounds(self, session: str) -> dict[int, Path]:
+        """The rounds of a session that are whole, in order -> where they lie."""
+        places = [path for path in (self.directory / session).glob("*") if path.name.isdecimal()]
+        return dict(sorted((int(path.name), path) for path in places))
+
+    def begin(self) -> None:
+        """A job begins. What an interrupted one left is gone."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        (self.work / FILES).mkdir(parents=True)
+        (self.work / LOG).touch()
+
+    def keep(self, job: Job, record: Record) -> None:
+        """The job is whole, and this is the record of its session now."""
+        (self.work / RECORD).write_text(json.dumps(asdict(record)), encoding="utf-8")
+        place = self.directory / job.session
+        place.mkdir(exist_ok=True)
+        self.work.rename(place / str(job.round))
+
+    def record(self, session: str) -> Record | None:
+        """The record of a session after its last whole job; None where there is none. UserError where it is broken."""
+        places = list(self.rounds(session).values())
+        return restored(Record, places[-1] / RECORD, self.directory) if places else None
+
+    def lines(self, session: str, working: bool = False) -> list[Line]:
+        """What the processes of a session logged, those of the job that is being taken included where it says so."""
+        places = [*self.rounds(session).values(), *([self.work] if working else [])]
+        return [line for place in places for line in logged(place)]
+
+    def filed(self) -> list[str]:
+        """The sessions that are filed, in the order in which that was done."""
+        marks = [path.name.split("-", 1) for path in (self.directory / FILED).glob("*-*")]
+        return [session for _, session in sorted(marks, key=lambda mark: int(mark[0]))]
+
+    def is_filed(self, session: str) -> None:
+        """Note that the results of a session are filed; its jobs are gone."""
+        (self.directory / FILED).mkdir(exist_ok=True)
+        mark = self.directory / FILED / f"{len(self.filed())}-{session}"
+        (self.directory / session).rename(mark)
+        for place in mark.iterdir():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
+    """What a file below ``directory`` holds; None where there is no such file.
+
+    UserError where it cannot be read: taken for nothing, all would be measured again.
+    """
+    try:
+        return made_of(of, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, *files.BROKEN):
+        raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
+
+
+@contextlib.contextmanager
+def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
+    """Nobody else measures into ``directory`` meanwhile; UserError says who does, after so many seconds."""
+    from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
+
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    lock, holder = (directory.with_name(directory.name + suffix) for suffix in (".lock", ".holder"))
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(lock, timeout=seconds or NAMED))
+        except Timeout:
+            who = f"by {read(holder) or 'another process'}: wait for it, or use --machine"
+            raise UserError(f"{directory.name} is being measured already, {who}") from None
+        stack.callback(holder.unlink, missing_ok=True)
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
+        yield
+
+
+# --- the runner -------------------------------------------------------------------------------------------------------
 
 
 def budget(processes: int, profile: str, planned: int = 0) -> float:
@@ -59,17 +209,17 @@ class Session:
 
     suite: Suite
     under: str
-    record: Unfinished
+    record: Record
     cells: Cells
 
 
 class Runner:
     """Takes the jobs of a plan, within a block of its ``device``.
 
-    keep     environments on disk at most
-    sides    side -> what is measured there, where that is not the job's toolchain, in this checkout
-    about    what else the records say, of a side
-    between  is called with a job that is whole, and whose session has more
+    keep        environments on disk at most
+    sides       side -> what is measured there, where that is not the job's toolchain, in this checkout
+    collection  that the sides are of, as the records say it
+    between     is called with a job that is whole, and whose session has more
     """
 
     def __init__(
@@ -78,35 +228,20 @@ class Runner:
         plan: Plan,
         keep: int = environments.KEEP,
         sides: Mapping[str, Suite] | None = None,
-        about: Callable[[str], Mapping[str, Any]] = lambda side: {},
+        collection: Mapping[str, Any] | None = None,
         between: Callable[["Runner", Job], None] = lambda runner, job: None,
     ) -> None:
-        self.journal, self.plan, self.keep, self.sides = journal, plan, keep, sides or {}
-        self.about, self.between = about, between
+        self.journal, self.plan, self.keep, self.between = journal, plan, keep, between
+        self.sides, self.collection = sides or {}, collection
         self.here = environments.here()
         self.benchmarks: dict[str, Any] = {}
         self.sessions: dict[str, Session] = {}
         self.planned: list[Job] = []  # for the time that is left
         self.progress, self.device = Progress("measuring"), Awake()
 
-    # --- a list of jobs -----------------------------------------------------------------------------------------------
-
-    def sessions_of(self, tags: Iterable[str], side: str = "") -> list[list[Job]]:
-        """The jobs of these toolchains, session by session."""
-        return [[Job(tag, number, side) for number in range(self.plan.rounds)] for tag in tags]
-
-    def file_whole(self) -> None:
-        """File what an interrupted run has whole: who begins another one does not want to lose it."""
-        for jobs in self.sessions_of(self.left()):
-            record = self.journal.record(jobs[0].session)
-            own = record and (jobs[0].tag or (self.here and self.here.tag)) == record.toolchain.tag
-            if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
-                print(f"{self.file(jobs[0]).toolchain.tag}: was complete when the run was interrupted; filed now")
-
-    def left(self) -> list[str]:
-        """The toolchains of the plan that are not filed."""
-        filed = self.journal.filed()
-        return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
+    def rounds_of(self, tag: str, side: str = "") -> list[Job]:
+        """The jobs of a session."""
+        return [Job(tag, number, side) for number in range(self.plan.rounds)]
 
     @property
     def reference(self) -> str:
@@ -138,26 +273,24 @@ class Runner:
 
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
-        if job.session in self.sessions:
-            return self.sessions[job.session]
-        plan = self.plan
-        suite = self.sides.get(job.side) or Suite(commit=ledger.tagged()[job.tag].commit if job.tag else "")
-        python, toolchain = self.prepare(suite)
-        record = self.journal.record(job.session) or self.new_record(toolchain, python, job)
-        self.benchmarks = self.benchmarks or suite.discover(plan.machine)
-        cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, record.settings.no_device)
-        if cells.on_device:  # memory of the far node is another population
-            near = record.settings.near_cores
-            record = replace(record, on_device=True, asleep=tuple(cells.asleep), cores=near if len(near) > 1 else ())
-        if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
-            left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
-            self.progress.total = sum(len(each.cells or cells.round(each.round)) for each in left)
-        self.sessions[job.session] = Session(suite, suite.commit or toolchain.commit, record, cells)
+        if job.session not in self.sessions:
+            plan, suite = self.plan, self.sides.get(job.side) or suite_of(job.tag)
+            python, toolchain = self.prepare(suite)
+            record = self.journal.record(job.session) or self.new_record(toolchain, settings(str(python)), job)
+            self.benchmarks = self.benchmarks or suite.discover(plan.machine)
+            no_device, near = record.settings.no_device, record.settings.near_cores
+            cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
+            # memory of the far node is another population
+            record = replace(record, cores=near if cells.on_device and len(near) > 1 else ())
+            self.sessions[job.session] = Session(suite, suite.commit or toolchain.commit, record, cells)
+            if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
+                left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
+                self.progress.total = sum(len(each.cells or cells.round(each.round)) for each in left)
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
         """A Python that has what is to be measured, and what it has of it: the build variant, too."""
-        toolchain = ledger.find(suite.commit) if suite.commit else None
+        toolchain = ledger.find(suite.commit)
         if toolchain is None:
             return suite.python, suite.installed()
         if self.here and environments.same(toolchain, self.here):
@@ -170,41 +303,35 @@ class Runner:
             print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
         return environments.python(environment), build
 
-    def new_record(self, toolchain: ledger.Toolchain, python: Path | None, job: Job) -> Unfinished:
-        """The record of a session that begins; ``python`` has the toolchain, None where it could not be installed."""
+    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job, **more: Any) -> Record:
+        """The record of a session that begins."""
         plan = self.plan
-        return Unfinished(
+        as_planned = {name: getattr(plan, name) for name in ("profile", "only", "command", "machine")}
+        return Record(
             toolchain=Toolchain(job.tag or toolchain.tag, toolchain.torch, toolchain.numpy),
             skipped={},
-            profile=plan.profile,
-            only=plan.only,
             planned=plan.rounds,
-            command=plan.command,
-            machine=plan.machine,
-            settings=settings(str(python)) if python else Settings(),
+            settings=known,
             conditions=conditions(),
             asv=metadata.version("asv"),
             asv_runner=metadata.version("asv_runner"),
             launch=LAUNCH,
             started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             fleet=plan.fleet or {},
-            **self.about(job.side),
+            interleaved={**self.collection, "side": job.side} if self.collection else {},
+            **as_planned,
+            **more,
         )
 
     def again(self, job: Job) -> bool:
         """Whether a session stands beside an earlier one of its toolchain, by benchmarks that are the same now."""
-        if job.side == AGAIN:
-            return True
-        if job.tag not in self.plan.beside:
-            return False
-        lines = files.read_measurements(
-            result_file(self.plan.machine, ledger.tagged()[job.tag].commit, Suite().results)
-        )
+        if job.side == AGAIN or job.tag not in self.plan.beside:
+            return job.side == AGAIN
+        suite = suite_of(job.tag)
+        lines = files.read_measurements(result_file(self.plan.machine, suite.commit, suite.results))
         before = {line["benchmark"]: line["version"] for line in lines}
         now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
         return bool(now) and all(before[name] == version for name, version in now.items())
-
-    # --- a job --------------------------------------------------------------------------------------------------------
 
     def take(self, job: Job, meanwhile: AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
@@ -222,9 +349,6 @@ class Runner:
         if not cells and job.round:
             return False
         self.journal.begin()
-        if not cells:  # nothing is timed, as in a history of counts alone: to asv, no pattern is every benchmark
-            self.journal.keep(job, session.record)
-            return False
         earlier, record = len(self.journal.lines(job.session)), session.record
         patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
         started, left, done = time.monotonic(), patience - record.waited, self.progress.done
@@ -233,25 +357,32 @@ class Runner:
         def advance() -> None:
             self.progress.at(done + min(log.read_bytes().count(b"\n"), self.progress.total - done))
 
-        def asv(cells: Sequence[str], patience: tuple[float, int], round_of: Callable[[str], int]) -> None:
+        def asv(chosen: Sequence[str], patience: tuple[float, int], round_of: Callable[[str], int]) -> None:
             nonlocal record
             run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
-            record = self.device.measure(record, cells, partial(run, patience=patience))
-            mark(self.journal.work, round_of)
+            record = self.device.measure(record, session.cells, chosen, partial(run, patience=patience))
+            # which round the new lines belong to
+            lines = [
+                line if "round" in line else {**line, "round": round_of(name_of(line))}
+                for line in logged(self.journal.work)
+            ]
+            log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+        def fresh() -> list[Line]:
+            return with_samples(self.journal.lines(job.session, working=True))
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
-        for untouched in (True, False):
+        for untouched in (True, False):  # asv takes no pattern for every benchmark
             chosen = [cell for cell in cells if (cell in counted) == untouched]
             if untouched and chosen:
                 print("counting instructions: takes some minutes without output", flush=True)
-            if chosen:
-                with (untouched and meanwhile) or nullcontext():
+            with (untouched and chosen and meanwhile) or nullcontext():
+                if chosen:
                     asv(chosen, allowance, lambda cell: job.round)
-        left -= sum(line["waited"] for line in with_samples(self.lines(job)[earlier:]))
-        passes = PASSES if job.round + 1 >= plan.rounds else 1
-        for _ in range(0 if job.cells else passes):
-            run = quiet.Run(with_samples(self.lines(job)))
+        left -= sum(line["waited"] for line in with_samples(self.journal.lines(job.session, working=True)[earlier:]))
+        for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
+            run = quiet.Run(fresh())
             lacking = run.lacking(range(job.round + 1))
             retaken = affordable(lacking, {name_of(line): line["took"] for line in run.lines}, left)
             if not retaken:
@@ -264,16 +395,11 @@ class Runner:
             record,
             patience=round(patience, 1),
             waited=round(patience - left, 1),
-            rounds=job.round + 1,
+            rounds=job.round + bool(cells),
             seconds=round(record.seconds + time.monotonic() - started, 1),
         )
         self.journal.keep(job, session.record)
         return True
-
-    def lines(self, job: Job) -> list[Line]:
-        return self.journal.lines(job.session, working=True)
-
-    # --- filing -------------------------------------------------------------------------------------------------------
 
     def file(self, job: Job, whole: bool = True) -> Record:
         """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
@@ -287,9 +413,9 @@ class Runner:
         if record is None:
             raise UserError(f"nothing was measured of {job.session} so far")
         session, beside = self.open(job), self.again(job)
-        left_out = {why: tuple(names) for why, names in session.cells.unavailable.items()}
         record = summed_up(record, lines)
-        record = replace(record, skipped={**record.skipped, **left_out}, planned=max(record.rounds, self.plan.rounds))
+        skipped = {**record.skipped, **session.cells.unavailable}
+        record = replace(record, skipped=skipped, planned=max(record.rounds, self.plan.rounds))
         path = result_file(record.machine, session.under, session.suite.results, record.settings.python)
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
@@ -297,7 +423,8 @@ class Runner:
             record = replace(record, drift=drift(before, fresh))
             moved = f"{record.drift.get('median', math.nan):.3f} times what {record.drift['cells']} cells took at first"
             print(f"{job.tag} again: {moved}", flush=True)
-        file_measured(record, path, files.merged(before, fresh, beside), lines, self.journal.places(job.session))
+        places = list(self.journal.rounds(job.session).values())
+        file_measured(record, path, files.merged(before, fresh, beside), lines, places)
         if whole:
             self.journal.is_filed(job.session)
             del self.sessions[job.session]
@@ -305,19 +432,29 @@ class Runner:
 
     def file_failure(self, tag: str, reason: str) -> None:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
-        toolchain, plan = ledger.tagged()[tag], self.plan
-        suite = Suite(commit=toolchain.commit)
+        plan, suite, place = self.plan, suite_of(tag), self.journal.work
         path = result_file(plan.machine, suite.commit, suite.results)
         if path.exists() or not self.benchmarks:
             return
-        cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet")
-        record = replace(self.new_record(toolchain, None, Job(tag, 0)), failed=reason)
+        cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet").every
         self.journal.begin()
-        place = self.journal.work
         variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
-        apart(suite.asv(plan.machine, exactly(cells.every)), suite.root, variables)
+        apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
         if (place / FILES / plan.machine / path.name).is_file():
-            file_measured(replace(record, failures={reason: tuple(cells.every)}), path, [], [], [place])
+            more = {"failed": reason, "failures": {reason: tuple(cells)}}
+            record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0), **more)
+            file_measured(record, path, [], [], [place])
+
+
+def suite_of(tag: str) -> Suite:
+    """This checkout, for a toolchain; "": for what this Python has."""
+    return Suite(commit=ledger.tagged()[tag].commit if tag else "")
+
+
+def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
+    """The first of these cells, as many as one process each of takes so many seconds."""
+    spent = itertools.accumulate(map(took.__getitem__, cells := list(cells)))
+    return [cell for cell, so_far in zip(cells, spent) if so_far <= seconds - START]
 
 
 INSTALL = """
@@ -326,19 +463,6 @@ from pathlib import Path
 from toolchains import environments, ledger
 environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))
 """
-AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
-
-
-def mark(place: Path, round_of: Callable[[str], int]) -> None:
-    """Note in a log which round its new lines belong to, by the cell that they are about."""
-    numbered = [line if "round" in line else {**line, "round": round_of(name_of(line))} for line in logged(place)]
-    (place / LOG).write_text("".join(json.dumps(line) + "\n" for line in numbered), encoding="utf-8")
-
-
-def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
-    """The first of these cells, as many as one process each of takes so many seconds."""
-    spent = itertools.accumulate(map(took.__getitem__, cells := list(cells)))
-    return [cell for cell, so_far in zip(cells, spent) if so_far <= seconds - START]
 
 
 @contextlib.contextmanager
@@ -382,37 +506,26 @@ def file_measured(
     measurements of every figure, and no record without them.
 
     lines   all measurements of the result; logged: what the processes of the session said
-    places  of its jobs, with asv's own files
+    places  of its jobs, with asv's own files; asv describes what it measures with each
     """
-    ran = [place / FILES / record.machine / path.name for place in places]
-    ran = [file for file in ran if file.is_file()]
-    for place in places[-1:]:  # asv describes what it measures with each run
-        for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
-            if (place / FILES / described).is_file():
-                cli.put(path.parents[1] / described, (place / FILES / described).read_bytes())
-    fresh = any("seconds" in line or "values" in line for line in logged)
-    if fresh:
-        cli.put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
+    for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
+        if (places[-1] / FILES / described).is_file():
+            put(path.parents[1] / described, (places[-1] / FILES / described).read_bytes())
+    if any("seconds" in line or "values" in line for line in logged):
+        put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
+    ran = [file for place in places if (file := place / FILES / record.machine / path.name).is_file()]
     if ran:
-        explained = {cell for cells in (*record.skipped.values(), *record.failures.values()) for cell in cells}
-        silent = [cell for cell in files.without_figure(ran) if cell not in explained]
-        if silent:
-            record = replace(record, failures={**record.failures, SILENT: tuple(silent)})
-        skipped = {cell for cells in record.skipped.values() for cell in cells}
+        skipped, failed = (
+            {cell for cells in named.values() for cell in cells} for named in (record.skipped, record.failures)
+        )
+        silent = [cell for cell in files.without_figure(ran) if cell not in skipped | failed]
+        record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
         files.export(ran, path, lines, skipped, {name_of(line) for line in logged})
     known = [each for each in files.read_records(path) if each.started != record.started]
-    cli.put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
+    put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 
-def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Reason -> the cells that it is one for, once each, in order."""
-    found: dict[str, dict[str, None]] = {}
-    for why, cell in pairs:
-        found.setdefault(why, {})[cell] = None
-    return {why: tuple(cells) for why, cells in found.items()}
-
-
-def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
+def summed_up(record: Record, lines: Sequence[Line]) -> Record:
     """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
     run = quiet.Run(with_samples(lines))
     skipped, failures = (
@@ -438,10 +551,8 @@ def summed_up(record: Unfinished, lines: Sequence[Line]) -> Unfinished:
 def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
     """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
     around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
-    spans = {}
-    for quantity in ("link generation", "clock") if around else ():
-        taken = [each[quantity] for each, _ in around]
-        spans[quantity] = min(taken), max(taken)
+    seen = {what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around}
+    spans = {what: (min(taken), max(taken)) for what, taken in seen.items()}
     unsteady = [line for line in timed if not line.get("warmed", {"steady": True})["steady"]]
     changed = [
         *((f"slowed by {reason}", cell) for each, cell in around for reason in each["slowed by"]),
@@ -456,9 +567,9 @@ def how_quiet(record: Record) -> str:
     """What a run record holds of the machine, in words."""
     if record.quiet is None:
         return "nothing was timed"
-    words = f"the machine was quiet {record.quiet:.0%} of the time"
     never = len(record.noisy_cells)
-    return words + (f"; {never} cells have no quiet sample, and are marked" if never else "")
+    marked = f"; {never} cells have no quiet sample, and are marked" if never else ""
+    return f"the machine was quiet {record.quiet:.0%} of the time{marked}"
 
 
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:

@@ -127,7 +127,7 @@ class Record:
     samples, retaken   samples that were wanted; those taken beyond
     noisy_cells        the cells without a quiet process, whose figure is an upper bound
     failed             why the toolchain could not be measured at all
-    drift              of a toolchain that a history measured again: how its cells moved, see tracking.drift
+    drift              of a toolchain that a history measured again: how its cells moved, see runner.drift
     interleaved        of a side of a comparison: id of the collection, stage, side
     fleet              of one node of a fleet: id of the campaign, engine, node (an anonymous name)
     cores              that the processes were held to, near the device; none: all that are allowed
@@ -175,17 +175,6 @@ class Record:
 
 
 UNKNOWN = Record(Toolchain(""), {})  # where asv was run by hand
-
-
-@dataclass(frozen=True)
-class Unfinished(Record):
-    """A run that goes on: its record so far, and what only going on needs, which is not filed.
-
-    on_device  an accelerator takes part; asleep: the benchmarks that time how it wakes
-    """
-
-    on_device: bool = False
-    asleep: tuple[str, ...] = ()
 
 
 def record_of(loaded: Any, file: str = "") -> Record:

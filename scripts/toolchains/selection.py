@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cli import UserError
+from cli import Parser, UserError
 from packaging.version import Version
 from store import files
 
@@ -66,11 +66,11 @@ def releases(names: str | None, packages: Sequence[str], since: str | None) -> l
     return toolchains
 
 
-def add_releases(parser: argparse.ArgumentParser) -> None:
+def add_releases(parser: Parser) -> None:
     """The options that choose releases, see ``chosen_releases``."""
-    parser.add_argument("--history", choices=ledger.PACKAGES, help="releases of this package only (default: of both)")
-    parser.add_argument("--releases", metavar="2.6.0,2.13.0", help="these (default: the last patch of every minor one)")
-    parser.add_argument("--since", metavar="2.0", help="from this release on")
+    parser.option("--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES)
+    parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
+    parser.option("--since 2.0", "from this release on")
 
 
 def packages(chosen: argparse.Namespace) -> Sequence[str]:
@@ -124,10 +124,11 @@ def target(name: str) -> Target:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def check_machine(name: str | None) -> None:
-    """UserError unless this can be a machine's name, and so that of a directory of results; None is none."""
-    if name is not None and (why := files.no_name(name)):
+def check_machine(name: str) -> str:
+    """A machine's name, and so that of a directory of results; UserError where this cannot be one."""
+    if why := files.no_name(name):
         raise UserError(f"--machine {name!r}: {why}")
+    return name
 
 
 def result_file(name: str, results: Path, machine: str | None = None) -> Path:
