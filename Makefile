@@ -50,10 +50,10 @@ report: $(VENV)/installed
 	$(BIN)/python scripts/report.py
 
 site: $(VENV)/installed
-	$(BIN)/python scripts/publish.py $(ARGS)
+	$(BIN)/python scripts/report.py --site .asv/site $(ARGS)
 
 benchmarks.json: $(VENV)/installed
-	$(BIN)/python scripts/describe.py
+	$(BIN)/python scripts/run.py --describe
 
 check: $(VENV)/installed
 	$(BIN)/python scripts/check.py timing $(ARGS)

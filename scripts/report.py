@@ -4,10 +4,12 @@
     python scripts/report.py                   pages of every machine with results, and one page over all machines
     python scripts/report.py --machine NAME    pages of one machine
     python scripts/report.py --check DIR       check whether reports/results/NAME can be submitted: one line per finding
+    python scripts/report.py --site .asv/site  gather pages, feed, data and asv's own site, for any web server
 
 Writes index.html (one self-contained file), README.md, figures as SVG and results.csv (every figure) to reports/NAME/.
 If releases were measured with scripts/track.py, it writes the same for their history to reports/history/NAME/.
-reports/feed.xml lists what releases changed, for all machines. The same results give the same bytes.
+reports/feed.xml lists what releases changed, for all machines. The same results give the same bytes. Links of the site
+are relative; its figures.csv holds every figure of all machines.
 
 Exit status of --check: 0 no findings, 1 findings, 2 no results.
 """
@@ -18,11 +20,12 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import RESULTS, Parser, UserError, line, put
+from cli import RESULTS, ROOT, Parser, UserError, line, put
 from toolchains import selection
 
 REPORTS = RESULTS.parent
@@ -60,6 +63,29 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     return int(len(said) > 1)
 
 
+def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
+    """Gather pages and results in a folder, whose content is deleted, with the address that it will have; the code."""
+    from analysis.results import load
+    from pages import site, spreadsheet
+
+    if url and urlsplit(url).scheme not in ("http", "https"):
+        raise UserError(f"--url {url}: write it with https://")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
+        raise UserError(f"--site {folder} holds something else: name an empty directory")
+    results = load(reports / "results")
+    site.gather(reports, folder)
+    spreadsheet.write_figures(results, folder)
+    if with_asv:
+        command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder.absolute() / site.ASV)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
+    if url:
+        site.address(folder, url)
+    print(line(os.path.relpath(folder / "index.html")))
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.option("--machine NAME", "build only the page of this machine", type=selection.check_machine)
@@ -67,6 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.option("--output DIR", "directory to write the pages to", default=REPORTS)
     parser.option("--check DIR", "check results before you submit them, and build nothing")
     parser.option("--markdown FILE", "with --check: also write the findings to this file", type=Path)
+    parser.option("--site DIR", "gather the pages of --output in this folder, whose content is deleted; build nothing")
+    parser.option("--url URL", "with --site: address at which the folder will be published")
+    parser.option("--without-asv", "with --site: leave out asv's own site")
     chosen = parser.parse_args(argv)
     if chosen.markdown and not chosen.check:
         raise UserError("--markdown goes with --check")
@@ -75,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
+        if chosen.site:
+            return gather(chosen.output, chosen.site, chosen.url, not chosen.without_asv)
         from advise import known_in
         from pages.build import build, over_machines, tell
         from store.files import machines

@@ -6,6 +6,7 @@
     python scripts/run.py --resume             continue an interrupted run
     python scripts/run.py --check              check in ten seconds whether this machine is quiet enough
     python scripts/run.py --resume --rounds 2  file an interrupted run that has two finished rounds
+    python scripts/run.py --describe           describe benchmarks/ anew in reports/results; measures nothing
 
 asv times everything, one process at a time, in rounds. Each round gives every result one more process. A finished round
 is filed, so an interruption loses one round at most. Significant answers are printed after each round. The expected
@@ -25,7 +26,7 @@ import psutil
 import report
 from cli import RESULTS, ROOT, Parser, UserError, line
 from measuring import plans
-from measuring.engine import check_asv, this_command
+from measuring.engine import Suite, check_asv, this_command
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
 from measuring.profiles import add_options, asked_for, minutes_of
@@ -50,8 +51,9 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     add_options(parser, DEFAULT)
     about = "Python interpreter that builds the page (default: this one)"
     parser.option("--report-with PYTHON", about, type=interpreter)
+    parser.option("--check", "check whether this machine is quiet enough, and exit (status 1: it is not)")
     parser.option(
-        "--check", "check whether this machine is quiet enough to measure on, then exit (status 1: it is not)"
+        "--describe", "write reports/results/benchmarks.json, asv's description of benchmarks/, anew, and exit"
     )
     return parser.parse_args(argv)
 
@@ -132,6 +134,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.check:
         return check()
     machine = chosen.machine or environments.machine_name()
+    if chosen.describe:  # of what asv writes beside it nothing is kept: that is no change of benchmarks/
+        Suite().discover(machine, keep=RESULTS / BENCHMARKS)
+        print((RESULTS / BENCHMARKS).relative_to(ROOT))
+        return 0
     with held(ROOT / ".asv" / "runs" / machine):
         measure(chosen, toolchain, machine)
     if chosen.no_report:

@@ -1,7 +1,8 @@
-"""Runs that are ended anywhere, begun twice, or starved of disk, in copies of the code: what may be left of them.
+"""Runs that are ended anywhere, begun twice, or starved of disk, in suites of tiny packages: what may be left of them.
 
-The run is that of one small benchmark, two rounds. Nothing that it started may run on, and after --resume there are two
-rounds, once each, in asv's file, in the samples and in one record.
+The run is two rounds of a benchmark that takes no time: real are run.py, asv and its processes, journal, files. Nothing
+that it started may run on, and after --resume there are two rounds, once each, in asv's file, in the samples and in one
+record.
 """
 
 import contextlib
@@ -13,45 +14,31 @@ import sys
 import time
 
 from analysis.results import load
-from conftest import ROOT
-from measuring.engine import copy_code
-from measuring.processes import own_home
 from measuring.runner import Journal
 from store import files
 from store.records import name_of, with_samples
+from tiny import Project
 
 MACHINE, ROUNDS = "robust", 2
-COMMAND = ["scripts/run.py", "--only", r"limits\.Floor", "--machine", MACHINE, "--no-report"]
+COMMAND = ["scripts/run.py", "--profile", "tracking", "--only", "conversion", "--machine", MACHINE, "--no-report"]
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
 LONGEST = 300.0  # seconds that any of it may take
 ORPHAN = 8.0  # seconds after which nothing may run any more
 DISK = 24 * 2**20  # bytes of the disk that fills up
 
 
-class Copy:
-    """A copy of the code to measure in, with a home of its own.
+class Copy(Project):
+    """A suite to measure in, with a home of its own."""
 
-    cache: directory of compiled Python, which copies share: to compile torch takes half of a short run.
-    """
-
-    def __init__(self, root, cache):
-        self.root, self.home, self.cache = root / "checkout", root / "home", cache
-        self.home.mkdir(parents=True)
-        copy_code(ROOT, self.root)
+    def __init__(self, folder):
+        super().__init__(folder)
         self.journal = Journal(self.root / ".asv" / "runs" / MACHINE / "run")
-        self.results = self.root / "reports" / "results"
+        self.filed = self.root / "reports" / "results"
 
     def start(self, *more):
-        environment = {**own_home(self.home), "PYTHONPYCACHEPREFIX": str(self.cache)}
-        return subprocess.Popen(
-            [sys.executable, *COMMAND, *more],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        none, pipe = subprocess.DEVNULL, subprocess.PIPE
+        options = {"stdout": none, "stderr": pipe, "text": True, "start_new_session": True}
+        return subprocess.Popen([sys.executable, *COMMAND, *more], cwd=self.root, env=self.environment, **options)
 
     def left(self):
         """Processes that work in the copy."""
@@ -75,7 +62,7 @@ class Copy:
     def check_whole(self, rounds=ROUNDS, whole=()):
         """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples
         and one record tell of the same."""
-        (record_file,) = self.results.glob(f"{MACHINE}/*.jsonl")
+        (record_file,) = self.filed.glob(f"{MACHINE}/*.jsonl")
         assert [record.rounds for record in files.read_records(record_file)] == [rounds]
         lines = with_samples(files.read_measurements(record_file))
         taken = [{name: line[name] for name in line if name != "run"} for line in lines]
@@ -85,7 +72,7 @@ class Copy:
             of_cell = [line for line in lines if name_of(line) == cell]
             assert {line["round"] for line in of_cell} == set(range(rounds)), cell
             assert len({line["run"] for line in of_cell}) == 1, cell
-        assert set(load(self.results).processes["cell"]) == cells, "asv's file has other cells than the samples"
+        assert set(load(self.filed).processes["cell"]) == cells, "asv's file has other cells than the samples"
         assert not list(self.root.rglob("*.new")) and not self.journal.rounds("installed"), (
             "something half done is left"
         )
@@ -107,12 +94,11 @@ def ended(process):
 
 
 def undisturbed(copy):
-    """Seconds that a run takes which nobody ends, what all import compiled."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(copy.cache)}
-    subprocess.run([sys.executable, "-c", "import asv.main, torch"], env=environment, check=True)
+    """Seconds that a run takes which nobody ends."""
     began = time.monotonic()
     code, complaint = ended(copy.start("--rounds", str(ROUNDS)))
     assert code == 0, complaint[-300:]
+    copy.check_whole()
     return time.monotonic() - began
 
 
@@ -135,7 +121,7 @@ def kill(copy, rng: random.Random, typical):
     assert code in (0, -signal.SIGKILL, 130, 128 + signal.SIGTERM, 128 + signal.SIGHUP, *early), said
     assert complaint.count("\n") < 2 or code in early, said
     whole = [line for line in with_samples(copy.journal.lines("installed")) if "round" in line]
-    if code or not list(copy.results.glob(f"{MACHINE}/*.jsonl")):
+    if code or not list(copy.filed.glob(f"{MACHINE}/*.jsonl")):
         copy.resume()
     copy.check_whole(whole=whole)
 

@@ -71,7 +71,7 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
 
 def test_benchmarks_are_described_without_a_trace_of_the_machine(checkout):
     """By the command that the test above asks for: the same bytes as asv writes, and nothing else."""
-    done = checkout.run("scripts/describe.py")
+    done = checkout.run("scripts/run.py", "--describe")
     assert (done.returncode, done.stdout) == (0, "reports/results/benchmarks.json\n"), done.stdout + done.stderr
     described = checkout.results / "benchmarks.json"
     assert [path for path in (checkout.root / "reports").rglob("*") if path.is_file()] == [described]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import cli
-import describe
 import pytest
 import report
 import track
@@ -93,7 +92,7 @@ def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
 def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
     """120 is what Python says where it cannot flush."""
     more = {"env": environment(tmp_path, PYTHONUNBUFFERED=""), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    writer = subprocess.Popen([sys.executable, str(ROOT / "scripts" / "describe.py"), words], **more)
+    writer = subprocess.Popen([sys.executable, str(ROOT / "scripts" / "report.py"), words], **more)
     writer.stdout.close()
     assert writer.wait(20) == code
 
@@ -174,8 +173,8 @@ def test_only_that_no_machine_can_match(only):
 
 
 def test_a_value_that_ends_options(called):
-    code, _, err = called(describe, "--help=--")
-    assert code == 2 and err == "describe.py: argument --help: -- is no value (see describe.py --help)\n"
+    code, _, err = called(report, "--help=--")
+    assert code == 2 and err == "report.py: argument --help: -- is no value (see report.py --help)\n"
 
 
 def test_options_that_contradict_check(tmp_path, called):
@@ -224,5 +223,5 @@ def test_what_verbs_start_works_there_too(checkout):
     done = checkout.run("scripts/run.py", *options, **SAFE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert checkout.cells("limits.Floor.timeit_floor")
-    done = checkout.run("scripts/describe.py", **SAFE)
+    done = checkout.run("scripts/run.py", "--describe", **SAFE)
     assert done.returncode == 0, done.stderr

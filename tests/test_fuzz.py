@@ -18,9 +18,7 @@ import advise
 import check
 import cli
 import compare
-import describe
 import fleet
-import publish
 import pytest
 import report
 import resultfiles
@@ -300,13 +298,13 @@ VERBS = {
         fleet,
         compare,
         report,
-        publish,
-        describe,
         check,
     )
 }
 OPTIONS = {
-    name: sorted(set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', Path(module.__file__).read_text(encoding="utf-8"))))
+    name: sorted(
+        set(re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8")))
+    )
     for name, module in VERBS.items()
 } | {"check": ["timing", "noise", "advice", "history", "--only", "--cases", "--processes", "--condition"]}
 # No argument holds a NUL: that is where it ends
@@ -350,12 +348,10 @@ def place(tmp_path_factory):
         patched.setattr(track, "check_asv", lambda: None)
         patched.setattr(track.index, "update", begin)
         patched.setattr(track, "ROOT", root)
-        patched.setattr(publish, "REPORTS", root / "out")
         patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
         patched.setattr(campaign, "ask", begin)
         patched.setattr(campaign, "measure", lambda campaigns, build: 0)
         patched.setattr(fleet, "check_asv", lambda: None)
-        patched.setattr(describe, "check_asv", begin)
         patched.setattr(noise, "copy_code", begin)
         patched.setattr(advice, "measure", begin)
         patched.setattr(history, "main", begin)

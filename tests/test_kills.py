@@ -25,11 +25,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture(params=["tmpfs", "ext4"])
 def small_disk(request, tmp_path):
     """A file system of a few MiB."""
@@ -45,19 +40,19 @@ def small_disk(request, tmp_path):
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
 
 
-def test_runs_that_are_ended(tmp_path, cache):
+def test_runs_that_are_ended(tmp_path):
     rng = random.Random(SEED)
-    typical = kills.undisturbed(Copy(tmp_path / "undisturbed", cache))
+    typical = kills.undisturbed(Copy(tmp_path / "undisturbed"))
     for number in range(KILLS):
-        kills.kill(Copy(tmp_path / str(number), cache), rng, typical)
+        kills.kill(Copy(tmp_path / str(number)), rng, typical)
         shutil.rmtree(tmp_path / str(number))
 
 
-def test_two_at_once(tmp_path, cache):
+def test_two_at_once(tmp_path):
     """One of them measures."""
     rng = random.Random(SEED)
     for number in range(max(1, KILLS // 5)):
-        copy, both = Copy(tmp_path / str(number), cache), []
+        copy, both = Copy(tmp_path / str(number)), []
         for wait in (0.0, rng.choice((0.0, 0.01, 0.3, 1.0))):
             time.sleep(wait)
             both.append(copy.start("--rounds", "1"))
@@ -67,11 +62,11 @@ def test_two_at_once(tmp_path, cache):
         shutil.rmtree(tmp_path / str(number))
 
 
-def test_a_disk_that_fills_up(small_disk, cache):
+def test_a_disk_that_fills_up(small_disk):
     """One line says so, and after making room --resume goes on."""
     rng, filler = random.Random(SEED), small_disk / "filler"
     for number in range(max(1, KILLS // 10)):
-        copy = Copy(small_disk / str(number), cache)
+        copy = Copy(small_disk / str(number))
         process = copy.start("--rounds", str(kills.ROUNDS))
         kills.wait_for_change(copy, process, rng)
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:

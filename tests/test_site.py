@@ -7,7 +7,6 @@ import sys
 from urllib.parse import unquote, urlsplit
 
 import pandas
-import publish
 import pytest
 import report
 from analysis.results import load
@@ -20,7 +19,7 @@ METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 
 
 def published(reports, output, *arguments):
-    assert publish.main(["--reports", str(reports), "--output", str(output), "--without-asv", *arguments]) == 0
+    assert report.main(["--output", str(reports), "--site", str(output), "--without-asv", *arguments]) == 0
     return output
 
 
@@ -89,7 +88,7 @@ def test_the_site_holds_pages_and_results_and_nothing_else(rich_results, tmp_pat
 @pytest.mark.parametrize("place", ["sub", "box/node-a", "box/00000000-toolchain-py3.11.json"])
 def test_the_loader_takes_no_link(place, rich_results, tmp_path, called):
     (rich_results / place).symlink_to(tmp_path)
-    code, _, err = called(publish, "--reports", rich_results.parent, "--output", tmp_path / "site")
+    code, _, err = called(report, "--output", rich_results.parent, "--site", tmp_path / "site")
     assert code == 2 and re.search(
         r" is (a link: put the directory itself there|no file: remove it or restore it)", err
     )
@@ -115,9 +114,9 @@ def test_pages_say_where_they_are_published(rich_results, tmp_path):
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path, called):
     (tmp_path / "mine").write_text("mine")
-    code, _, err = called(publish, "--output", tmp_path)
+    code, _, err = called(report, "--site", tmp_path)
     assert code == 2 and "holds something else: name an empty directory" in err
-    code, _, err = called(publish, "--output", tmp_path / "site", "--url", "example.org")
+    code, _, err = called(report, "--site", tmp_path / "site", "--url", "example.org")
     assert code == 2 and "--url example.org: write it with https://" in err
 
 

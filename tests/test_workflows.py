@@ -346,4 +346,4 @@ def test_the_outcome_is_that_of_the_check(runner, code):
 def test_pages_are_gathered_for_their_address(runner):
     runner.python('echo "$*" > asked')
     runner.run(steps("pages")["publish", "Gather the site"], URL="https://example.org/suite")
-    assert (runner.root / "asked").read_text() == "scripts/publish.py --url https://example.org/suite --output site\n"
+    assert (runner.root / "asked").read_text() == "scripts/report.py --site site --url https://example.org/suite\n"

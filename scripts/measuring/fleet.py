@@ -146,6 +146,11 @@ class Campaign:
     code: str = ""
     submitted: int = 0
 
+    def __post_init__(self) -> None:
+        self.machine, self.directory = self.plan.machine, FLEET / self.plan.machine
+        self.place = self.directory / self.id  # where its nodes have their suites
+        self.logs = self.directory / "logs" / self.id
+
     @classmethod
     def load(cls, machine: str) -> "Campaign | None":
         """That of a machine type; None where none is kept. UserError where it cannot be read."""
@@ -158,23 +163,6 @@ class Campaign:
         """Forget the campaign: its results are filed."""
         (self.directory / PLAN).unlink(missing_ok=True)
         shutil.rmtree(self.place, ignore_errors=True)
-
-    @property
-    def machine(self) -> str:
-        return self.plan.machine
-
-    @property
-    def directory(self) -> Path:
-        return FLEET / self.machine
-
-    @property
-    def place(self) -> Path:
-        """Where its nodes have their suites."""
-        return self.directory / self.id
-
-    @property
-    def logs(self) -> Path:
-        return self.directory / "logs" / self.id
 
     def freeze(self) -> None:
         """Copy the code, once: what nodes measure is this, whatever happens to the checkout."""

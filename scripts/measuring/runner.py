@@ -260,8 +260,14 @@ class Runner:
                     if taken and job is not jobs[-1]:
                         self.between(self, job)
                 record = self.file(jobs[0])
-                words = f"{record.samples} samples in {record.seconds:.0f} s, {record.waited:.0f} of them waiting"
-                print(f"{record.toolchain.tag}: {words} for quiet; {how_quiet(record)}", flush=True)
+                words = (
+                    f"{record.samples} samples in {record.seconds:.0f} s, {record.waited:.0f} of them waiting for quiet"
+                )
+                if record.quiet is not None:
+                    words += f"; the machine was quiet {record.quiet:.0%} of the time"
+                if record.noisy_cells:
+                    words += f"; {len(record.noisy_cells)} cells have no quiet sample, and are marked"
+                print(f"{record.toolchain.tag}: {words}", flush=True)
             except LOST as error:
                 if not tag:
                     raise
@@ -349,7 +355,7 @@ class Runner:
         if not cells and job.round:
             return False
         self.journal.begin()
-        earlier, record = len(self.journal.lines(job.session)), session.record
+        record = session.record
         patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
         started, left, done = time.monotonic(), patience - record.waited, self.progress.done
         log = self.journal.work / LOG
@@ -368,7 +374,7 @@ class Runner:
             ]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
-        def fresh() -> list[Line]:
+        def timed_so_far() -> list[Line]:
             return with_samples(self.journal.lines(job.session, working=True))
 
         counted = {*session.cells.counted}
@@ -380,9 +386,9 @@ class Runner:
             with (untouched and chosen and meanwhile) or nullcontext():
                 if chosen:
                     asv(chosen, allowance, lambda cell: job.round)
-        left -= sum(line["waited"] for line in with_samples(self.journal.lines(job.session, working=True)[earlier:]))
+        left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
-            run = quiet.Run(fresh())
+            run = quiet.Run(timed_so_far())
             lacking = run.lacking(range(job.round + 1))
             retaken = affordable(lacking, {name_of(line): line["took"] for line in run.lines}, left)
             if not retaken:
@@ -561,15 +567,6 @@ def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]],
         *((what, cell) for what, (_, most) in spans.items() for each, cell in around if each[what] < STEADY * most),
     ]
     return spans, by_reason(changed)
-
-
-def how_quiet(record: Record) -> str:
-    """What a run record holds of the machine, in words."""
-    if record.quiet is None:
-        return "nothing was timed"
-    never = len(record.noisy_cells)
-    marked = f"; {never} cells have no quiet sample, and are marked" if never else ""
-    return f"the machine was quiet {record.quiet:.0%} of the time{marked}"
 
 
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
