@@ -39,11 +39,16 @@ def cluster(tmp_path):
         cluster.end()
 
 
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory):
+    """Options: the nodes' disk, on which a test finds what one before it has installed."""
+    return ("--scratch", str(tmp_path_factory.mktemp("scratch")), "--keep", "9")
+
+
 @pytest.fixture
-def project(tmp_path, cluster):
+def project(tmp_path, cluster, scratch):
     project = prepared(Project(tmp_path), cluster)
-    project.options = ("--partition", "both", "--rounds", "2", "--time", "15", "--no-report")
-    project.options += ("--scratch", str(tmp_path / "scratch"))
+    project.options = ("--partition", "both", "--rounds", "2", "--time", "15", "--no-report", *scratch)
     return project
 
 
@@ -133,7 +138,7 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     ours.wait()
     cluster.kill("n2")
     cluster.ask("sbatch", "-p", "first", "-w", "n1", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
-    time.sleep(15)  # until Slurm has given n2 up
+    until(lambda: "due to node failure" in (cluster.root / "log").read_text(errors="replace"))
     cluster.start("n2")
     ours = start(project, "--resume", "--no-report", host="login2")
     try:
@@ -256,15 +261,14 @@ def decided(tmp_path, cluster):
     return prepared(Project(tmp_path, planted.releases(SERIES), planted.families(changes)), cluster)
 
 
-def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(decided):
+def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(decided, scratch):
     """Real: Slurm with its two nodes, jobs, processes, samples, files, and all that is made of them.
 
     Made up: what a call takes, see planted.py, for the two nodes are one busy machine on which a tenth of a real call
     would be noise. So a call spins until a clock says that its time is over, and the host's name decides where.
     """
     plan = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "4", "--time", "30")
-    options = ("--partition", "both", "--no-report", "--scratch", str(decided.root.parent / "scratch"))
-    finish(decided, start(decided, *plan, *options))
+    finish(decided, start(decided, *plan, "--partition", "both", "--no-report", *scratch))
     told = (decided.root / "fleet.log").read_text()
     assert re.search(r"^both: releases filed: node-a \d, node-b \d; 2 RUNNING", told, re.MULTILINE)
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
@@ -291,7 +295,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     check_anonymous(decided)
 
 
-def test_a_history_of_each_type_of_node(tmp_path, cluster):
+def test_a_history_of_each_type_of_node(tmp_path, cluster, scratch):
     """Types of one node each, a partition and a constraint, at once; what calls take there is made up, see above."""
     changes = [
         planted.Planted(EVERYWHERE, "2.3.0", 1.25),
@@ -300,8 +304,9 @@ def test_a_history_of_each_type_of_node(tmp_path, cluster):
     ]
     project = prepared(Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes)), cluster)
     options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "4", "--time", "30", "--no-report")
-    options += ("--scratch", str(tmp_path / "scratch"))
-    both = [start(project, *options, f"--{how}", name) for how, name in zip(("partition", "constraint"), TYPES)]
+    both = [
+        start(project, *options, *scratch, f"--{how}", kind) for how, kind in zip(("partition", "constraint"), TYPES)
+    ]
     until(lambda: project.records("plain") or both[0].poll() is not None)
     assert both[0].poll() is None, "results are gathered as they come: " + said(project)
     for ours in both:
