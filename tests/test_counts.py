@@ -208,7 +208,7 @@ def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
     described = {name: DESCRIBED[name] for name in (NAME, beside)}
     monkeypatch.setattr("shutil.which", lambda name: None)
     found = cells_of_run(PROFILES["tracking"], described, "", "tracking")
-    assert found.unavailable == {"needs valgrind: apt-get install valgrind": [NAME]}
+    assert found.unavailable == {"needs valgrind: apt-get install valgrind": (NAME,)}
     assert {cell.partition("(")[0] for cell in found.every} == {beside}
     with pytest.raises(UserError) as refused:
         cells_of_run(PROFILES["instructions"], described, "", "instructions")

@@ -21,6 +21,7 @@ from measuring.machine import check_machine
 from measuring.runner import SILENT, Job, Journal, Plan, held
 from store import files
 from store.records import Record, Toolchain, with_samples
+from tiny import FAMILIES, Project
 from toolchains import environments
 
 FLOOR = "limits.Floor.timeit_floor"
@@ -134,22 +135,28 @@ def one_line(done):
     return line
 
 
-def test_results_directory_that_cannot_be_written(checkout):
+@pytest.fixture
+def project(tmp_path):
+    """A suite of tiny packages: what is said of a mistake needs no real torch."""
+    return Project(tmp_path, families={**FAMILIES, "limits": BROKEN})
+
+
+def test_results_directory_that_cannot_be_written(project):
     """A file where the directory should be: nobody may write there, root included."""
-    checkout.results.parent.mkdir()
-    checkout.results.write_text("", encoding="utf-8")
-    assert str(checkout.results) in one_line(checkout.run("scripts/run.py", *FAST))
+    results = project.root / "reports" / "results"
+    results.parent.mkdir()
+    results.write_text("", encoding="utf-8")
+    assert str(results) in one_line(project.verb("run", *FAST))
 
 
-def test_only_that_matches_nothing(checkout):
-    done = checkout.run("scripts/run.py", "--only", "nosuch", "--no-report", "--machine", Checkout.machine)
+def test_only_that_matches_nothing(project):
+    done = project.verb("run", "--only", "nosuch", "--no-report")
     assert "--only 'nosuch' matches no cell of the profile quick" in one_line(done)
-    assert not list(checkout.results.glob("*/*.jsonl"))
+    assert not list(project.root.glob("reports/results/*/*.jsonl"))
 
 
 BROKEN = """
-
-class Broken:
+class Floor:
     params = ["raises", "crashes"]
     param_names = ["how"]
 
@@ -161,32 +168,24 @@ class Broken:
 """
 
 
-def test_failed_cells_keep_their_reason(checkout):
-    with (checkout.root / "benchmarks" / "limits.py").open("a", encoding="utf-8") as file:
-        file.write(BROKEN)
-    arguments = ("--only", "limits.Broken", "--no-report", "--machine", Checkout.machine, "--rounds", "1")
-    done = checkout.run("scripts/run.py", *arguments)
+def test_failed_cells_keep_their_reason(project):
+    done = project.verb("run", *FAST, "--rounds", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "failed: limits.Broken.timeit_call: ValueError: no such thing" in done.stdout
-    record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
-    cells = {how: [f"limits.Broken.timeit_call('{how}')"] for how in ("raises", "crashes")}
-    assert record["failures"] == {"ValueError: no such thing": cells["raises"], SILENT: cells["crashes"]}
-    missing = load(checkout.results).missing
-    told = {cell: why for why, (cell,) in record["failures"].items()}
+    assert "failed: limits.Floor.timeit_call: ValueError: no such thing" in done.stdout
+    ((record,),) = project.records()[""].values()
+    cells = {how: (f"limits.Floor.timeit_call('{how}')",) for how in ("raises", "crashes")}
+    assert record.failures == {"ValueError: no such thing": cells["raises"], SILENT: cells["crashes"]}
+    missing = load(project.root / "reports" / "results").missing
+    told = {cell: why for why, (cell,) in record.failures.items()}
     assert dict(zip(missing["cell"], missing["reason"])) == told and set(missing["status"]) == {"failed"}
 
 
 # Interruption -------------------------------------------------------------------------------------------------------
 
 
-def journal(checkout):
-    return Journal(checkout.root / ".asv" / "runs" / Checkout.machine / "run")
-
-
 def test_what_is_installed_is_measured_without_git(checkout, tmp_path):
     """A box with a GPU often has none, and no network either; its results are filed after every round."""
-    only = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
-    done = checkout.run("scripts/run.py", *only, "--rounds", "2", PATH=str(tmp_path), timeout=300)
+    done = checkout.run("scripts/run.py", *FAST, "--rounds", "2", PATH=str(tmp_path), timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
     assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
@@ -198,9 +197,9 @@ def test_what_is_installed_is_measured_without_git(checkout, tmp_path):
     assert "the run was whole, and its results are filed" in done.stdout
 
 
-def test_resume_is_of_the_same_run(checkout):
+def test_resume_is_of_the_same_run(project):
     """Rounds of two toolchains would be no run of either."""
-    kept = journal(checkout)
+    kept = Journal(project.root / ".asv" / "runs" / Checkout.machine / "run")
     kept.begin()
     kept.keep(Job("", 0), Record(Toolchain("torch-1-numpy-1"), {}))
     kept.save(Plan(Checkout.machine, "quick", FAST[1], 2))
@@ -208,13 +207,13 @@ def test_resume_is_of_the_same_run(checkout):
         ((), "the interrupted run was on torch-1-numpy-1: --resume there, or run anew"),
         (("--profile", "standard"), "the interrupted run was another by --profile: --resume alone goes on with it"),
     ):
-        assert line in one_line(checkout.run("scripts/run.py", *FAST, "--resume", *more))
+        assert line in one_line(project.verb("run", *FAST, "--resume", *more))
 
 
-def test_two_runs_of_a_machine(checkout):
-    with held(checkout.root / ".asv" / "runs" / Checkout.machine):
+def test_two_runs_of_a_machine(project):
+    with held(project.root / ".asv" / "runs" / Checkout.machine):
         for verb in ("run", "track"):
-            done = checkout.run(f"scripts/{verb}.py", "--machine", Checkout.machine)
+            done = project.verb(verb, "--machine", Checkout.machine)
             assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
             assert f"{Checkout.machine} is being measured already, by process {os.getpid()}" in done.stderr
 
