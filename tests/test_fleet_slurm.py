@@ -138,7 +138,7 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     ours.wait()
     cluster.kill("n2")
     cluster.ask("sbatch", "-p", "first", "-w", "n1", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
-    until(lambda: "due to node failure" in (cluster.root / "log").read_text(errors="replace"))
+    until(lambda: "n2 not responding, setting DOWN" in (cluster.root / "log").read_text(errors="replace"))
     cluster.start("n2")
     ours = start(project, "--resume", "--no-report", host="login2")
     try:
