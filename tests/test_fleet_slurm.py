@@ -140,13 +140,7 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     cluster.ask("sbatch", "-p", "first", "-w", "n1", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
     until(lambda: "n2 not responding, setting DOWN" in (cluster.root / "log").read_text(errors="replace"))
     cluster.start("n2")
-    ours = start(project, "--resume", "--no-report", host="login2")
-    try:
-        ours.wait(420)
-    except subprocess.TimeoutExpired:
-        ours.kill()
-        pytest.fail(said(project) + cluster.ask("squeue", "--array") + cluster.ask("sinfo", "-N"))
-    assert ours.returncode == 0, said(project)
+    finish(project, start(project, "--resume", "--no-report", host="login2"))
     check_complete(project)
     check_anonymous(project)
     told = (cluster.root / "log").read_text(errors="replace")
@@ -158,13 +152,7 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
     """Slurm warns a minute before, and counts in minutes; four rounds are done by then where cores are quick."""
     options = [option if option != "15" else "2" for option in project.options]
     options[options.index("--rounds") + 1] = "8"
-    ours = start(project, *PLAN, *options)
-    try:
-        ours.wait(560)
-    except subprocess.TimeoutExpired:
-        ours.kill()
-        pytest.fail(said(project) + cluster.ask("squeue", "--array"))
-    assert ours.returncode == 0, said(project)
+    finish(project, start(project, *PLAN, *options))
     assert "this job is timed-out" in said(project), "it never happened"
     check_complete(project, rounds=8)
     made = histories_of(load(project.root / "reports" / "results", "both"))["torch"]
@@ -185,7 +173,7 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
     until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
         file.write("\nraise SystemExit('edited')\n")
-    finish(project, ours, 420)
+    finish(project, ours)
     found = said(project)
     assert re.search(r"both: leaving out a node: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
     own = project.records("both")
@@ -215,7 +203,7 @@ def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
         assert text, f"{path} is broken"
         for whole in [text] if path.suffix == ".json" else text.splitlines():
             json.loads(whole)
-    assert ours.wait(420) == 0, said(project)  # what is missing was asked for again
+    finish(project, ours)  # what is missing was asked for again
     check_complete(project)
 
 
