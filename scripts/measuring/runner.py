@@ -379,12 +379,12 @@ class Runner:
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
-        for untouched in (True, False):  # asv takes no pattern for every benchmark
+        for untouched in (True, False):
             chosen = [cell for cell in cells if (cell in counted) == untouched]
             if untouched and chosen:
                 print("counting instructions: takes some minutes without output", flush=True)
-            with (untouched and chosen and meanwhile) or nullcontext():
-                if chosen:
+            if chosen:  # to asv, no pattern is every benchmark
+                with (untouched and meanwhile) or nullcontext():
                     asv(chosen, allowance, lambda cell: job.round)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
