@@ -54,12 +54,12 @@ def after_run(machine: str, python: Path | None = None) -> int:
 def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     """Say what is wrong with results that somebody submits, by this suite's benchmarks.json; the exit code."""
     from analysis.submission import findings
-    from pages import show, submission
+    from pages import show, site
 
-    said = submission.said(directory.absolute().name, findings(directory, suite))
+    said = site.said(directory.absolute().name, findings(directory, suite))
     print(*(line(show.to_plain(sentence)) for sentence in said), sep="\n")
     if markdown:
-        put(markdown, submission.comment(said))
+        put(markdown, site.comment(said))
     return int(len(said) > 1)
 
 

@@ -14,7 +14,7 @@ import resultfiles
 from analysis import submission
 from conftest import ROOT, environment
 from pages import show
-from pages.submission import comment, said
+from pages.site import comment, said
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
 from store import files
 from toolchains.ledger import Toolchain

@@ -1,19 +1,48 @@
-"""The site: pages, feed, data and asv's own site in one folder."""
+"""What is published: what is wrong with submitted results, in words, and the site, all pages in one folder."""
 
 import html
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from cli import put
+from analysis.submission import Finding
+from cli import line, put
 from store import files
+
+from . import show
 
 ASV = "asv"  # where asv's own site is, whose links its scripts make
 RESULTS = "results"
 PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers|changes)\.csv|[a-z0-9-]+\.svg)"
+MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check on a pull request
+LONGEST = 200  # letters of what a file says: a comment on GitHub has 65,536 at most
 ADDRESSED = '<meta property="og:type" content="website">\n'  # what goes before an address of the page itself
+
+
+def said(name: str, findings: Sequence[Finding]) -> list[str]:
+    """What was found, a sentence each. What the submission says is code in it: it mentions nobody and links nowhere."""
+    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "may be published"
+    return [f"{_code(name)}: {count}", *(f"{_code(each.file)}: {_words(each)}" for each in findings)]
+
+
+def _code(text: str) -> str:
+    return show.code(line(text)[:LONGEST])
+
+
+def _words(finding: Finding) -> str:
+    about = _code(finding.about) + (f" and {finding.more} more" if finding.more else "")
+    return " ".join(show.prose("submission", finding.what, about=about, values=finding.values))
+
+
+def comment(sentences: Sequence[str]) -> str:
+    """A comment for a pull request."""
+    return "\n".join([MARKER, *(f"- {show.to_markdown(sentence)}" for sentence in sentences), ""])
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
 
 
 def gather(reports: Path, site: Path) -> None:
