@@ -31,7 +31,7 @@ from measuring import plans
 from measuring.engine import check_asv, keep, this_command
 from measuring.profiles import add_options, asked_for
 from measuring.runner import Journal, Plan, held
-from toolchains import environments, index, ledger, selection
+from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile
 RELEASES = ("history", "releases", "since")  # the options that choose them
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     added = []
     if chosen.new or chosen.update:
-        added = index.update()
+        added = selection.update()
         for toolchain in added:
             print(f"{toolchain.tag} is new: {toolchain.date}")
         if not added:

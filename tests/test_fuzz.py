@@ -346,7 +346,7 @@ def place(tmp_path_factory):
         patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
         patched.setattr(track, "track", lambda chosen, machine, plan=None: 0)
         patched.setattr(track, "check_asv", lambda: None)
-        patched.setattr(track.index, "update", begin)
+        patched.setattr(selection, "update", begin)
         patched.setattr(track, "ROOT", root)
         patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
         patched.setattr(campaign, "ask", begin)

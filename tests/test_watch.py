@@ -20,7 +20,7 @@ from measuring.runner import Plan
 from pages import release_notes, show
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
-from toolchains import index, ledger
+from toolchains import ledger, selection
 
 ROUNDS = ("--rounds", "4", "--no-report")
 
@@ -150,7 +150,7 @@ def served(folder):
         index_pages = ("index.html",)
 
         def send_head(self):
-            if index.JSON in self.headers.get("Accept", "") and "html" not in self.headers["Accept"]:
+            if selection.JSON in self.headers.get("Accept", "") and "html" not in self.headers["Accept"]:
                 self.path = self.path.rstrip("/") + "/index.json"
             return super().send_head()
 
@@ -194,7 +194,7 @@ def test_days_are_those_of_the_index(known, tmp_path, monkeypatch, days, yanked,
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     with served(folder) as address:
         monkeypatch.setenv("PIP_INDEX_URL", address)
-        found = index.update(today="2026-12-01")
+        found = selection.update(today="2026-12-01")
     assert [one.version for one in found] == added
     dates = {one.version: one.date for one in found}
     assert dates == {version: "2026-12-01" if seen else days[version] for version in added}
@@ -208,7 +208,7 @@ def test_an_index_that_does_not_answer_is_one_line(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(UserError, match="pip cannot say which releases of torch there are: No matching distribution"):
-        index.offered("torch")
+        selection.offered("torch")
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_what_is_wrong_with_an_index_is_said(monkeypatch, answer, says):
         monkeypatch.setenv("PIP_RETRIES", "0" if answer else "1")
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port if answer else 1}/simple")
         with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
-            index.offered("torch")
+            selection.offered("torch")
         server.shutdown()
 
 
@@ -250,7 +250,7 @@ def test_a_wheel_whose_name_is_none_is_passed_over():
         {"filename": name, "upload-time": "2026-01-02T"} for name in ("torch.whl", "torch-2.whl", "torch-2.0.tar.gz")
     ]
     good = {"filename": "torch-2.3.0-cp311-none-any.whl", "upload-time": "2026-01-02T00:00"}
-    assert index.wheels([*files, good]) == {"2.3.0": ["2026-01-02"]}
+    assert selection.wheels([*files, good]) == {"2.3.0": ["2026-01-02"]}
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_wheel_whose_name_is_none_is_passed_over():
 )
 def test_what_came_since(offered, new):
     """What was left out on purpose, and what is older than everything, stays out."""
-    assert index.since(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
+    assert selection.since(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
 
 
 def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):

@@ -1,22 +1,37 @@
-"""What names on a command line select: releases, a Python to measure with, a machine, a file of results."""
+"""What names on a command line select (releases, a Python to measure with, a machine, a file of results), and which
+releases the package index has that the ledger lacks.
+
+pip is asked, so the index is whatever pip is configured for: an address, or a directory of files. It says which
+versions there are, and where it looked; places that speak JSON say when each came (PEP 700). Where none does, or one
+has the same day for all, a release's day is that on which it was first seen, and releases.json says so under ``seen``.
+"""
 
 import argparse
+import contextlib
+import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from cli import Parser, UserError
-from packaging.version import Version
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 from store import files
 
-from . import ledger
+from . import environments, ledger
 from .ledger import Toolchain
 
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
+JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+SECONDS = 300  # that pip, or a place, may take to answer
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
@@ -28,42 +43,11 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
     UserError where there are several.
     """
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
-    begins = HASH.fullmatch(name) is not None
-    matching = [
-        toolchain
-        for toolchain in known
-        if name in (toolchain.tag, toolchain.version) or (begins and toolchain.commit.startswith(name))
-    ]
-    if len(matching) > 1:
-        raise UserError(f"{name} could be {' or '.join(toolchain.tag for toolchain in matching)}: write one of them")
-    return matching[0] if matching else None
-
-
-def releases(names: str | None, packages: Sequence[str], since: str | None) -> list[Toolchain]:
-    """Releases of these packages' histories, history by history, in order of release.
-
-    names  as ``release`` takes them, with commas or spaces between; None: the last patch of every minor release
-    since  a version: those before it are left out
-
-    UserError where a name is none of a release, or none is left.
-    """
-    if since is not None and not re.fullmatch(r"\d+(\.\d+)*", since):
-        raise UserError(f"--since {since!r} is no version")
-    if names is None:
-        toolchains = [toolchain for package in packages for toolchain in ledger.series(package)]
-    else:
-        named = []
-        for name in names.replace(",", " ").split():
-            toolchain = release(name, packages)
-            if toolchain is None:
-                raise UserError(f"{name} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}")
-            named.append(toolchain)
-        toolchains = [toolchain for package in packages for toolchain in ledger.history(package) if toolchain in named]
-    if since is not None:
-        toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= Version(since)]
-    if not toolchains:
-        raise UserError("no release is left to measure")
-    return toolchains
+    begins = name if HASH.fullmatch(name) else "no commit"
+    found = [each for each in known if name in (each.tag, each.version) or each.commit.startswith(begins)]
+    if len(found) > 1:
+        raise UserError(f"{name} could be {' or '.join(toolchain.tag for toolchain in found)}: write one of them")
+    return found[0] if found else None
 
 
 def add_releases(parser: Parser) -> None:
@@ -79,8 +63,95 @@ def packages(chosen: argparse.Namespace) -> Sequence[str]:
 
 
 def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
-    """The releases that such options choose; UserError as of ``releases``."""
-    return releases(chosen.releases, packages(chosen), chosen.since)
+    """The releases that such options choose, history by history, in order of release; UserError where a name is none of
+    a release, or none is left."""
+    if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
+        raise UserError(f"--since {chosen.since!r} is no version")
+    among = packages(chosen)
+    if chosen.releases is None:
+        toolchains = [toolchain for package in among for toolchain in ledger.series(package)]
+    else:
+        named = {name: release(name, among) for name in chosen.releases.replace(",", " ").split()}
+        unknown = [name for name, toolchain in named.items() if toolchain is None]
+        if unknown:
+            raise UserError(f"{unknown[0]} is no release of {' or '.join(among)} in {ledger.RELEASES.name}")
+        toolchains = [each for package in among for each in ledger.history(package) if each in named.values()]
+    since = Version(chosen.since or "0")
+    toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= since]
+    if not toolchains:
+        raise UserError("no release is left to measure")
+    return toolchains
+
+
+# --- what the package index has --------------------------------------------------------------------------------------
+
+
+def offered(package: str) -> tuple[list[str], list[str]]:
+    """What the index has of a package, whichever Python it is for: its versions, and the addresses at which pip looked.
+    UserError where pip fails."""
+    command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python"]
+    try:
+        said = environments.run(command, SECONDS)
+        why, matched = environments.reason(said), re.search(r"^Available versions: (.+)$", said, re.MULTILINE)
+    except environments.InstallError as error:
+        why, matched = str(error), None
+    if matched is None:
+        raise UserError(f"pip cannot say which releases of {package} there are: {why}")
+    return matched[1].split(", "), re.findall(r"^\s*\* (https?://\S+)$", said, re.MULTILINE)
+
+
+def files_at(place: str) -> list[Mapping[str, Any]]:
+    """The files that a place lists of a package; none where it speaks no JSON, or does not answer."""
+    try:
+        request = urllib.request.Request(place, headers={"Accept": JSON})
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            return list(json.loads(answer.read())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Version -> the days of its wheels, "" where one has none; [] where all of them are withdrawn."""
+    by_version: dict[str, list[str]] = {}
+    for file in listed:
+        with contextlib.suppress(InvalidWheelFilename):  # a source, or nothing that pip would take
+            _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
+            days = by_version.setdefault(str(version), [])
+            days += [] if file.get("yanked") else [str(file.get("upload-time") or "")[:10]]
+    return by_version
+
+
+def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
+    """The final releases that came after those that are known, in order: the next of a minor release, or a later one.
+
+    What is missing in between was left out, and stays so.
+    """
+    minors = {version.release[:2]: version for version in sorted(map(Version, known))}
+    newest, final = max(minors.values()), []
+    for text in versions:
+        with contextlib.suppress(InvalidVersion):  # by today's rules
+            version = Version(text)
+            later = version > minors.get(version.release[:2], newest)
+            final += [version] if later and not version.is_prerelease and not version.local else []
+    return list(map(str, sorted(final)))
+
+
+def update(today: str = "") -> list[Toolchain]:
+    """Add to releases.json what came since its last releases; those, history by history, in order of release."""
+    today = today or datetime.now(timezone.utc).date().isoformat()
+    added: list[str] = []
+    for package in ledger.PACKAGES:
+        versions, places = offered(package)
+        fresh = since([toolchain.version for toolchain in ledger.history(package)], versions)
+        listed = wheels(file for place in places for file in files_at(place)) if fresh else {}
+        known = {version: [day for day in days if DAY.fullmatch(day)] for version, days in listed.items()}
+        days = {version: min(dates) for version, dates in known.items() if dates}
+        if len(days) > 1 == len(set(days.values())):  # so says an index that does not know them
+            days = {}
+        dated = {version: days.get(version, today) for version in fresh if listed.get(version) != []}
+        ledger.add(package, dated, seen=[version for version in dated if version not in days])
+        added += [f"{package}-{version}" for version in dated]
+    return [toolchain for tag, toolchain in ledger.tagged().items() if tag in added]
 
 
 # --- what to measure with --------------------------------------------------------------------------------------------
@@ -143,49 +214,44 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
         if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS):
             raise UserError(f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
         return path
-    found = _in_directory(path, machine) if path.is_dir() else _of_toolchain(name, _results(results, machine))
+    if path.is_dir():
+        holding = [place for place in (path, path / "reports" / "results") if (place / files.BENCHMARKS).is_file()]
+        if not holding and (path.absolute().parent / files.BENCHMARKS).is_file():
+            holding, machine = [path.absolute().parent], path.absolute().name
+        if not holding:
+            raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
+        results = holding[0]
+    found = files.result_files(results, machine)
+    if not found:
+        raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
+    found = found if path.is_dir() else _of_toolchain(name, found)
     if len(found) > 1:
         named = ", ".join(f"{file.parent.name}/{file.name}" for file in found)
         raise UserError(f"{name} has {len(found)} result files ({named}): name one, or restrict by --machine")
     return found[0]
 
 
-def _results(results: Path, machine: str | None = None) -> list[Path]:
-    found = files.result_files(results, machine)
-    if not found:
-        raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    return found
-
-
-def _in_directory(path: Path, machine: str | None) -> list[Path]:
-    for results in (path, path / "reports" / "results"):
-        if (results / files.BENCHMARKS).is_file():
-            return _results(results, machine)
-    if (path.absolute().parent / files.BENCHMARKS).is_file():
-        return _results(path.absolute().parent, path.absolute().name)
-    raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
-
-
 def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
+    """Those of ``paths`` that are of a toolchain; UserError where there is none."""
     known = release(name)
-    matching, tags, broken = [], set(), []
+    begins = known.commit if known else name if HASH.fullmatch(name) else ""
+    tags, broken = dict[Path, str](), []
     for path in paths:
-        short = path.name.split("-")[0]  # asv's file name has the first eight letters of the commit
         try:
             records = files.read_records(path)
-            tag = records[-1].toolchain.tag if records else ""
-            # a plain asv run leaves no run record and so no tag
-            right = tag == name or (known is not None and known.commit.startswith(short))
-            if not right and HASH.fullmatch(name) and (short.startswith(name) or name.startswith(short)):
-                right = str(files.read_json(path)["commit_hash"]).startswith(name)
-        except (OSError, UserError, LookupError, TypeError):
+            # a plain asv run leaves no run record and so no tag; asv's name begins with eight letters of the commit
+            tags[path] = records[-1].toolchain.tag if records else path.name[:8]
+        except UserError:
             broken.append(path.name)
-            continue
-        tags.add(tag or short)
-        if right:
-            matching.append(path)
+    matching = [path for path, tag in tags.items() if tag == name or (begins and _begins(path.name[:8], begins))]
     if not matching:
-        there = f"there are results of {', '.join(sorted(tags))}" if tags else "none of the results can be read"
+        there = (
+            f"there are results of {', '.join(sorted({*tags.values()}))}" if tags else "none of the results can be read"
+        )
         hint = f"; could not read {', '.join(broken)}" if broken else ""
         raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
     return matching
+
+
+def _begins(short: str, begins: str) -> bool:
+    return short.startswith(begins) or begins.startswith(short)
