@@ -19,7 +19,8 @@ import test_history
 from analysis.results import load
 from cli import LONGEST, harmless, line
 from markdown_it import MarkdownIt
-from pages import build, index, show, spreadsheet
+from pages import build, show, spreadsheet
+from pages.page import write_into
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
 
 PLAIN = "word"
@@ -197,7 +198,7 @@ def plain(tmp_path_factory):
     root = tmp_path_factory.mktemp("plain")
     write(root / "results", PLAIN)
     made = build.build(root / "results", "box", root / "out")
-    index.write(root / "out", [made.pages[0][0]])
+    write_into(root / "out", build.index_of([made.pages[0][0]]))
     return root / "out" / "box"
 
 

@@ -10,7 +10,7 @@ import test_history
 from browser import opened
 from conftest import build
 from pages import build as machines
-from pages import index
+from pages.page import write_into
 
 WIDE, NARROW = 1280, 390
 
@@ -27,7 +27,8 @@ def pages(tmp_path_factory):
     history = test_history.build(results, root / "out" / "history")
     over = root / "out" / "over"
     built = [machines.build(place, "box", over / place.name) for place in (one, other)]
-    index.write(over, [replace(each.pages[0][0], machine=name) for each, name in zip(built, ("one", "other"))])
+    pages = [replace(each.pages[0][0], machine=name) for each, name in zip(built, ("one", "other"))]
+    write_into(over, machines.index_of(pages))
     return SimpleNamespace(link=link, rich=rich, history=history, over=over)
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pandas
 import report
 import resultfiles
-from pages import index, show
+from pages import build, show
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, MIB, TENSOR, around, conversion
 
 from benchmarks.contracts import ONE_THREAD
@@ -54,7 +54,7 @@ def test_machines_stand_at_the_sizes_that_all_have():
         page("other", ("all", 8, "h", 1e-6, False), ("all", 4096, "f", 3e-6, True), quiet=0.5),
     ]
     best = pandas.concat([each.best.assign(machine=each.machine) for each in machines])
-    table = index.side_by_side(best, machines)
+    table = build.side_by_side(best, machines)
     assert [show.bare(head) for head in table.columns[1:]] == ["one", "other (noisy: quiet 50 % of the time)"]
     shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}
     assert shown == {"all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]], "own": [["g", "64 B: 1.00 µs"], []]}

@@ -18,7 +18,7 @@ import pandas as pd
 from cli import UserError, harmless
 from store import files, quiet
 from store.files import BROKEN, BrokenFile
-from store.records import UNKNOWN, Line, Record, Toolchain, made_of, name_of, recent, with_samples
+from store.records import UNKNOWN, Line, Record, Toolchain, made_of, name_of, recent
 from toolchains import ledger
 
 from benchmarks.contracts import COPY, INTO, NONE, Route
@@ -268,8 +268,8 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
         # lines are many small lists and no cycles: looking for those took a tenth of the time
         with ProcessPoolExecutor(2, initializer=gc.disable) as readers:
             parts = list(readers.map(read, paths, chunksize=4))
-    processes, counts, missing = (_joined(tables, parts, suite) for tables in zip(*(part.tables for part in parts)))
-    cells = _cells(processes, counts, missing)
+    processes, cells = (_named(table, parts, suite) for table in _tables(parts))
+    cells = _with_instructions(cells.astype({"version": str}))
     if cells.empty:
         raise UserError(f"{results} holds no figures; python scripts/run.py makes some")
     named = dict.fromkeys([*PARAMETERS, *(name for each in benchmarks.values() for name in each.param_names)])
@@ -385,11 +385,8 @@ def _timed(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
     cell takes at most this. Two runs differ less in it than in any quantile.
     """
     frames, ends = [], Counter[int]()
-    by_run: dict[str, list[Line]] = {}
-    for line in with_samples(lines):
-        by_run.setdefault(line["run"], []).append(line)
-    for started, of_run in by_run.items():
-        run = quiet.Run(of_run)
+    for started, run in quiet.runs_of(lines).items():
+        of_run = run.lines
         cells = [places.get(name_of(line), -1) for line in of_run]
         frame = {
             "place": cells,
@@ -462,12 +459,25 @@ def _with(table: pd.DataFrame, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
 # --- frames ----------------------------------------------------------------------------------------------------------
 
 
-def _joined(tables: Sequence[pd.DataFrame], parts: Sequence[_Part], suite: pd.DataFrame) -> pd.DataFrame:
-    """The rows of all results, with what is known of their result and their cell, in the order of both."""
-    filled = [table.assign(result=number) for number, table in enumerate(tables) if len(table)]
-    table = pd.concat(filled or [tables[0].assign(result=0)], ignore_index=True)
-    table = table.astype({"result": int, "place": int})
-    table = table.sort_values(["result", "place", *(["process"] if "process" in table else [])], ignore_index=True)
+def _tables(parts: Sequence[_Part]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The processes of all results, and a row per cell and result of what was timed, counted, or is missing."""
+    processes, counts, missing = (
+        pd.concat([table.assign(result=number) for number, table in enumerate(tables)], ignore_index=True)
+        for tables in zip(*(part.tables for part in parts))
+    )
+    processes = processes.astype({"result": int, "place": int})
+    processes = processes.sort_values(["result", "place", "process"], ignore_index=True)
+    grouped = processes.groupby(["result", "place"], sort=False)
+    figures = grouped["seconds"].agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
+    figures["cv"] = figures.pop("std") / figures.pop("mean")
+    figures["quiet"] = grouped["quiet"].any()
+    measured = [table.assign(status=MEASURED) for table in (figures.reset_index(), counts)]
+    cells = pd.concat([*measured, missing], ignore_index=True).astype({"result": int, "place": int})
+    return processes, cells.sort_values(["result", "place"], ignore_index=True)
+
+
+def _named(table: pd.DataFrame, parts: Sequence[_Part], suite: pd.DataFrame) -> pd.DataFrame:
+    """A table with what is known of the result and the cell of each row."""
     labels = pd.DataFrame([part.labels for part in parts]).astype("category")
     of_file, of_cell = labels.take(table["result"]), suite.take(table["place"])
     versions = [parts[result].versions.get(name, "") for result, name in zip(table["result"], of_cell["benchmark"])]
@@ -475,21 +485,13 @@ def _joined(tables: Sequence[pd.DataFrame], parts: Sequence[_Part], suite: pd.Da
     return pd.concat([of_file.reset_index(drop=True), of_cell.reset_index(drop=True), table], axis=1)
 
 
-def _cells(processes: pd.DataFrame, counts: pd.DataFrame, missing: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell and result of what was timed, counted, or is missing."""
-    grouped = processes.groupby(["result", "place"], sort=False)
-    figures = grouped["seconds"].agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
-    figures["cv"] = figures.pop("std") / figures.pop("mean")
-    figures["quiet"] = grouped["quiet"].any()
-    first = processes.drop_duplicates(["result", "place"]).drop(columns=list(OF_PROCESS))
-    timed = first.join(figures, on=["result", "place"])
-    table = pd.concat([timed.assign(status=MEASURED), counts.assign(status=MEASURED), missing], ignore_index=True)
-    table = table.sort_values(["result", "place"], ignore_index=True).astype({"version": str})
+def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells, those of plain conversions with the instructions that were counted of the same call."""
     same = ["result", "direction", "route", "dtype", "nbytes"]
-    instructions = table[table["family"] == "instructions"].drop_duplicates(same).set_index(same)["value"]
-    plain = table["family"] == "conversion"
-    table.loc[plain, "instructions"] = table[plain].join(instructions.rename("counted"), on=same)["counted"]
-    return table
+    counted = cells[cells["family"] == "instructions"].drop_duplicates(same).set_index(same)["value"]
+    plain = cells["family"] == "conversion"
+    cells.loc[plain, "instructions"] = cells[plain].join(counted.rename("counted"), on=same)["counted"]
+    return cells
 
 
 def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:

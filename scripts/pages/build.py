@@ -1,21 +1,34 @@
-"""The pages of a machine, built from its results and written, and what is said of them on a terminal."""
+"""The pages of a machine, built from its results and written, and what is said of them on a terminal. The page over all
+machines: the fastest safe route for each need, machines side by side, and links to their pages."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
 from cli import line, put
 from store.records import recent
 
-from . import histories_by_machine, history_page, index, release_notes, show
-from .machine import page_of
-from .page import Page, write
-from .spreadsheet import csv_of
+from benchmarks.contracts import ONE_THREAD
+
+from . import histories_by_machine, history_page, release_notes, show
+from .machine import MOSTLY, page_of
+from .page import Page, Section, write, write_into
+from .spreadsheet import csv_of, text_of
+from .tables import Entry, Table
 
 HISTORY = "history"  # beside the directories of machines
+TITLE = "What it costs to move data between NumPy and PyTorch"
+COLUMNS = {
+    ("machine", "question"): "the machine, and the need that is answered",
+    ("threads",): "torch threads: 1, or all (torch's default); empty for transfers",
+    ("nbytes", "route"): "size of the source in bytes, and the fastest safe route there",
+    ("seconds", "quiet"): "its time in seconds per call; False: no quiet sample, so an upper bound",
+}
+WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each other, as far as all have measured them
 
 
 @dataclass(frozen=True)
@@ -53,11 +66,8 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     compared = histories_by_machine.write(output / HISTORY, histories)
     if not compared:
         name_histories(output, list(histories))
-    index.write(
-        output,
-        [each.pages[0][0] for each in built],
-        [("Changes by release, all machines", f"{HISTORY}/")] if compared else [],
-    )
+    links = [("Changes by release, all machines", f"{HISTORY}/")] if compared else []
+    write_into(output, index_of([each.pages[0][0] for each in built], links))
 
 
 def name_histories(output: Path, machines: Sequence[str]) -> None:
@@ -86,3 +96,54 @@ def tell(page: Page, path: Path) -> None:
         lines += ["", box.heading, *(f"  {show.bare(words)}" for words in box.said)]
         lines += [f"  - {show.bare(words)}" for words in box.notes]
     print(*lines, "", line(str(path)), sep="\n")
+
+
+# --- the page over all machines ---------------------------------------------------------------------------------------
+
+
+def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -> Page:
+    """Everything the page over all machines says. A machine's page links to that of its history, if there is one."""
+    links = [*others]
+    for each in machines:
+        links.append((each.machine, f"{quote(each.machine)}/"))
+        links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.links else []
+    best = pd.concat([each.best.assign(machine=each.machine) for each in machines], ignore_index=True)
+    table = side_by_side(best, machines)
+    return Page(
+        title=TITLE,
+        machine="",
+        facts=show.prose("index", "facts", machines=len(machines)),
+        warnings=(),
+        boxes=(),
+        legend=(),
+        sections=[Section("routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,))],
+        links=tuple(links),
+        command="python scripts/run.py",
+        csv=text_of(best[[name for names in COLUMNS for name in names]]),
+        columns=COLUMNS,
+        data="answers.csv",
+        feed="feed.xml" if any(each.links for each in machines) else "",
+    )
+
+
+def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
+    """Need down, machines across: call and times, at sizes that all machines have which answer it."""
+    rows: list[tuple[Entry, ...]] = []
+    for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
+        measured = answers.groupby("nbytes")["machine"].nunique()
+        common = measured.index[measured == measured.max()]
+        sizes = [nbytes for nbytes in WANTED if nbytes in common] or common[-1:]
+        there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
+        found = {machine: _answer(here) for machine, here in there.groupby("machine")}
+        rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
+    heads = [" ".join(show.prose("index", "head", page=each, mostly=MOSTLY)) for each in machines]
+    return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
+
+
+def _answer(rows: pd.DataFrame) -> list[str]:
+    """The call of a machine, and its times by size; another call where that is faster."""
+    lines: list[str] = []
+    for _, same in rows.groupby((rows["route"] != rows["route"].shift()).cumsum()):
+        times = [f"{show.size(row.nbytes)}: {show.seconds(row.seconds, bool(row.quiet))}" for row in same.itertuples()]
+        lines += [show.code(same["route"].iloc[0]), *times]
+    return lines

@@ -399,24 +399,16 @@ def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | No
     cell its counts, and None. Of a cell without quiet processes the fastest sample alone."""
     from . import quiet  # numpy: who only looks for files does without
 
-    used: dict[str, tuple[list[float], int | None]] = {}
-    noisy: dict[str, tuple[list[float], int | None]] = {}
-    by_run: dict[str, list[Line]] = {}
-    for line in lines:
-        if "values" in line:
-            used[name_of(line)] = (list(line["values"]), None)
-        else:
-            by_run.setdefault(line["run"], []).append(line)
-    taken: set[tuple[str, str, int]] = set()
-    for started, of_run in by_run.items():
-        run = quiet.Run(of_run)
-        for place, line in enumerate(of_run):
-            cell, key = name_of(line), (name_of(line), started, line["round"])
+    lines = list(lines)
+    used = {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
+    noisy = dict[str, tuple[list[float], int | None]]()
+    for run in quiet.runs_of(lines).values():
+        taken = set[tuple[str, int]]()
+        for place, line in enumerate(run.lines):
+            cell, number = name_of(line), line["number"]
             if not run.quiet[place]:
-                fastest = float(run.fastest[place])
-                if cell not in noisy or fastest < noisy[cell][0][0]:
-                    noisy[cell] = [fastest], line["number"]
-            elif key not in taken:  # the first quiet process of the round
-                taken.add(key)
-                used[cell] = [*used.get(cell, ([], 1))[0], *run.used_of(place)], line["number"]
+                noisy[cell] = min(noisy.get(cell, ([math.inf], None)), ([float(run.fastest[place])], number))
+            elif (cell, line["round"]) not in taken:  # the first quiet process of the round
+                taken.add((cell, line["round"]))
+                used[cell] = [*used.get(cell, ([], 1))[0], *run.used_of(place)], number
     return {**noisy, **used}

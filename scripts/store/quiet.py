@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
 from benchmarks.timing import DIGITS
 
-from .records import Line, name_of
+from .records import Line, name_of, with_samples
 
 try:
     import numpy as np
@@ -244,6 +244,14 @@ class Run:
                 quiet += POLL * sum(low <= probe <= high for probe in line["waiting"]) + start * near[first]
                 total += waited + start
         return quiet / total if total else math.nan
+
+
+def runs_of(lines: Iterable[Line]) -> dict[str, Run]:
+    """The lines with samples among these, by the run that took them."""
+    by_run: dict[str, list[Line]] = {}
+    for line in with_samples(lines):
+        by_run.setdefault(line["run"], []).append(line)
+    return {started: Run(of_run) for started, of_run in by_run.items()}
 
 
 class _Probes:
