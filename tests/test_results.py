@@ -165,7 +165,7 @@ CONVERSION, MEMCPY = "conversion.NumpyToTorch.timeit_convert", "limits.Memcpy.ti
 BENCHMARKS, RECORDS = "benchmarks.json", "box/c0ffee00-toolchain-py3.11.jsonl"
 RECORD = '{"toolchain": {"tag": "x"}, "skipped": {}, "seconds": 12.0}'
 FOREIGN, UNREAD = "not a result of this suite", "says of .* what this cannot read"
-OTHERS = f"names other parameters of {MEMCPY}"
+OTHERS = f"says of {MEMCPY} what this cannot read"
 SPOILT = f"{SAMPLES.rpartition('/')[2]} is broken .*restore it from git"
 PROBES = resultfiles.SAMPLES + 1
 # Files, how they are spoilt, and what is said of it

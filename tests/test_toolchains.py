@@ -82,7 +82,7 @@ def test_histories_names_and_ranges_are_of_releases(package, known):
     for first, last in ((0, 1), (0, -1), (3, 9), (8, -1), (-2, -1)):
         span = f"{line[first].tag}..{line[last].tag}"
         assert made.get_hashes_from_range(span) == commits[first + 1 : commits.index(commits[last]) + 1][::-1]
-    for name in (line[3].tag, commits[3], commits[3][:12], f"{line[5].tag}~2", f"{line[4].tag}^"):
+    for name in (line[3].tag, commits[3], commits[3][:12], f"{line[5].tag}^^", f"{line[4].tag}^"):
         assert made.get_hashes_from_range(f"{name}^!") == [commits[3]]
     assert made.get_hashes_from_range(f"{LINE[0].tag}..{line[0].tag}") == [commits[0]], "nothing in common"
     for name in ("torch-9.9", f"{line[0].tag}^", commits[0][:3], "", "..", "a b", "--all", f"{line[0].tag}..nobody"):

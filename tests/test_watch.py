@@ -142,25 +142,35 @@ def test_an_interrupted_one_goes_on(project):
     assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}
 
 
-@contextlib.contextmanager
-def served(folder):
-    """A directory as an index that speaks JSON, at its address."""
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A directory as an index that speaks JSON."""
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        index_pages = ("index.html",)
+    index_pages = ("index.html",)
 
-        def send_head(self):
-            if selection.JSON in self.headers.get("Accept", "") and "html" not in self.headers["Accept"]:
-                self.path = self.path.rstrip("/") + "/index.json"
-            return super().send_head()
+    def send_head(self):
+        if selection.JSON in self.headers.get("Accept", "") and "html" not in self.headers["Accept"]:
+            self.path = self.path.rstrip("/") + "/index.json"
+        return super().send_head()
 
-        def log_message(self, *_):
-            pass
+    def log_message(self, *_):
+        pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A function: pip asks a server of this handler, or nobody, and has no other settings."""
+    with contextlib.ExitStack() as running:
+        for name in [name for name in os.environ if name.startswith("PIP_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+        def ask(handler):
+            server = running.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler or Quiet))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            running.callback(server.shutdown)
+            monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port if handler else 1}/")
+
+        yield ask
 
 
 def indexed(folder, days, yanked=()):
@@ -186,29 +196,15 @@ def indexed(folder, days, yanked=()):
         ({"2.3.0": "2024-04-24"}, (), [], None),
     ],
 )
-def test_days_are_those_of_the_index(known, tmp_path, monkeypatch, days, yanked, added, seen):
-    folder = tmp_path / "index"
-    indexed(folder, days, yanked)
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with served(folder) as address:
-        monkeypatch.setenv("PIP_INDEX_URL", address)
-        found = selection.update(today="2026-12-01")
+def test_days_are_those_of_the_index(known, tmp_path, asked, days, yanked, added, seen):
+    indexed(tmp_path / "index", days, yanked)
+    asked(functools.partial(Quiet, directory=tmp_path / "index"))
+    found = selection.update(today="2026-12-01")
     assert [one.version for one in found] == added
     dates = {one.version: one.date for one in found}
     assert dates == {version: "2026-12-01" if seen else days[version] for version in added}
     assert ledger._releases().get("seen", {}).get("torch") == seen
     assert ledger.first_seen("torch", "2.4.0") == bool(seen)
-
-
-@pytest.mark.slow
-def test_an_index_that_does_not_answer_is_one_line(monkeypatch):
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(UserError, match="pip cannot say which releases of torch there are: No matching distribution"):
-        selection.offered("torch")
 
 
 @pytest.mark.slow
@@ -218,31 +214,25 @@ def test_an_index_that_does_not_answer_is_one_line(monkeypatch):
         (500, "the package index answered 500"),
         ("<html><form>log in</form></html>", "the package index lists no release: does it ask for a login?"),
         (None, "the package index did not answer"),
+        ("no index", "No matching distribution"),
     ],
 )
-def test_what_is_wrong_with_an_index_is_said(monkeypatch, answer, says):
+def test_what_is_wrong_with_an_index_is_said(monkeypatch, asked, answer, says):
     """All of them read "No matching distribution" to pip."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self):
             self.send_response(answer if isinstance(answer, int) else 200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
             self.wfile.write(b"" if isinstance(answer, int) else answer.encode())
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name in [name for name in os.environ if name.startswith("PIP_")]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_RETRIES", "0" if answer else "1")
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port if answer else 1}/simple")
-        with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
-            selection.offered("torch")
-        server.shutdown()
+    asked(Handler if answer else None)
+    monkeypatch.setenv("PIP_RETRIES", "0" if answer else "1")
+    if answer == "no index":
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
+        selection.offered("torch")
 
 
 def test_a_wheel_whose_name_is_none_is_passed_over():

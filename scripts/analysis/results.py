@@ -98,14 +98,12 @@ def declared_in(benchmarks: Any) -> dict[str, Declared]:
 
 
 def _declared(name: str, description: Mapping[str, Any]) -> Declared:
-    params, names = description.get("params", []), description.get("param_names", [])
-    listed_both = isinstance(params, list) and isinstance(names, list) and len(params) == len(names)
-    if not listed_both or not all(isinstance(parameter, str) for parameter in names):
-        raise UserError(f"benchmarks.json names other parameters of {name} than it has: restore it from git")
     try:
         declared = made_of(Declared, description)
         if declared.name != name:
             raise ValueError(f"its name is {declared.name}")
+        if len(declared.params) != len(declared.param_names):
+            raise ValueError(f"{len(declared.param_names)} names of {len(declared.params)} parameters")
         if min(declared.samples_per_process, default=1) < 1:
             raise ValueError(f"samples_per_process holds {min(declared.samples_per_process)}")
     except (TypeError, ValueError) as error:
@@ -331,10 +329,8 @@ class _Part:
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
     """UserError where a file of the result is broken. places: of the suite's cells; timing: benchmarks that time."""
     records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
-    try:
+    with files.reading(files.beside(path, files.MEASUREMENTS)):
         processes, counts = _timed(lines, places), _counted(lines, places)
-    except BROKEN as error:
-        raise BrokenFile(files.beside(path, files.MEASUREMENTS), f"is broken ({error})") from None
     try:
         if asv["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update")
@@ -461,18 +457,20 @@ def _with(table: pd.DataFrame, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
 
 def _tables(parts: Sequence[_Part]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The processes of all results, and a row per cell and result of what was timed, counted, or is missing."""
-    processes, counts, missing = (
-        pd.concat([table.assign(result=number) for number, table in enumerate(tables)], ignore_index=True)
-        for tables in zip(*(part.tables for part in parts))
-    )
-    processes = processes.astype({"result": int, "place": int})
+
+    def together(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        numbered = [table.assign(result=number) for number, table in enumerate(tables)]
+        filled = [table for table in numbered if len(table)] or numbered[:1]  # an empty one knows no types
+        return pd.concat(filled, ignore_index=True).astype({"result": int, "place": int})
+
+    processes, counts, missing = map(together, zip(*(part.tables for part in parts)))
     processes = processes.sort_values(["result", "place", "process"], ignore_index=True)
     grouped = processes.groupby(["result", "place"], sort=False)
     figures = grouped["seconds"].agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
     figures["cv"] = figures.pop("std") / figures.pop("mean")
     figures["quiet"] = grouped["quiet"].any()
     measured = [table.assign(status=MEASURED) for table in (figures.reset_index(), counts)]
-    cells = pd.concat([*measured, missing], ignore_index=True).astype({"result": int, "place": int})
+    cells = pd.concat([*measured, missing], ignore_index=True)
     return processes, cells.sort_values(["result", "place"], ignore_index=True)
 
 

@@ -106,7 +106,7 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
     left, mine = MOST_BYTES, set[str]()
     for path in sorted(here.iterdir(), reverse=True):  # of a result its processes, its runs, then asv's file of them
         found = {"cell": set[str](), "text": set[str](), "toolchain": set[str]()}
-        try:
+        with files.reading(path):
             texts = files.texts(path)
             left -= sum(map(len, texts))
             if left < 0 or (len(texts) > MOST_RUNS and path.suffix == files.RECORDS):
@@ -117,8 +117,6 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
                 found["text"].update(() if said.isprintable() else filterfalse(str.isprintable, said))
                 for what, names in _names_in(loaded, suite):
                     found.setdefault(what, set()).update(names)
-        except files.BROKEN as error:
-            raise files.BrokenFile(path, f"is broken ({error})") from None
         mine |= found["cell"] | found["toolchain"] if path.suffix != ".json" else set()
         ours = {"field": FIELDS, "cell": cells, "figure": mine, "foreign": {here.name}, "runner": {"", runner}}
         ours["toolchain"] = {"", *(commit for commit in mine if path.name.startswith(commit[:8]))}

@@ -11,6 +11,7 @@ STEM is that of asv: COMMIT-toolchain-pyVERSION, the first eight letters of the 
 have directories of their own in that of their machine. A path of a result is that of asv's file; the others lie beside.
 """
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -21,7 +22,7 @@ import statistics
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -182,11 +183,11 @@ def texts(path: Path) -> list[bytes]:
     return found
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
-    only_file(path)
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """UserError where what is read of a file in the block is something else, or cannot be read."""
     try:
-        return harmless(json.loads(texts(path)[0].decode()))
+        yield
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -195,15 +196,20 @@ def read_json(path: Path) -> Any:
         raise BrokenFile(path, f"is broken ({error})") from None
 
 
+def read_json(path: Path) -> Any:
+    """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    only_file(path)
+    with reading(path):
+        return harmless(json.loads(texts(path)[0].decode()))
+
+
 def read_records(path: Path) -> list[Record]:
     """The run records of a result, oldest first; none where asv was run by hand. UserError where they are broken."""
     path = beside(path, RECORDS)
     if not only_file(path):
         return []
-    try:
+    with reading(path):
         return [record_of(harmless(json.loads(line.decode())), file_of(path)) for line in texts(path)]
-    except BROKEN as error:
-        raise BrokenFile(path, f"is broken ({error})") from None
 
 
 def read_measurements(path: Path) -> list[Line]:
@@ -212,15 +218,13 @@ def read_measurements(path: Path) -> list[Line]:
     path = beside(path, MEASUREMENTS)
     if not only_file(path):
         return []
-    try:
+    with reading(path):
         lines = [_loaded(line) for line in texts(path)]
         if not lines:
             raise ValueError("it is empty")
         for line in lines:
             check_line(line)
-    except BROKEN as error:
-        raise BrokenFile(path, f"is broken ({error})") from None
-    return lines
+        return lines
 
 
 def _loaded(text: bytes) -> Any:

@@ -7,7 +7,6 @@ asv compares results of one environment only, and gives every version in its own
 
 import json
 import os
-import re
 import shutil
 import sys
 from itertools import accumulate
@@ -123,22 +122,20 @@ class Ledger(NoRepository):
 
     def get_hash_from_name(self, name):
         name = HERE if name in (None, "HEAD") else name
-        found = re.fullmatch(r"(.+?)((?:\^|~\d*)*)", name)
         if name == HERE and HERE not in self._names:
             # asv says: Unknown branch ... in configuration
             raise NoSuchNameError(
                 "here, since torch and numpy are not installed in this Python (a release is installed apart: "
                 "asv run torch-2.6.0^!), but named"
             )
-        base, steps = found.groups() if found else ("", "")
-        begins = [commit for commit in self._known if commit.startswith(base)] if re.fullmatch(r"\w{4,}", base) else []
+        base = name.rstrip("^")
+        begins = [commit for commit in self._known if len(base) > 3 and commit.startswith(base)]
         if base not in self._names and len(begins) != 1:
             raise NoSuchNameError(name)
-        before = self._up_to(self._names.get(base) or begins[0])
-        back = sum(int(step.strip("^~") or 1) for step in re.findall(r"\^|~\d*", steps))
-        if back >= len(before):
+        before = self._up_to(self._names.get(base) or begins[0])[len(name) - len(base) :]
+        if not before:
             raise NoSuchNameError(name)
-        return before[back]
+        return before[0]
 
     def get_hashes_from_range(self, range_spec):
         try:
