@@ -33,8 +33,7 @@ from analysis.history import CONTROL, History, histories_of
 from analysis.results import load
 from analysis.statistics import HALF, rate_bounds
 from analysis.verdicts import DEFAULT, INSTRUCTIONS, SAME_WAY, TIME, judge_counts
-from cli import Parser, UserError
-from measuring.engine import RESULTS, ROOT
+from cli import RESULTS, ROOT, Parser, UserError
 from pages import show
 
 from benchmarks.probes import MEMORY

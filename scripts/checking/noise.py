@@ -27,8 +27,8 @@ import numpy as np
 from analysis.comparison import compare_named
 from analysis.results import load
 from analysis.verdicts import FASTER, SLOWER, Settings
-from cli import ONLY, Parser, UserError, matcher
-from measuring.engine import RESULTS, ROOT, copy_code, new_id
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, matcher
+from measuring.engine import copy_code, new_id
 from measuring.processes import own_home, session
 from pages import show
 

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from analysis.statistics import Floats
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER
-from cli import ONLY, Parser, UserError, matcher
-from measuring.engine import ROOT, new_id
+from cli import ONLY, ROOT, Parser, UserError, matcher
+from measuring.engine import new_id
 from pages import show
 
 from .noise import in_turns
