@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from measuring import fleet as campaign
 from pages import build, show
-from pages.submission import comment, said
+from pages.site import comment, said
 from resultfiles import contract, conversion
 from store import files
 from store.files import KINDS as OF_LINE
