@@ -337,6 +337,7 @@ def place(tmp_path_factory):
         patched.setattr(compare, "RESULTS", root / "base")
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")
+        patched.setattr(report, "RESULTS", root / "base")
         patched.setattr(
             build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [])
         )
