@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which route to use for an array of yours, from what was measured: ranked, with the code to paste.
+"""Rank the routes for your array by measured time, with the code to paste.
 
     python scripts/advise.py --from numpy --to torch --nbytes 3MiB --dtype float16 --own
     python scripts/advise.py --from torch --to cuda --nbytes 64MiB --source pageable --count 1000

@@ -95,7 +95,7 @@ def test_summary_names_the_worst(monkeypatch, snapshot):
     [
         (("--cases", "0"), "whole number"),
         (("--processes", "0"), "whole number"),
-        (("--machine", "x"), "whose results?"),
+        (("--machine", "x"), "name one with results"),
     ],
 )
 def test_mistakes_are_one_line(called, monkeypatch, options, says):

@@ -145,7 +145,7 @@ def test_fresh_processes_decide_alone(tmp_path):
     assert named[ROUTES[0], 8] == SLOWER and named[ROUTES[1], 4] != SLOWER
     fresh = found.cells[found.cells["fresh"]]
     assert set(fresh["base_processes"]) == {8} and found.cells["close"].sum() >= 2
-    assert "8 fresh processes a side" in comparison_words.text(found, False)
+    assert "8 fresh processes per side" in comparison_words.text(found, False)
 
 
 def test_witnesses_keep_their_first_verdict(tmp_path):

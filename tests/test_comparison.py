@@ -133,7 +133,7 @@ CPU = {"cpu": "A CPU", "cores_allowed": 2}
         ({"launch": "spawn"}, {}, "launch differs: forkserver, spawn"),
         ({"conditions": CPU | {"cpu": "Another"}}, {}, "machine (cpu) differs: A CPU, Another"),
         ({"conditions": CPU | {"caches": {"L2": "512K"}}}, {}, "machine (caches) differs: L2 1024K, L2 512K"),
-        ({}, {"wanted": 2}, "samples a process differ: 4, 2"),
+        ({}, {"wanted": 2}, "samples per process differ: 4, 2"),
         ({}, {"wanted": 2, "version": "v2"}, "the benchmark itself changed: measure both sides with the same suite"),
     ],
 )
@@ -157,7 +157,7 @@ def test_too_few_processes_say_how_many(tmp_path):
     found = compared(write(tmp_path / "a", cells(0, processes=2)), write(tmp_path / "b", cells(1, processes=4)))
     assert set(found.cells["verdict"]) == {INCONCLUSIVE} and found.exit_code == 2
     assert (found.cells["more"] >= 2).all()
-    assert "fewer than 4 processes a side; at least 2 more processes needed" in comparison_words.text(found, True)
+    assert "fewer than 4 processes per side; at least 2 more processes needed" in comparison_words.text(found, True)
 
 
 def test_a_contradicted_promise_withholds_verdicts(tmp_path):

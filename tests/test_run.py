@@ -194,7 +194,7 @@ def test_what_is_installed_is_measured_without_git(checkout, tmp_path):
     for params, (value, _) in checkout.cells(FLOOR).items():
         assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
     done = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
-    assert "the run was whole, and its results are filed" in done.stdout
+    assert "the run was complete: its results are filed" in done.stdout
 
 
 def test_resume_is_of_the_same_run(project):
@@ -205,7 +205,7 @@ def test_resume_is_of_the_same_run(project):
     kept.save(Plan(Checkout.machine, "quick", FAST[1], 2))
     for more, line in (
         ((), "the interrupted run was on torch-1-numpy-1: --resume there, or run anew"),
-        (("--profile", "standard"), "the interrupted run was another by --profile: --resume alone goes on with it"),
+        (("--profile", "standard"), "the interrupted run had other options (--profile): --resume alone continues it"),
     ):
         assert line in one_line(project.verb("run", *FAST, "--resume", *more))
 

@@ -214,7 +214,7 @@ REFUSED = {
         RESULT,
         "2 of 4 rounds: run.py --resume",
     ),
-    "too few processes": (record('"rounds": 4', '"rounds": 2'), RESULT, "2 processes a cell where 4 are needed"),
+    "too few processes": (record('"rounds": 4', '"rounds": 2'), RESULT, "2 processes per result where 4 are needed"),
 }
 
 

@@ -113,7 +113,7 @@ def test_interrupted_run_goes_on(project):
     os.kill(running.pid, signal.SIGINT)
     printed, complaint = running.communicate(timeout=60)
     assert running.returncode == 130, printed + complaint
-    assert "1 sessions are saved; python scripts/track.py --resume goes on" in printed
+    assert "1 sessions are saved; python scripts/track.py --resume continues" in printed
     assert project.sessions() == {"torch-2.0.0": 1}
     (path,) = state.glob("*/track/torch-2.1.0")
     first = [line for line in Journal(path.parent).lines(path.name) if line.get("round") == 0]
@@ -122,7 +122,7 @@ def test_interrupted_run_goes_on(project):
     wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x")
     assert wrong.returncode == 2
     assert wrong.stderr.strip() == (
-        "track.py: the interrupted run was another by --history, --only: --resume alone goes on with it"
+        "track.py: the interrupted run had other options (--history, --only): --resume alone continues it"
     )
     done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr

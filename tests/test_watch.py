@@ -82,7 +82,7 @@ def known(project, monkeypatch):
 def test_a_release_comes(project, known, tmp_path, capsys):
     done = project.verb("track", "--new", *ROUNDS)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert "nothing came since" in done.stdout and "nothing is left to measure" in done.stdout
+    assert "no new releases since" in done.stdout and "nothing is left to measure" in done.stdout
     assert releases(project) == RELEASES, "torch 2.9.0+cpu is no release, and 2.2.0 has no wheel"
 
     torch_wheel(project.wheels, "2.4.0")
@@ -135,10 +135,10 @@ def test_an_interrupted_one_goes_on(project):
             os.kill(running.pid, signal.SIGINT)
             break
     rest, _ = running.communicate(timeout=120)
-    assert running.returncode == 130 and "python scripts/track.py --new goes on" in rest
+    assert running.returncode == 130 and "python scripts/track.py --new continues" in rest
     assert project.sessions() == {"torch-2.3.0": 1}
     done = project.verb("track", "--new", *ROUNDS)
-    assert "nothing came since" in done.stdout and "1 of 2 toolchains" in done.stdout, done.stdout + done.stderr
+    assert "no new releases since" in done.stdout and "1 of 2 toolchains" in done.stdout, done.stdout + done.stderr
     assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}
 
 

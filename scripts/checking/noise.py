@@ -1,16 +1,16 @@
-"""What does noise do to the suite's figures? Makes some on purpose and measures, with it and without.
+"""What does noise do to the suite's figures? Measure with and without deliberate noise.
 
     python scripts/check.py noise                      quiet and noise: about half an hour
     python scripts/check.py noise --condition noise    noise alone
 
-Noise is one process on every core that by turns does nothing and either burns CPU or streams memory, 1 to 50 ms each:
-half of the time. It is there only while something is measured. In both conditions
+Noise is one process per core. It is busy for half of the time, in bursts of 1 to 50 ms that burn CPU or stream memory,
+and runs only while something is measured. Under both conditions this check makes two comparisons:
 
-    A/A        two quick runs of the same code, four processes a cell: each cell's figure in one against the other, and
-               what compare.py flags of them, which is wrong
+    A/A        two quick runs of the same code, four processes per result: how far their figures differ, and what
+               compare.py reports (every reported change is a false alarm)
     slowdown   one alias route made 10 % slower: compare.py --run, in turns
 
-Exit code: 0 every promise was kept, 1 one was not, 2 could not measure. Leave the machine alone meanwhile.
+Exit status: 0 all promises kept, 1 not all, 2 could not measure. Do not use the machine meanwhile.
 """
 
 import contextlib

@@ -33,7 +33,7 @@ MANY = 1000  # processes: beyond it the number is no advice
 
 
 DIFFERENCE = {name: f"machine ({name}) differs" for name in MACHINE}
-DIFFERENCE |= {"samples": "samples a process differ"}
+DIFFERENCE |= {"samples": "samples per process differ"}
 
 
 def why(reason: Reason) -> str:
@@ -47,16 +47,15 @@ def why(reason: Reason) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A ratio or probability without a leading zero: 1.08, .93."""
+    """A ratio or probability: 1.08, 0.93."""
     if not math.isfinite(value):
         return "n/a"
-    text = f"{value:.{digits}f}" if value < 100 else f"{value:.3g}"
-    return text[1:] if text.startswith("0.") else text
+    return f"{value:.{digits}f}" if value < 100 else f"{value:.3g}"
 
 
 def probability(value: float) -> str:
-    """A p or q value: = .003, or < .001."""
-    return "< .001" if value < 0.001 else f"= {number(value, 3)}"
+    """A p or q value: = 0.003, or < 0.001."""
+    return "< 0.001" if value < 0.001 else f"= {number(value, 3)}"
 
 
 def ends(low: float, high: float) -> str:
@@ -86,7 +85,7 @@ def change_of(row: Mapping[str, Any]) -> str:
 
 
 def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A cell's verdict with its evidence: 1.08× slower (95 % CI 1.05–1.11; q = .003; 8 processes a side)."""
+    """A cell's verdict with its evidence: 1.08× slower (95 % CI 1.05–1.11; q = 0.003; 8 processes per side)."""
     return said("of_time", comparison, row=row)
 
 

@@ -56,7 +56,7 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     return Page(
         title="What releases of torch and numpy changed, by machine",
         machine="",
-        facts=(f"which speed changes of releases appear on each of {len(machines)} machines",),
+        facts=(f"speed changes by release, compared across {len(machines)} machines",),
         warnings=(),
         boxes=(Box("The same everywhere, or only here", lines=tuple(lines)),),
         legend=prose("history", "machines"),
@@ -96,7 +96,7 @@ def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: 
         where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
         on = [_on(of_change[machine], first) if machine in of_change else "" for machine in machines]
         rows.append((f"{first['package']} {first['release']}", route_of(first), first["what"], where, *on))
-    more = f"{len(numbers) - AT_MOST} more are in changes.csv."
+    more = f"{len(numbers) - AT_MOST:,} more are in changes.csv."
     columns = ("release", "route", "what", "at", *machines)
     return Table(title, columns, tuple(rows), (more,) if len(numbers) > AT_MOST else (), numeric=False)
 

@@ -146,8 +146,8 @@ class Ledger(NoRepository):
             return [commit for commit in self._up_to(self.get_hash_from_name(last)) if commit not in left_out]
         except NoSuchNameError:
             raise util.UserError(
-                f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or torch-2.0.1..torch-2.6.0 (what "
-                f"came after the first up to the second); {ledger.RELEASES.name} lists the releases"
+                f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or torch-2.0.1..torch-2.6.0 (those "
+                f"after the first, up to the second); {ledger.RELEASES.name} lists the releases"
             ) from None
 
     def get_hash_from_parent(self, name):
