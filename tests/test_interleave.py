@@ -1,4 +1,4 @@
-"""Both sides in turns, really: two processes per side, and a side that lacks asv; `check.py noise` plants a slowdown."""
+"""Both sides in turns: two processes per side, and a side that lacks asv; `check.py noise` plants a slowdown."""
 
 import re
 import sys

@@ -205,7 +205,7 @@ def test_resume_is_of_the_same_run(project):
     kept.save(Plan(Checkout.machine, "quick", FAST[1], 2))
     for more, line in (
         ((), "the interrupted run was on torch-1-numpy-1: --resume there, or run anew"),
-        (("--profile", "standard"), "the interrupted run had other options (--profile): --resume alone continues it"),
+        (("--profile", "standard"), "the interrupted run had other options (--profile): use --resume alone"),
     ):
         assert line in one_line(project.verb("run", *FAST, "--resume", *more))
 

@@ -122,7 +122,7 @@ def test_interrupted_run_goes_on(project):
     wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x")
     assert wrong.returncode == 2
     assert wrong.stderr.strip() == (
-        "track.py: the interrupted run had other options (--history, --only): --resume alone continues it"
+        "track.py: the interrupted run had other options (--history, --only): use --resume alone"
     )
     done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
