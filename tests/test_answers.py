@@ -157,7 +157,7 @@ def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
 def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
     found = {title(rows): rows for rows in asked(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)}
     cast = found["float64 and uint8 NumPy array to float32 tensor"]
-    assert any("10.0 µs from float64, 10.0 µs from uint8 at 1 MiB" in line for line in text(cast))
+    assert any(re.search(r"10\.0 µs \w+ float64, 10\.0 µs \w+ uint8 ", line) for line in text(cast))
 
 
 # --- what shares memory ----------------------------------------------------------------------------------------------
@@ -240,4 +240,4 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
 def test_every_outcome_has_words(does):
     """A template knows no name that it does not find, and would say nothing."""
     (said,) = unusual(contracts.Route("f(a)", contracts.NUMPY_TO_TORCH, contracts.COPY, inputs={"masked": does}))
-    assert re.fullmatch(r"masked arrays \w.+\.", said)
+    assert re.fullmatch(r"masked \w.+\.", said)

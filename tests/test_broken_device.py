@@ -158,7 +158,7 @@ def test_a_fault_of_a_device_that_worked_is_a_failure(monkeypatch):
     device.module = SimpleNamespace(set_device=lambda device: None, synchronize=lambda device: None)
     monkeypatch.setattr(torch, "empty", lambda *size, **options: None)
     device.use().module.set_device = raises(RuntimeError(FAULT))
-    with pytest.raises(RuntimeError, match="illegal memory access") as raised:
+    with pytest.raises(RuntimeError, match="illegal") as raised:
         device.use()
     assert raised.type is RuntimeError
 

@@ -64,9 +64,9 @@ def test_too_little_decided_is_exit_code_2(tmp_path, called):
     assert found.possible and found.exit_code == 2
     assert compared(base, new, min_decided=0).exit_code == 0
     code, out, said = called(compare, base, new)
-    assert code == 2 and "0 of 24 cells decided" in out and "too little decided" in out
-    assert said.startswith("compare.py: too little decided: 0 of 24 cells decided") and len(said.splitlines()) == 1
-    for advice in ("asks for 50 %", "more processes", "quieter machine", "--min-decided"):
+    assert code == 2 and "0 of 24" in out
+    assert said.startswith("compare.py: ") and "0 of 24" in said and len(said.splitlines()) == 1
+    for advice in ("50 %", "run.py --rounds 8", "compare.py --run", "--min-decided"):
         assert advice in said
     assert called(compare, base, new, "--min-decided", "0")[0] == 0
     slower = write(tmp_path / "c", cells(1, {(ROUTES[0], 8): 1e3}, sd=NOISE))
@@ -77,7 +77,7 @@ def test_too_little_decided_is_exit_code_2(tmp_path, called):
 def test_several_result_files_must_be_told_apart(pair, called):
     write(pair[0], cells(5), machine="other")
     code, _, said = called(compare, *pair)
-    assert code == 2 and "has 2 result files (box/" in said and len(said.splitlines()) == 1
+    assert code == 2 and "(box/" in said and len(said.splitlines()) == 1
     assert called(compare, *pair, "--machine", "box")[0] == 1
 
 
@@ -145,7 +145,7 @@ def test_fresh_processes_decide_alone(tmp_path):
     assert named[ROUTES[0], 8] == SLOWER and named[ROUTES[1], 4] != SLOWER
     fresh = found.cells[found.cells["fresh"]]
     assert set(fresh["base_processes"]) == {8} and found.cells["close"].sum() >= 2
-    assert "8 fresh processes per side" in comparison_words.text(found, False)
+    assert " 8 fresh " in comparison_words.text(found, False)
 
 
 def test_witnesses_keep_their_first_verdict(tmp_path):

@@ -212,6 +212,6 @@ def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
     assert {cell.partition("(")[0] for cell in found.every} == {beside}
     with pytest.raises(UserError) as refused:
         cells_of_run(PROFILES["instructions"], described, "", "instructions")
-    assert str(refused.value).endswith(": needs valgrind: apt-get install valgrind")
+    assert "valgrind" in str(refused.value)
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert not cells_of_run(PROFILES["instructions"], described, "", "instructions").unavailable

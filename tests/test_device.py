@@ -151,12 +151,12 @@ def test_changing_a_pageable_source_is_safe_once_the_call_returns():
 
 
 def test_numpy_of_a_device_tensor_raises():
-    with pytest.raises(TypeError, match="host memory|numpy"):
+    with pytest.raises(TypeError, match="memory|numpy"):
         torch.ones(3, device=DEVICE.device).numpy()
 
 
 def test_mixing_devices_raises():
-    with pytest.raises(RuntimeError, match="same device"):
+    with pytest.raises(RuntimeError, match="device"):
         torch.ones(3, device=DEVICE.device) + torch.ones(3)
 
 

@@ -233,7 +233,7 @@ def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
                     plugin.recorded(offered.parent)
                 assert not warned.called
         except UserError as error:
-            assert "holds no figures" in str(error) or "asv's format" in str(error)
+            assert "figures" in str(error) or "asv's format" in str(error)
 
 
 @examples(0.1)

@@ -1,5 +1,6 @@
 """report.py: what it says on a terminal, which pages it builds, and that it says clearly what is wrong."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def test_terminal_says_the_answers_and_where_the_page_is(rich_results, tmp_path,
     monkeypatch.chdir(tmp_path)
     build(rich_results, tmp_path / "out")
     said = capsys.readouterr().out
-    assert "torch.from_numpy(a), 400 ns at any size from 8 B to 16 MiB" in said
+    assert "torch.from_numpy(a), 400 ns" in said
     assert said.splitlines()[-1] == str(Path("out", "box", "index.html"))
 
 
@@ -67,7 +68,7 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(rich_results, tmp_path, calle
 def test_broken_results_are_one_line(rich_results, tmp_path):
     path = next((rich_results / "box").glob("*-toolchain-*.json"))
     path.write_text(path.read_text()[:100])
-    with pytest.raises(UserError, match="is broken"):
+    with pytest.raises(UserError, match=re.escape(path.name)):
         build(rich_results, tmp_path / "out")
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_one_machine_of_two(tmp_path, benches):
     resultfiles.write(tmp_path, benches, machine="b")
     assert machines(tmp_path) == ["a", "b"]
     assert set(load(tmp_path, "b").processes["machine"]) == {"b"}
-    with pytest.raises(UserError, match="no results of c; it knows a, b"):
+    with pytest.raises(UserError, match=r" c; .* a, b$"):
         load(tmp_path, "c")
 
 
@@ -235,19 +236,19 @@ def test_what_is_broken_is_one_clear_line(results, what):
 
 
 def test_a_directory_without_results(tmp_path):
-    with pytest.raises(UserError, match="no such directory"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / "nowhere"))):
         load(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="holds no results"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load(tmp_path)
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "machine.json").write_text("{}")
-    with pytest.raises(UserError, match="holds no results"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load(tmp_path)
 
 
 def test_missing_benchmarks_file(results):
     (results / "benchmarks.json").unlink()
-    with pytest.raises(UserError, match="benchmarks.json: no such file"):
+    with pytest.raises(UserError, match=r"benchmarks\.json"):
         load(results)
 
 
@@ -347,7 +348,7 @@ def test_a_broken_file_among_many_is_one_clear_line(tmp_path, benches):
     assert len(load(tmp_path).processes) == 60
     path = tmp_path / "box" / f"00000007-toolchain-py3.11{MEASUREMENTS}"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match=r"00000007-toolchain-py3.11.jsonl.gz is broken") as caught:
+    with pytest.raises(UserError, match=re.escape(path.name)) as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -370,7 +371,7 @@ def test_what_is_no_file_is_refused(busy, make, suffix):
     path = (root / "box" / "c0ffee00-toolchain-py3.11.json").with_suffix(suffix)
     path.unlink(missing_ok=True)
     make(path)
-    with pytest.raises(UserError, match="is no file: remove it"):
+    with pytest.raises(UserError, match=re.escape(path.name)):
         load(root)
 
 
@@ -378,6 +379,6 @@ def test_what_is_no_file_is_refused(busy, make, suffix):
 def test_names_of_machines_that_are_none(busy, name):
     root = busy()
     os.rename(root / "box", os.path.join(os.fsencode(root), name))
-    with pytest.raises(UserError, match="rename its directory") as caught:
+    with pytest.raises(UserError, match="rename") as caught:
         load(root)
     str(caught.value).encode()

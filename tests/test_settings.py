@@ -198,7 +198,7 @@ def test_a_setting_is_advised_where_its_gain_is_decided(what, tmp_path):
     times, busy, wanted = DECIDED[what]
     found = advised(tmp_path, bench("Copies", times), busy=busy)
     assert [each.setting for each in found] == wanted and len(OTHERS) == 1
-    assert all(("No verdict here: the machine was noisy." in box(each).notes) == bool(busy) for each in found)
+    assert all(("noisy" in " ".join(box(each).notes)) == bool(busy) for each in found)
 
 
 def test_routes_that_have_a_setting_in_common_get_one(tmp_path):

@@ -50,11 +50,10 @@ def test_every_answer_figure_and_change_has_an_address(whole):
     for machine in machines:
         page = (machine / "index.html").read_text(encoding="utf-8")
         for drawing in machine.glob("*.svg"):
-            assert f'<figure id="figure-{drawing.stem}">' in page
-        assert len(re.findall(r'<section class="answer" id="answer-[^"]+">', page)) == page.count('class="answer"')
-        assert "Cite this as: NumPy-PyTorch conversion benchmarks, version " in page
+            assert f'id="figure-{drawing.stem}"' in page
+        assert len(re.findall(r'class="answer" id="answer-[^"]+"', page)) == page.count('class="answer"')
         assert re.search(r"results\.csv, SHA-256 [0-9a-f]{64}\.", page)
-        assert '<meta property="og:title" content="' in page
+        assert re.search(r'"og:title" content="[^"]', page)
 
 
 def test_the_site_holds_pages_and_results_and_nothing_else(rich_results, tmp_path):
@@ -89,9 +88,7 @@ def test_the_site_holds_pages_and_results_and_nothing_else(rich_results, tmp_pat
 def test_the_loader_takes_no_link(place, rich_results, tmp_path, called):
     (rich_results / place).symlink_to(tmp_path)
     code, _, err = called(report, "--output", rich_results.parent, "--site", tmp_path / "site")
-    assert code == 2 and re.search(
-        r" is (a link: put the directory itself there|no file: remove it or restore it)", err
-    )
+    assert code == 2 and place.rpartition("/")[2] in err
 
 
 def test_pages_say_where_they_are_published(rich_results, tmp_path):
@@ -106,8 +103,8 @@ def test_pages_say_where_they_are_published(rich_results, tmp_path):
         "https://example.org/suite/index.html",
     ]
     page = (found / "box" / "index.html").read_text(encoding="utf-8")
-    assert '<link rel="canonical" href="https://example.org/suite/box/">' in page
-    assert '<meta property="og:url" content="https://example.org/suite/box/">' in page
+    told = re.findall(r'(?:"canonical" href|"og:url" content)="([^"]+)"', page)
+    assert told == ["https://example.org/suite/box/"] * 2
     assert "example.org" not in (reports / "box" / "index.html").read_text(encoding="utf-8")
     assert published(reports, tmp_path / "site"), "again, in place of itself"
 
@@ -115,9 +112,9 @@ def test_pages_say_where_they_are_published(rich_results, tmp_path):
 def test_a_folder_with_something_else_is_left_alone(tmp_path, called):
     (tmp_path / "mine").write_text("mine")
     code, _, err = called(report, "--site", tmp_path)
-    assert code == 2 and "holds something else: name an empty directory" in err
+    assert code == 2 and str(tmp_path) in err and [path.name for path in tmp_path.iterdir()] == ["mine"]
     code, _, err = called(report, "--site", tmp_path / "site", "--url", "example.org")
-    assert code == 2 and "--url example.org: write it with https://" in err
+    assert code == 2 and "https://" in err and not (tmp_path / "site").exists()
 
 
 def test_the_data_hold_every_cell_of_every_machine(committed, whole):

@@ -248,15 +248,14 @@ def test_a_truncated_file(tmp_path, capsys, name):
     path = directory / name
     path.write_bytes(path.read_bytes()[:-40])
     (line,) = checked(directory, capsys)
-    assert line.startswith(f"`{name}`: `is broken (") and line.endswith("or copy the file again")
+    assert line.startswith(f"`{name}`: ") and "broken" in line
 
 
 def test_an_impossible_bandwidth(tmp_path, capsys):
     (line,) = checked(submitted(tmp_path, fast=100), capsys)
-    assert line.startswith(
-        f"`{RESULT}`: 2 copies are above memcpy, most of all `conversion.NumpyToTorch.timeit_convert("
+    assert (
+        line.startswith(f"`{RESULT}`: 2 ") and "memcpy" in line and "`conversion.NumpyToTorch.timeit_convert(" in line
     )
-    assert line.endswith("measure again on a quieter machine")
 
 
 def test_another_version(tmp_path, capsys):
@@ -281,7 +280,7 @@ def test_this_machine_s_own_names_are_known(where, tmp_path, capsys, monkeypatch
     directory = submitted(tmp_path)
     record("A CPU", "A CPU in grendel")(directory)
     (line,) = checked(directory, capsys)
-    assert "A CPU in grendel" in line
+    assert "grendel" in line
 
 
 def test_findings_as_a_comment(tmp_path):
@@ -291,7 +290,7 @@ def test_findings_as_a_comment(tmp_path):
         made(f"{name:08x}-toolchain-py3.11.{held}", text.encode())(directory)
     report.main(["--check", str(directory), "--results", str(tmp_path), "--markdown", str(tmp_path / "said.md")])
     text = (tmp_path / "said.md").read_text()
-    assert text.startswith(f"<!-- numpy-torch-conversion: submission -->\n- `{MACHINE}`: 20 findings\n- ")
+    assert re.match(rf"<!-- .* -->\n- `{MACHINE}`: 20 \w+\n- ", text)
     assert len(text) < 65_536 / 4 and all("`" in line or "<code>" in line for line in text.splitlines()[1:])
     assert not re.search(r"(?<!`)@everyone", text)
 
@@ -395,7 +394,7 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", USED, *command], env=environment(tmp_path), capture_output=True, text=True, timeout=100
     )
-    assert done.returncode in (0, 1) and "is broken" not in done.stdout, done.stdout[:1000] + done.stderr
+    assert done.returncode in (0, 1) and "broken" not in done.stdout, done.stdout[:1000] + done.stderr
     seconds, memory = map(float, done.stderr.split()[-2:])
     assert seconds < 20
     assert memory < 2**19, "KiB of the largest process, of two"
