@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Did conversion get faster or slower? A verdict for every cell that two runs share.
+"""Did conversion get faster or slower? A verdict for every result that two runs share.
 
     python scripts/compare.py torch-2.12.0 torch-2.13.0
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
@@ -52,7 +52,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.option("--min-decided SHARE", about, default="50%", type=partial(share, ends=True))
     parser.option("--across-machines", "compare results of different machines")
     parser.option("--all", "show every result, not only changes")
-    parser.option("--format", "of the output", choices=("text", "markdown", "json"), default="text")
+    parser.option("--format", "format of the output", choices=("text", "markdown", "json"), default="text")
     parser.option("--figure FILE.svg", "write a forest plot to this file", type=Path)
     parser.option("--run", "measure both sides now, taking turns")
     parser.option("--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard")

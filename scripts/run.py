@@ -67,7 +67,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
         raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
     runner = plans.begun(journal, plan, between=answers(quiet=chosen.no_report))
     if not plans.left(runner):
-        print("the run was whole, and its results are filed")
+        print("the run was complete: its results are filed")
         return
     runner.planned = runner.rounds_of("")
     cells, rounds = runner.open(runner.planned[0]).cells, plan.rounds

@@ -44,7 +44,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--new", "measure new releases and compare each with the one before")
     parser.option("--update", "only add new releases to releases.json")
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
-    parser.option("--keep N", "environments on disk at most (default: asv.conf.json's)")
+    parser.option("--keep N", "maximum number of environments on disk (default: see asv.conf.json)")
     chosen = parser.parse_args(argv)
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for toolchain in added:
             print(f"{toolchain.tag} is new: {toolchain.date}")
         if not added:
-            print(f"nothing came since the last releases in {ledger.RELEASES.name}")
+            print(f"no new releases since the last ones in {ledger.RELEASES.name}")
     if chosen.update:
         return 0
     check_asv()
@@ -97,7 +97,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     runner = plans.begun(journal, plan, keep=number)
     print(
         f"{len(plans.left(runner))} of {len(plan.tags)} toolchains on {plan.machine}, "
-        f"profile {plan.profile}, {plan.rounds} processes a cell, at most {number} environments on disk"
+        f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk"
     )
     again = "--new" if chosen.new else "--resume"
     try:
@@ -105,7 +105,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         if journal.filed() and not chosen.no_report:
             report.after_run(plan.machine)
     except KeyboardInterrupt:
-        print(f"{len(journal.filed())} sessions are saved; python scripts/track.py {again} goes on")
+        print(f"{len(journal.filed())} sessions are saved; python scripts/track.py {again} continues")
         raise
     for tag, reason in failed.items():
         print(line(f"{tag} has no results: {reason}"))
@@ -118,7 +118,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         journal.forget()
     if failed:
         return 2
-    print("all saved; asv compare, asv find and asv publish work over releases")
+    print("all saved; asv compare, asv find and asv publish work across releases")
     return 0
 
 

@@ -1,18 +1,18 @@
-"""Is what advise.py says right?
+"""Is the advice of advise.py right?
 
     python scripts/check.py advice                          about ten minutes
     python scripts/check.py advice --cases 20 --threads 1   fewer cases, of programs with one torch thread
 
-Advice asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of arrays, dtypes,
-both directions, with torch's own number of threads and with one. Of each case it times the ranked routes in turns, each
-in processes of its own and between speed probes, as the suite does. It prints for either number of threads
+It asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of arrays, dtypes, both
+directions, with torch's own number of threads and with one. For each case it times the ranked routes in turns, each in
+processes of its own and between speed probes, as the suite does. It prints for either number of threads
 
     regret      by how much longer the advised route takes than the best one, in the median process. The best one is
                 chosen by the other processes. Its interval is the range over processes
     prediction  by how much the predicted time misses the measured one
 
-Exit code: 0 as promised. 1 where the mean regret is above 3 %, the largest above 20 %, or fewer than 90 % of the
-predictions are within 15 %. 2 where the machine was too noisy to judge half of the cases.
+Exit status: 0 as promised. 1 if the mean regret is above 3 %, the largest above 20 %, or fewer than 90 % of the
+predictions are within 15 %. 2 if the machine was too noisy to judge half of the cases.
 """
 
 import contextlib
@@ -247,7 +247,7 @@ def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame)
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--machine", help="whose results are asked (default: the only one there is)")
+    parser.add_argument("--machine", help="machine whose results to use (default: the only one)")
     parser.option("--cases N", "for each number of threads", default=40)
     parser.add_argument("--seed", type=int, default=0, help="another one gives other cases (default 0)")
     parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)")
@@ -255,7 +255,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
     if len(known) != 1:
-        raise UserError(f"--machine: whose results? there are {show.join([each.machine for each in known]) or 'none'}")
+        raise UserError(
+            f"--machine: name one with results: {show.join([each.machine for each in known]) or 'there is none'}"
+        )
     (results,) = known
     threads = [chosen.threads] if chosen.threads else [ALL_THREADS, ONE_THREAD] if results.spreads else [ONE_THREAD]
     asked = {each: questions(results, each, chosen.cases, chosen.seed) for each in threads}

@@ -1,12 +1,12 @@
-"""How well is a history known? How wide its intervals are, and what a second history says of its changes.
+"""How accurate is a history? The width of its intervals, and whether a second history shows the same changes.
 
     python scripts/check.py history MACHINE
     python scripts/check.py history MACHINE --before REV    against its results at a git revision
 
-Reads results, and measures nothing. Prints per noise class half of the 95 % interval of a point, then false alarms of
-controls and of toolchains that were measured twice. "memory" is copies of 16 MiB and more.
+It reads results and measures nothing. It prints half of a point's 95 % interval per noise class, then the false alarms
+in controls and in toolchains that were measured twice. "memory" means copies of 16 MiB and more.
 
-With --before it compares with the history at that revision, of the same toolchains on the same machine:
+With --before it compares with the history of the same toolchains and machine at that revision:
 
     covered      points that differ as little as both intervals allow
     again        reported changes that the other history reports, too, at the same release or a neighbour
@@ -14,8 +14,8 @@ With --before it compares with the history at that revision, of the same toolcha
     A/A          changes reported in the differences of the two, where nothing changed
     counts       instruction counts that agree
 
-Exit code: 0 as promised. 1 if fewer than 93 or more than 98 % of points are covered, fewer than 95 % of changes of 7 %
-and more or 80 % of those of 3 to 7 % are reported again, more than 8 are missed, or the A/A reports a change.
+Exit status: 0 as promised. 1 if fewer than 93 or more than 98 % of points are covered, fewer than 95 % of changes of
+7 % and more or 80 % of those of 3 to 7 % are reported again, more than 8 are missed, or the A/A reports a change.
 """
 
 import io

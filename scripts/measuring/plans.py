@@ -62,7 +62,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
         asked |= {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
         changed = [f"--{name}" for name, (now, then) in asked.items() if now is not None and now != then]
         if changed:
-            raise UserError(f"the interrupted run was another by {', '.join(changed)}: --resume alone goes on with it")
+            raise UserError(f"the interrupted run had other options ({', '.join(changed)}): use --resume alone")
         return replace(plan, rounds=chosen.rounds or plan.rounds)
     if plan:
         file_whole(Runner(journal, plan))

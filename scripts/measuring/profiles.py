@@ -190,7 +190,7 @@ def add_options(parser: Parser, default: str) -> None:
     parser.option("--profile NAME", f"one of: {', '.join(PROFILES)} (default: {default})", choices=PROFILES)
     parser.option("--only REGEX", ONLY)
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
-    about = "name in reports/results (default: the partition, or made from the hardware)"
+    about = "name in reports/results (default: made from the hardware; with Slurm, the partition)"
     parser.option("--machine NAME", about, type=selection.check_machine)
     parser.option("--resume", "continue an interrupted run: its finished rounds are kept")
     parser.option("--no-report", "measure only; scripts/report.py builds the page later")

@@ -54,7 +54,7 @@ def add_releases(parser: Parser) -> None:
     """The options that choose releases, see ``chosen_releases``."""
     parser.option("--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES)
     parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
-    parser.option("--since 2.0", "from this release on")
+    parser.option("--since 2.0", "this release and later ones")
 
 
 def packages(chosen: argparse.Namespace) -> Sequence[str]:
