@@ -150,7 +150,7 @@ class Suite:
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
         earlier = len(logged(place))
-        done = apart(command, self.root, {**os.environ, **variables}, every=0.3, meanwhile=advance)
+        done = apart(command, self.root, {**os.environ, **variables}, meanwhile=advance)
         said = logged(place)[earlier:]
         gone = Counter(line["skipped"] for line in said if line.get("skipped", "").startswith(GONE))
         for why, count in gone.items():

@@ -21,12 +21,12 @@ import psutil
 
 GRACE = 5.0  # seconds that a program has after Ctrl-C before its session is killed
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+Words = Sequence[str | Path]
+Env = Mapping[str, str] | None
 
 
 @contextlib.contextmanager
-def session(
-    command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None, **options: Any
-) -> Iterator["subprocess.Popen[Any]"]:
+def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
     pipe = subprocess.PIPE
     watcher = subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True)
@@ -56,26 +56,20 @@ def session(
 
 
 def apart(
-    command: Sequence[str | Path],
-    cwd: Path,
-    env: Mapping[str, str] | None = None,
-    seconds: float = math.inf,
-    every: float = 0.02,
-    meanwhile: Callable[[], None] = lambda: None,
+    command: Words, cwd: Path, env: Env = None, seconds: float = math.inf, meanwhile: Callable[[], None] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program in a session of its own; what it printed, and its exit code, None where it took longer.
 
-    every  so many seconds it is asked whether it has ended, and something else is done
+    meanwhile  is called as long as it runs, a few times per second: it may be measuring
     """
     until = time.monotonic() + seconds
-    with (
-        tempfile.TemporaryFile("w+") as out,
-        tempfile.TemporaryFile("w+") as err,
-    ):  # no pipe: a driver may hang for ever
+    # No pipe: what hangs inside a driver would hold its end for ever
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with session(command, cwd, env, stdout=out, stderr=err) as process:
             while process.poll() is None and time.monotonic() < until:
-                time.sleep(every)
-                meanwhile()
+                time.sleep(0.3 if meanwhile else 0.02)
+                if meanwhile:
+                    meanwhile()
             code: Any = process.poll()
         for file in (out, err):
             file.seek(0)
