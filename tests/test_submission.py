@@ -183,6 +183,7 @@ REFUSED = {
         RECORD,
         "as `x`: remove",
     ),
+    "a cell that has no name": (record('"noisy_cells": []', '"noisy_cells": [null]'), RECORD, "as `None`: remove"),
     "a run without a record": (planted(SAMPLES, RUN, "2026-01-02T03:04:06+00:00"), RESULT, "no run record tells of"),
     "figures that nobody measured": (
         lambda directory: directory.joinpath(SAMPLES).write_bytes(

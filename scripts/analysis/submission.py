@@ -119,7 +119,7 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
                     found.setdefault(what, set()).update(names)
         mine |= found["cell"] | found["toolchain"] if path.suffix != ".json" else set()
         ours = {"field": FIELDS, "cell": cells, "figure": mine, "foreign": {here.name}, "runner": {"", runner}}
-        ours["toolchain"] = {"", *(commit for commit in mine if path.name.startswith(commit[:8]))}
+        ours["toolchain"] = {"", *(commit for commit in mine if path.name.startswith(str(commit)[:8]))}
         yield from _named(path.name, {what: found[what] - ours.get(what, set()) for what in found}, here.name, runner)
         mine = mine if path.suffix != ".json" else set()
 
