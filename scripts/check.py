@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check on this machine that the suite keeps its promises.
 
-    python scripts/check.py timing     compare timing with torch.utils.benchmark, in minutes
+    python scripts/check.py timing     compare timing with torch.utils.benchmark: about 15 minutes
     python scripts/check.py noise      measure under deliberate noise: about half an hour
     python scripts/check.py advice     test the advice on random cases: about ten minutes
     python scripts/check.py history    check the intervals of a history, from results: seconds

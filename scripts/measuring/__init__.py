@@ -1,0 +1,1 @@
+"""Driving asv: rounds, the state and the record of a run, two sides in turns, profiles."""

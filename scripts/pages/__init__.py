@@ -1,0 +1,1 @@
+"""How it is said: text, tables, figures and pages of what analysis knows."""

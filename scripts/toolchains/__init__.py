@@ -1,0 +1,1 @@
+"""Toolchains (one torch with one numpy) as a history that asv can track."""
