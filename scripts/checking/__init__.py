@@ -1,1 +1,1 @@
-"""What checks of the suite itself measure, and how it is judged: its timing, noise, what interruptions leave."""
+"""Checks of the suite itself: its timing, noise, advice and histories, measured and judged."""

@@ -1,1 +1,1 @@
-"""Driving asv: rounds, the state and the record of a run, two sides in turns, profiles."""
+"""Driving asv: one runner with its journal, profiles, two sides in turns, a fleet."""

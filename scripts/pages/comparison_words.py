@@ -18,9 +18,10 @@ from analysis import verdicts
 from analysis.comparison import Comparison
 from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, of_verdict
+from store.records import MACHINE
+
 from pages import show
 from pages.show import code
-from store.records import MACHINE
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 BOLD, DIM = "1", "2"  # as terminals have them

@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.changes import DIFFERS, LAYOUT, NOT_KNOWN, SAME, over_machines
 from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS
+
 from pages import show
 from pages.advice import Box
 from pages.history_page import effect_of, others, route_of
