@@ -4,36 +4,32 @@
     python scripts/advise.py --from numpy --to torch --nbytes 3MiB --dtype float16 --own
     python scripts/advise.py --from torch --to cuda --nbytes 64MiB --source pageable --count 1000
 
-It uses the results of this machine or, if there are none, those of the most similar machine, and says which. The first
-answer after a run takes a few seconds, later ones about one.
+It uses the results of this machine or, if there are none, those of the most similar machine, and says which.
 
 Exit status: 0 an answer, 2 no answer is possible.
 """
 
 import argparse
-import contextlib
 import os
-import pickle
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from analysis.case import ENDS, Case, Known, answer, closest
-from analysis.choices import every
-from cli import RESULTS, ROOT, Parser, UserError, bytes_of, put, whole
+from analysis.choices import ENDS, Case, answer, closest, known_in, latest
+from cli import RESULTS, Parser, UserError, bytes_of, whole
 from measuring.machine import caches
-from pages.case import as_json, words
+from pages.advice import as_json, words
+from store import files
 from store.records import Conditions
 from toolchains import environments, selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
-KEPT = ROOT / ".asv" / "advise.pickle"
-ROOMS = ("scripts/analysis", "scripts/store", "scripts/toolchains", "benchmarks")  # whose code decides what is known
 LARGEST = 2**50  # of bytes, and of what is counted
 
 
@@ -55,12 +51,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.option("--to-dtype DTYPE", "dtype of the result (default: dtype of the source)", dest="goal", default="")
     parser.option("--layout LAYOUT", "layout of the source, such as fortran", default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
-    for name, value, what in (
-        ("--own", COPY, "the result must be a copy"),
-        ("--share", ALIAS, "the result must share the source's memory"),
-        ("--into-buffer", INTO, "write into an existing buffer"),
-    ):
-        memory.add_argument(name, dest="memory", action="store_const", const=value, default="", help=what)
+    wanted: dict[str, Any] = {"dest": "memory", "action": "store_const", "default": ""}
+    memory.add_argument("--own", const=COPY, help="the result must be a copy", **wanted)
+    memory.add_argument("--share", const=ALIAS, help="the result must share the source's memory", **wanted)
+    memory.add_argument("--into-buffer", const=INTO, help="write into an existing buffer", **wanted)
     threads = "number of torch threads, such as 1 in a DataLoader worker (default: torch's default)"
     parser.option("--threads N", threads, type=str, default="")
     parser.option("--source", "host memory of a transfer", dest="host", choices=(PAGEABLE, PINNED), default="")
@@ -75,40 +69,20 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def known_in(results: Path) -> list[Known]:
-    """Of every machine in a results directory, as choices.every has it; UserError as there.
-
-    To make it takes seconds, so KEPT holds it as long as neither results nor code change.
-    """
-    paths = [path for room in ROOMS for path in (ROOT / room).glob("*.py")]
-    paths += [results / "benchmarks.json", *results.rglob("*.json*")]
-    there = [(path, path.stat()) for path in sorted(set(paths)) if path.is_file()]
-    stamp = [(str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in there]
-    with contextlib.suppress(Exception):  # not there, broken, or of another pandas
-        kept, known = pickle.loads(KEPT.read_bytes())
-        if kept == stamp:
-            return list(known)
-    known = every(results)
-    with contextlib.suppress(OSError):  # a checkout that may not be written to
-        put(KEPT, pickle.dumps((stamp, known)))
-    return known
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(sys.argv[1:] if argv is None else argv)
     case = Case(**{name: getattr(chosen, name) for name in Case.__dataclass_fields__})
-    known = known_in(chosen.results)
-    named = [results for results in known if chosen.machine in (None, results.machine)]
-    if not named:
-        there = ", ".join(results.machine for results in known)
-        raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {there}")
+    there = files.machines(chosen.results)
+    if chosen.machine not in (None, *there):
+        raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {', '.join(there)}")
+    records = {name: latest(chosen.results, name)[0] for name in there if chosen.machine in (None, name)}
     here = Conditions(cpu=environments.cpu_model(), cores=os.cpu_count(), caches=caches())
-    nearest, differs = closest(named, here, case.device)
-    found = answer(case, nearest)
+    nearest, differs = closest(records, here, case.device)
+    found = answer(case, known_in(chosen.results, nearest))
     if chosen.json:
         sys.stdout.write(as_json(found, differs))
     else:
-        print("\n".join(words(found, differs, asked=chosen.machine is not None)))
+        print(words(found, () if chosen.machine else differs))
     return 0
 
 

@@ -106,7 +106,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
         if chosen.site:
             return gather(chosen.output, chosen.site, chosen.url, not chosen.without_asv)
-        from advise import known_in
         from pages.build import build, over_machines, tell
         from store.files import machines
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
@@ -117,8 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         built.append(build(chosen.results, machine, chosen.output))
     if chosen.machine is None:  # not after a run: it changes no committed file
         over_machines(built, chosen.output)
-    if chosen.results == RESULTS:  # so that advise.py finds it done
-        known_in(RESULTS)
     for page, path in chain(*(each.pages for each in built)):  # last: whoever reads this may go, as head does
         tell(page, Path(os.path.relpath(path)))
     return 0

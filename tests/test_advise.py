@@ -1,18 +1,16 @@
 """Answers to cases, on made-up results in which the right one is known: scripts/advise.py."""
 
 import json
-import pickle
 from dataclasses import replace
 
 import advise
 import pandas as pd
 import pytest
-from analysis import case as cases
-from analysis.case import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer
-from analysis.choices import every
+from analysis import choices as cases
+from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
 from cli import UserError
 from made_up import EARLY, FAST, LATENCY, SIZES, copied, declared, glibc, host, results_in
-from pages import case as page
+from pages import advice as page
 from pages import show
 from resultfiles import (
     CLONE,
@@ -28,7 +26,7 @@ from resultfiles import (
     record,
     write,
 )
-from store.records import Conditions, Record, Toolchain
+from store.records import Conditions, Record, Settings, Toolchain
 
 CLONED = "torch.from_numpy(a).clone()"
 
@@ -40,7 +38,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def known(results):
-    return every(results)[0]
+    return known_in(results, "box")
 
 
 def copy_of(nbytes, **more):
@@ -137,7 +135,7 @@ def tied(tmp_path, near, sizes=SIZES):
     times = {(route, n): around(copied(n), 0.02) for route in (CLONED, "torch.tensor(a)") for n in sizes}
     times["torch.tensor(a)", 16 * MIB] = around(copied(16 * MIB, near), 0.02)
     bench = conversion(times, [TENSOR, CLONE])
-    return every(write(tmp_path / "results", declared([bench]), records=glibc([bench])))[0]
+    return known_in(write(tmp_path / "results", declared([bench]), records=glibc([bench])), "box")
 
 
 @pytest.mark.parametrize(
@@ -185,9 +183,9 @@ def test_casts(tmp_path):
         declared={"role": "casting"},
     )
     benches = declared([host(), bench])
-    cast = every(write(tmp_path / "results", benches, records=glibc(benches)))[0]
+    cast = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
     found = answer(Case("numpy", "torch", MIB, "float64", goal="float32"), cast)
-    assert routes(found) == [promise["expression"]] and "float32" in page.title(found.case)
+    assert routes(found) == [promise["expression"]] and "float32" in page.case_title(found.case)
     with pytest.raises(UserError, match="int8: .*float32"):
         answer(Case("numpy", "torch", MIB, "float64", goal="int8"), cast)
     with pytest.raises(UserError, match="int8: .*float64"):
@@ -362,8 +360,7 @@ ERRORS = [
 
 
 @pytest.fixture
-def ask(called, results, tmp_path, monkeypatch):
-    monkeypatch.setattr(advise, "KEPT", tmp_path / "kept" / "advise.pickle")
+def ask(called, results, monkeypatch):
     monkeypatch.setattr(advise, "RESULTS", results)
     return lambda *given: called(advise, *given)
 
@@ -378,7 +375,7 @@ def test_a_dtype_that_the_toolchain_lacks(tmp_path):
     times = {("torch.from_numpy(a)", "float32", MIB): around(4e-7), ("torch.from_numpy(a)", "int64", MIB): SKIPPED}
     bench = conversion(times, [FROM_NUMPY, TENSOR], dtypes=("float32", "int64"))
     benches = declared([bench])
-    known = every(write(tmp_path / "results", benches, records=[record(benches, "needs torch 9")]))[0]
+    known = known_in(write(tmp_path / "results", benches, records=[record(benches, "needs torch 9")]), "box")
     with pytest.raises(UserError, match="torch 9"):
         answer(Case("numpy", "torch", MIB, "int64"), known)
 
@@ -400,30 +397,17 @@ def test_json(ask, known):
     assert found["routes"][0]["code"].endswith(f"t = {CLONED}") and found["machine"] == "box"
 
 
-def test_kept_until_results_change(ask, results):
-    first = ask(*USUAL, "--json")
-    stamp, (known,) = pickle.loads(advise.KEPT.read_bytes())
-    advise.KEPT.write_bytes(pickle.dumps((stamp, [replace(known, machine="from what is kept")])))
-    assert "from what is kept" in ask(*USUAL, "--json")[1]
-    path = next(results.glob("box/*.jsonl"))
-    path.write_text(path.read_text() + "")
-    assert ask(*USUAL, "--json") == first
-    advise.KEPT.write_text("broken")
-    assert ask(*USUAL, "--json") == first
-
-
-def test_the_machine_it_speaks_of(known):
-    def like(name, **conditions):
-        return replace(known, machine=name, run=Record(Toolchain(""), {}, conditions=Conditions(**conditions)))
+def test_the_machine_it_speaks_of():
+    def like(device="", **conditions):
+        return Record(Toolchain(""), {}, conditions=Conditions(**conditions), settings=Settings(device=device))
 
     here = Conditions(cpu="A CPU", cores=4, caches={"L2": "1024K"})
-    mine = like("mine", cpu="A CPU", cores=4, caches={"L2": "1024K"})
-    near, far = like("near", cpu="A CPU", cores=8, caches={"L2": "1024K"}), like("far", cpu="Other", cores=4)
-    assert cases.closest([far, near, mine], here, False)[0].machine == "mine"
-    nearest, differs = cases.closest([far, near], here, False)
-    assert (nearest.machine, differs) == ("near", ("cores",))
-    host = replace(mine, rows=mine.rows[~mine.rows["direction"].str.contains("device")])
-    assert cases.closest([host, far], here, True)[0].machine == "far", "a device that nobody measured says nothing"
+    mine = like(cpu="A CPU", cores=4, caches={"L2": "1024K"})
+    near, far = like(cpu="A CPU", cores=8, caches={"L2": "1024K"}), like("cuda:0", cpu="Other", cores=4)
+    known = {"far": far, "near": near}
+    assert cases.closest({**known, "mine": mine}, here, False) == ("mine", ())
+    assert cases.closest(known, here, False) == ("near", ("cores",))
+    assert cases.closest(known, here, True)[0] == "far", "a machine without a device says nothing of one"
 
 
 def test_says_whose_results_they_are(ask):

@@ -7,14 +7,12 @@ import re
 import numpy as np
 import pytest
 import resultfiles
-from analysis.case import BEST, TIE
 from analysis.cells import cells_of
-from analysis.choices import asked, choices
+from analysis.choices import BEST, TIE, asked, choices
 from analysis.findings import Semantics
 from analysis.results import load, noise_of_cells
 from pages import show, spreadsheet, tables
-from pages.advice import advice, conditions, title
-from pages.case import unusual
+from pages.advice import advice, conditions, title, unusual
 from resultfiles import FROM_NUMPY, KIB, MIB, Bench, around, contract, conversion, memcpy
 
 from benchmarks import contracts, timing

@@ -2,15 +2,13 @@
 
 import math
 import random
-from types import SimpleNamespace
 
 import check
 import made_up
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.case import Case
-from analysis.choices import every
+from analysis.choices import Case, known_in
 from checking import advice
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
@@ -20,7 +18,7 @@ CASE = Case("numpy", "torch", 3072, threads=ONE_THREAD)
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
-    return every(made_up.results_in(tmp_path_factory.mktemp("known")))[0]
+    return known_in(made_up.results_in(tmp_path_factory.mktemp("known")), "box")
 
 
 @pytest.mark.parametrize(
@@ -56,14 +54,14 @@ def test_cases_are_drawn_of_all_that_somebody_may_have():
     rng = random.Random(0)
     cases = [advice.drawn(ALL_THREADS, rng) for _ in range(500)]
     assert {case.layout for case in cases} == set(advice.LAYOUTS) and {case.memory for case in cases} == {COPY, INTO}
-    assert {case.dtype for case in cases} == set(advice.DTYPES) and len({case.direction for case in cases}) == 2
+    assert {case.dtype for case in cases} == set(advice.DTYPES) and len({case.source for case in cases}) == 2
     assert 50 < sum(bool(case.batch) for case in cases) < 150
     assert min(case.total for case in cases) < 6 * 2**10 and max(case.total for case in cases) > 2**27
     assert not any(case.total.bit_count() == 1 for case in cases)
 
 
 def test_questions_are_the_same_for_a_seed_and_others_for_another(known):
-    one, same, other = ([asked.case for asked in advice.questions(known, ONE_THREAD, 5, seed)] for seed in (0, 0, 1))
+    one, same, other = ([*advice.questions(known, ONE_THREAD, 5, seed)["case"].unique()] for seed in (0, 0, 1))
     assert one == same != other and len(one) == 5
 
 
@@ -83,10 +81,9 @@ def test_a_case_is_timed_by_the_benchmark_of_its_family():
         assert ("float32" in params) == (case.layout == CONTIGUOUS and not case.batch)
 
 
-def test_summary_names_the_worst(monkeypatch, snapshot):
-    asked = advice.Question(CASE, ["f(a)", "g(a)"], [1e-6, 1e-6], [["f"] * 2, ["g"] * 2])
-    monkeypatch.setattr(advice, "logs_of", lambda lines, _: np.log([1.5e-6 if "f" in lines else 1e-6] * 2))
-    cases, routes = advice.judged([asked], SimpleNamespace(baselines={}))
+def test_summary_names_the_worst(snapshot):
+    asked = pd.DataFrame({"case": [CASE] * 2, "route": ["f(a)", "g(a)"], "predicted": [1e-6] * 2})
+    cases, routes = advice.judged(asked, np.log([[1.5e-6] * 2, [1e-6] * 2]))
     assert list(advice.summary(2, 1, cases, routes)) == snapshot
 
 
@@ -98,7 +95,6 @@ def test_summary_names_the_worst(monkeypatch, snapshot):
         (("--machine", "x"), "name one with results"),
     ],
 )
-def test_mistakes_are_one_line(called, monkeypatch, options, says):
-    monkeypatch.setattr(advice, "every", lambda results: [])
+def test_mistakes_are_one_line(called, options, says):
     code, _, complaint = called(check, "advice", *options)
     assert code == 2 and says in complaint and complaint.count("\n") == 1

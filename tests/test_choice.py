@@ -10,9 +10,8 @@ import pytest
 import resultfiles
 from analysis import cells as choice
 from analysis import statistics
-from analysis.case import BEST
 from analysis.cells import Cell, cells_of
-from analysis.choices import rank
+from analysis.choices import BEST, rank
 from analysis.results import load
 from noise import processes
 from pages import families, show, spreadsheet, tables

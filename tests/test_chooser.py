@@ -7,11 +7,10 @@ from urllib.parse import urlencode
 
 import made_up
 import pytest
-from analysis.case import BEST, Case, answer
-from analysis.choices import every
+from analysis.choices import BEST, Case, answer, known_in
 from browser import opened
 from conftest import build
-from pages import case as words
+from pages import advice as words
 from pages import show
 
 MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
@@ -24,7 +23,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def known(results):
-    return every(results)[0]
+    return known_in(results, "box")
 
 
 @pytest.fixture(scope="module")

@@ -333,7 +333,6 @@ def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(root)
         patched.setattr(advise, "RESULTS", root / "base")
-        patched.setattr(advise, "KEPT", root / "kept.pickle")
         patched.setattr(compare, "RESULTS", root / "base")
         patched.setattr(compare, "measure", begin)
         patched.setattr(report, "REPORTS", root / "out")

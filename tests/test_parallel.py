@@ -6,14 +6,13 @@ import threading
 
 import made_up
 import pytest
-from analysis.case import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer
 from analysis.cells import cells_of, with_threads
-from analysis.choices import asked, choices, every
+from analysis.choices import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer, asked, choices, known_in
 from analysis.results import load
 from browser import opened
 from cli import UserError
 from conftest import build
-from pages import case as words
+from pages import advice as words
 from pages import show
 from pages.advice import advice
 from resultfiles import CLONE, KIB, MIB, TENSOR, Bench, around, contract, write
@@ -151,7 +150,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def known(results):
-    return every(results)[0]
+    return known_in(results, "box")
 
 
 def ranked(known, nbytes, **case):
@@ -183,7 +182,7 @@ def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
 
 def test_the_heading_says_how_many_threads(known):
     for threads, heading in (("", "4 torch threads"), ("1", "1 torch thread")):
-        said = "\n".join(words.words(answer(Case("numpy", "torch", MIB, threads=threads), known)))
+        said = words.words(answer(Case("numpy", "torch", MIB, threads=threads), known))
         assert heading in [line.rpartition("; ")[2] for line in said.splitlines()]
 
 

@@ -9,7 +9,7 @@ from analysis import transfers
 from analysis.cells import cells_of
 from analysis.choices import asked, choices
 from analysis.results import load
-from pages import questions, show
+from pages import machine, show
 from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy, once, transfer
 
 from benchmarks.contracts import ONE_THREAD
@@ -47,7 +47,7 @@ def ask(tmp_path, word, *benches, **record):
     loaded = load(resultfiles.write(tmp_path, [*benches, memcpy({8: around(1e-7)})], records=given))
     cells = cells_of(loaded)
     answered = asked(choices(cells), ONE_THREAD)
-    rows = questions.table(loaded, cells, answered, transfers.transfers_of(loaded, cells)).rows
+    rows = machine.questions(loaded, cells, answered, transfers.transfers_of(loaded, cells)).rows
     return [show.to_plain(line) for question, lines in rows if word in question for line in lines]
 
 

@@ -118,10 +118,9 @@ def test_profiles_of_the_method():
 
 
 @pytest.mark.slow
-def test_advice(committed, tmp_path, monkeypatch, capsys):
+def test_advice(committed, monkeypatch, capsys):
     """Line by line; one that ends with … begins as that of the answer does."""
     shown = re.search(r"\$ \S+ scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)
-    monkeypatch.setattr(advise, "KEPT", tmp_path / "advise.pickle")
     monkeypatch.setattr(advise, "RESULTS", committed / "reports" / "results")
     assert advise.main([*shown[1].split(), "--machine", MACHINE]) == 0
     said = capsys.readouterr().out.splitlines()

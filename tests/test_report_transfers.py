@@ -12,9 +12,8 @@ import pytest
 import report
 from accelerator import HARDWARE, KIB, LINK, MIB, around
 from analysis import transfers
-from analysis.case import Case, answer
 from analysis.cells import BOTH, cells_of
-from analysis.choices import choices, known_of
+from analysis.choices import Case, answer, choices, known_of
 from analysis.results import load
 from pages import families, figures, show, tables
 from pages import transfers as page_of_transfers

@@ -15,6 +15,7 @@ A cell without a quiet process decides nothing.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,6 @@ from benchmarks.contracts import (
 from benchmarks.families import CONVERSION, LINK, MEMCPY
 
 from . import statistics
-from .case import AS_GOOD, BY_BYTES, itemsize
 from .results import Benchmarks, Declared, Results, contract_of, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
@@ -45,6 +45,9 @@ from .verdicts import Settings
 DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
 SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
+# Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
+AS_GOOD = 0.1
+BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 MARGIN = 0.05  # relative: a route that takes so much longer is as good
 PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided
 FEW_SD = 0.25  # of log seconds, between processes
@@ -161,6 +164,12 @@ def cells_of(results: Results) -> list[Cell]:
             )
         )
     return cells
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    digits = re.search(r"\d+", dtype)
+    return max(1, int(digits[0]) // 8) if digits else 1  # bool
 
 
 def credible(cell: Cell) -> bool:

@@ -1,49 +1,68 @@
-"""Routes ranked: for every need, at every measured size, which route to take and which come after.
+"""Routes ranked: for every need, at every measured size, which route to take and which come after; and for a case.
 
 ``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is what
-somebody has and wants, see case.Need; its candidates are the routes that do it. At each size a route is good where it
-is safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest.
+somebody has and wants, see Need; its candidates are the routes that do it. At each size a route is good where it is
+safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest.
 Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in
 common get one: of several that which is good at most sizes, so that an answer has few names, then the one least behind.
 
 To take the fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4
 parts in place of 1 or 2. To take the catalogue's first of all that tie cost up to 30 %.
+
+A case is an array of some size that somebody has here and wants there. ``answer`` looks its routes up in the table.
+Between measured sizes a time is interpolated; beyond them it is extrapolated to FARTHEST times the size; nothing is
+carried across a size at which times leap, nor from one layout to another.
 """
 
+import itertools
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from cli import UserError
 from store import files
+from store.records import MACHINE, UNKNOWN, Conditions, Record
 
 from benchmarks.contracts import (
     ALIAS,
+    ALL_THREADS,
     ALLOCATE,
     COMPLETION,
     CONTIGUOUS,
+    COPY,
     DEVICE_TO_HOST,
     ENQUEUE,
+    HOST_TO_DEVICE,
     INTO,
     MEMORIES,
     NUMPY_TO_TORCH,
     ONE_THREAD,
+    PAGEABLE,
+    PARALLEL,
     PIN,
     PINNED,
+    TORCH_TO_NUMPY,
+    Route,
 )
 from benchmarks.families import CASTING, CONVERSION, GRAD, LISTS, PINNING, TRANSFER
 
-from . import case
-from .case import AS_GOOD, BEST, BY_BYTES, FIGURES, KINDS, Effect, Known, Need, estimate, uses
 from .cells import (
+    AS_GOOD,
+    BY_BYTES,
     DIRECTIONS,
+    MARGIN,
     UNSAID,
     Cell,
     cells_of,
     credible,
+    itemsize,
     limit_of,
     links_of,
     method,
@@ -55,11 +74,38 @@ from .cells import (
 from .findings import advised, between_neighbours
 from .results import Results, load_files, newest
 
-SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
-TRANSPOSED = "m"  # the name of a transposed source in routes that cross a link
+NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
+ZERO_D, TRANSPOSED = "0-d", "m"  # a layout, and the name of a transposed source in routes that cross a link
+# Source and target -> direction, and whether it is an array that is at the host's end of a link
+WAYS = {
+    (NUMPY, TORCH): (NUMPY_TO_TORCH, False),
+    (TORCH, NUMPY): (TORCH_TO_NUMPY, False),
+    (NUMPY, CUDA): (HOST_TO_DEVICE, True),
+    (TORCH, CUDA): (HOST_TO_DEVICE, False),
+    (CUDA, NUMPY): (DEVICE_TO_HOST, True),
+    (CUDA, TORCH): (DEVICE_TO_HOST, False),
+}
+FLOATS = ("float", "bfloat", "complex")
+FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
+STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
-NEED = tuple(Need.__dataclass_fields__)
-RANKED = ("nbytes", "part", "route", "kind", "leads", "seconds", "ratio", "slow", "cell")
+FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
+SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
+MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
+# What a route is among those of its need at a size: to be taken, as good, slower, not known to be (an upper bound);
+# faster for whoever heeds its condition; faster and not safe; nothing that anybody would take
+GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
+KINDS = (*GOOD, CONDITION := "condition", UNSAFE := "unsafe", OTHER := "other")
+FIGURES = ["seconds", "low", "high"]
+OF_CELL = ["nbytes", "route", *FIGURES, "quiet", "contract"]
+RANKED = [*OF_CELL, "part", "kind", "leads", "ratio", "slow", "cell"]
+SAME: "pd.Series[float]" = pd.Series([1.0])  # seconds per byte that are the same at any size
+
+
+def uses(route: str, name: str) -> bool:
+    """Whether a route's expression uses a name of the catalogue."""
+    return re.search(rf"\b{name}\b", route) is not None
+
 
 # --- routes of a need -------------------------------------------------------------------------------------------------
 
@@ -67,76 +113,60 @@ RANKED = ("nbytes", "part", "route", "kind", "leads", "seconds", "ratio", "slow"
 def rank(cells: Sequence[Cell]) -> pd.DataFrame:
     """The routes of one need: a row per size and route, size by size in the order to take them.
 
-    nbytes, route, cell
+    cell     and OF_CELL as it has them
     part     of the answer: neighbouring sizes at which one route is to be taken, and one is faster on a condition
-    kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER; see case.py
+    kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER
     leads    it is the best, or no other route with a condition is decided to be faster
-    seconds  per call; ratio: to those of the best route of its size
+    ratio    of its seconds to those of the best route of its size
     slow     it is decided to take more than SLOW times as long as the best
     """
-    return pd.DataFrame(_ranked(cells), columns=list(RANKED))
+    return pd.DataFrame(_ranked(cells), columns=RANKED)
 
 
-def _ranked(cells: Sequence[Cell]) -> Iterator[tuple[Any, ...]]:
+def _ranked(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     candidates = [cell for cell in cells if cell.contract.keeps_dtype(cell.dtype or UNSAID)] or cells
-    by_size: dict[int, list[Cell]] = {}
-    for cell in candidates:
-        by_size.setdefault(cell.nbytes, []).append(cell)
-    part = -1
-    for sizes, route in _parts(by_size):
-        leading = None
-        for nbytes in sizes:
-            rivals = [cell for cell in cells if cell.nbytes == nbytes and cell not in candidates]
-            here = _kinds(by_size[nbytes], rivals, route)
-            best, leaders = here[0][0], {cell.route for cell, kind, leads in here if kind == case.CONDITION and leads}
-            if leading is None or not (leading & leaders or leading == leaders == set()):
-                part, leading = part + 1, leaders
-            leading = leading & leaders
-            slow = slower([cell for cell, _, _ in here], [best], SLOW - 1)[:, 0]
-            for (cell, kind, leads), far in zip(here, slow):
-                yield nbytes, part, cell.route, kind, leads, cell.seconds, cell.seconds / best.seconds, bool(far), cell
+    sizes = sorted({cell.nbytes for cell in candidates})
+    by_size = {nbytes: [cell for cell in candidates if cell.nbytes == nbytes] for nbytes in sizes}
+    part, before, common = -1, "", set[str]()
+    for nbytes, route in _taken(by_size).items():
+        rivals = [cell for cell in cells if cell.nbytes == nbytes and cell not in candidates]
+        here = _at_one_size(by_size[nbytes], rivals, route)
+        leaders = {row["route"] for row in here if row["kind"] == CONDITION and row["leads"]}
+        if route != before or not (common & leaders or common == leaders == set()):
+            part, common = part + 1, leaders
+        before, common = route, common & leaders
+        yield from ({"part": part, **row} for row in here)
 
 
-def _parts(by_size: Mapping[int, Sequence[Cell]]) -> Iterator[tuple[list[int], str]]:
-    """The fewest runs of neighbouring sizes that have a good route in common, each with the one to take.
+def _taken(by_size: Mapping[int, Sequence[Cell]]) -> dict[int, str]:
+    """The route to take at each size: of the fewest runs of neighbouring sizes that have a good route in common.
 
     A route without a quiet process at a size is an upper bound there. Its neighbours' choice may stand at that size,
     but it is not chosen for that size alone if another route has a quiet process.
     """
-    parts: list[dict[int, dict[str, Good]]] = []
-    for nbytes in sorted(by_size):
-        good = _good(by_size[nbytes])
-        if not (parts and set(good).intersection(*parts[-1].values())):
-            parts.append({})
-        parts[-1][nbytes] = good
-    often = Counter(route for part in parts for good in part.values() for route in good)
-    for part in parts:
-        first, *others = part.values()
-        common = {route: [good[route] for good in part.values()] for route in first if all(route in o for o in others)}
-        last = {
-            route: (all(each.noisy for each in good), -often[route], sum(each.behind for each in good), good[0].order)
-            for route, good in common.items()
-        }
-        yield list(part), min(last, key=last.__getitem__)
+    good = {nbytes: _good(cells) for nbytes, cells in by_size.items()}
+    often = Counter(route for here in good.values() for route in here)
+    runs: list[tuple[list[int], set[str]]] = []
+    for nbytes, here in good.items():
+        if not (runs and runs[-1][1] & here.keys()):
+            runs.append(([], {*here}))
+        runs[-1][0].append(nbytes)
+        runs[-1][1].intersection_update(here)
+
+    def last(sizes: Sequence[int], route: str) -> tuple[bool, int, float, int]:
+        cells, behind = zip(*(good[nbytes][route] for nbytes in sizes))
+        return not any(cell.quiet for cell in cells), -often[route], sum(behind), cells[0].order
+
+    return {nbytes: min(common, key=partial(last, sizes)) for sizes, common in runs for nbytes in sizes}
 
 
-class Good(NamedTuple):
-    """A route that may be taken at a size. noisy: it has no quiet process; behind: the fastest, log seconds; order: in
-    the catalogue."""
-
-    noisy: bool
-    behind: float
-    order: int
-
-
-def _good(cells: Sequence[Cell]) -> dict[str, Good]:
+def _good(cells: Sequence[Cell]) -> dict[str, tuple[Cell, float]]:
     """The safe routes of a size that none is decided to be faster than and that take at most AS_GOOD longer than the
-    fastest, or have no quiet process."""
+    fastest, or have no quiet process; each with the log seconds that it is behind."""
     good = unbeaten(preferred(cells))
     fastest = min(good, key=lambda cell: (not cell.quiet, cell.seconds)).seconds
-    behind = {cell: max(0.0, math.log(cell.seconds / fastest)) for cell in good}
-    near = [cell for cell in good if not cell.quiet or behind[cell] <= math.log1p(AS_GOOD)]
-    return {cell.route: Good(not cell.quiet, behind[cell], cell.order) for cell in near}
+    near = [cell for cell in good if not cell.quiet or cell.seconds <= (1 + AS_GOOD) * fastest]
+    return {cell.route: (cell, max(0.0, math.log(cell.seconds / fastest))) for cell in near}
 
 
 def preferred(cells: Sequence[Cell]) -> Sequence[Cell]:
@@ -144,202 +174,552 @@ def preferred(cells: Sequence[Cell]) -> Sequence[Cell]:
     return [cell for cell in cells if cell.safe] or cells
 
 
-def _kinds(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[tuple[Cell, str, bool]]:
-    """The cells of one size in the order to take them, ``route`` first: kind of each, and whether it leads."""
+def _row(cell: Cell) -> dict[str, Any]:
+    return {name: getattr(cell, name) for name in OF_CELL}
+
+
+def _at_one_size(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[dict[str, Any]]:
+    """The cells of one size in the order to take them, ``route`` first. Nobody takes a rival."""
     chosen = next(cell for cell in cells if cell.route == route)
-    rest = sorted((cell for cell in cells if cell is not chosen), key=lambda cell: (cell.seconds, cell.order))
-    candidates = preferred(cells)
-    kinds = {chosen: BEST}
-    for cell, behind, ahead in zip(rest, slower(rest, [chosen])[:, 0], slower([chosen], rest)[0]):
+    candidates, every = preferred(cells), [*cells, *rivals]
+    behind, far = (slower(every, [chosen], by)[:, 0] for by in (MARGIN, SLOW - 1))
+    ahead = slower([chosen], every)[0]
+
+    def kind(cell: Cell, behind: bool, ahead: bool) -> str:
+        if cell is chosen:
+            return BEST
         if cell in candidates:
-            kinds[cell] = case.SLOWER if behind else case.TIE if cell.quiet and chosen.quiet else case.UNDECIDED
-        else:
-            kinds[cell] = case.OTHER if not ahead else case.CONDITION if cell.contract.non_blocking else case.UNSAFE
-    leaders = unbeaten([cell for cell, kind in kinds.items() if kind == case.CONDITION])
-    kinds |= dict.fromkeys(rivals, case.OTHER)
-    # of those with a condition the leaders come first, as the catalogue has them
-    every = sorted(
-        kinds, key=lambda cell: (KINDS.index(kinds[cell]), cell not in leaders, cell in leaders and cell.order)
-    )
-    return [(cell, kinds[cell], cell is chosen or cell in leaders) for cell in every]
+            return SLOWER if behind else TIE if cell.quiet and chosen.quiet else UNDECIDED
+        return OTHER if cell in rivals or not ahead else CONDITION if cell.contract.non_blocking else UNSAFE
+
+    kinds = list(map(kind, every, behind, ahead))
+    leaders = unbeaten([cell for cell, kind in zip(every, kinds) if kind == CONDITION])
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Of those with a condition the leaders come first, as the catalogue has them."""
+        cell = row["cell"]
+        in_order = (0, cell.order) if cell in leaders else (1, cell.seconds, cell.order)
+        return KINDS.index(row["kind"]), *in_order
+
+    rows = [
+        {
+            **_row(cell),
+            "kind": kind,
+            "leads": cell is chosen or cell in leaders,
+            "ratio": cell.seconds / chosen.seconds,
+            "slow": bool(slow),
+            "cell": cell,
+        }
+        for cell, kind, slow in zip(every, kinds, far)
+    ]
+    return sorted(rows, key=place)
 
 
 # --- needs ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Need:
+    """What somebody has and wants: routes of one need are ranked against each other.
+
+    memory   alias, copy or into
+    goal     dtype of the result; "": that of the source
+    batch    several arrays become one
+    threads  that torch has: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
+    host     memory at the host's end of a link; array: there it is a NumPy array, else a tensor
+    enqueue  ranked by how long the call holds its caller, else by completion
+    """
+
+    direction: str
+    memory: str
+    dtype: str
+    goal: str = ""
+    layout: str = CONTIGUOUS
+    grad: bool = False
+    batch: bool = False
+    threads: str = ""
+    host: str = ""
+    array: bool = False
+    enqueue: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one array or tensor that keeps its dtype and requires no grad."""
+        return not (self.goal or self.grad or self.batch)
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it crosses the link to a device."""
+        return self.direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)
+
+
+NEED = tuple(Need.__dataclass_fields__)
+
+
 def choices(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The routes of every need that the cells are about: the columns of ``rank``, the need, and those of case.Need."""
+    """The routes of every need that the cells are about: the columns of ``rank``, the need, and those of Need."""
     by_need: dict[Need, list[Cell]] = {}
     for cell, need in _needed(cells):
         by_need.setdefault(need, []).append(cell)
-    rows = [(need, *vars(need).values(), *row) for need, c in by_need.items() if _met(need, c) for row in _ranked(c)]
+    rows = [
+        {"need": need, **vars(need), **row}
+        for need, own in by_need.items()
+        if need.goal or any(cell.contract.keeps_dtype(need.dtype) for cell in own)  # else all change it
+        for row in _ranked(own)
+    ]
     return pd.DataFrame(rows, columns=["need", *NEED, *RANKED])
-
-
-def _met(need: Need, cells: Iterable[Cell]) -> bool:
-    """Whether one of the cells does what is wanted: the others of a need may change the dtype."""
-    return bool(need.goal) or any(cell.contract.keeps_dtype(need.dtype) for cell in cells)
 
 
 def _needed(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Need]]:
     """The cells that somebody may ask for, each with what for; what a transfer's caller is held by is another need."""
     for threads in sorted({ONE_THREAD, *(cell.threads for cell in cells if not cell.declared.needs_device)}):
         for cell in with_threads(cells, threads):
-            # families of layouts have a contiguous source, too, to compare theirs with
-            need = need_of(cell) if cell.text("layout") != CONTIGUOUS else None
-            if need is not None:
+            if need := need_of(cell):
                 yield cell, replace(need, threads=threads)
     for cell in (cell for cell in cells if cell.declared.needs_device):
-        need = need_of(cell)
-        if need is None:
-            continue
-        if need.crosses and (method(cell) == ENQUEUE or not cell.contract.non_blocking):
-            yield replace(cell, heeded=method(cell) == ENQUEUE), replace(need, enqueue=True)
-        if not need.crosses or method(cell) == COMPLETION:
-            yield cell, need
+        if need := need_of(cell):
+            early = need.crosses and method(cell) == ENQUEUE
+            if early or (need.crosses and not cell.contract.non_blocking):
+                yield replace(cell, heeded=early), replace(need, enqueue=True)
+            if not early:
+                yield cell, need
 
 
 def need_of(cell: Cell) -> Need | None:
     """None of a cell that nobody asks for."""
-    route, contract, layout = cell.route, cell.contract, cell.text("layout") or CONTIGUOUS
-    dtype = cell.dtype or UNSAID
-    goal = "" if cell.role != CASTING or contract.keeps_dtype(dtype) else contract.casts_to
-    crosses = cell.role == TRANSFER or (cell.declared.needs_device and uses(route, TRANSPOSED))
-    if crosses and method(cell) in (COMPLETION, ENQUEUE):
-        layout = "transposed" if uses(route, TRANSPOSED) else CONTIGUOUS
-    elif crosses or not (
-        cell.role in (CONVERSION, GRAD, LISTS, CASTING) or cell.declared.arrays or cell.text("layout")
-    ):
+    dtype, layout = cell.dtype or UNSAID, cell.text("layout")
+    transposed = cell.declared.needs_device and uses(cell.route, TRANSPOSED)
+    if transposed or cell.role == TRANSFER:
+        asked, layout = method(cell) in (COMPLETION, ENQUEUE), "transposed" if transposed else CONTIGUOUS
+    else:  # families of layouts have a contiguous source, too, to compare theirs with
+        roles = cell.role in (CONVERSION, GRAD, LISTS, CASTING) or cell.declared.arrays
+        asked, layout = bool(layout or roles) and layout != CONTIGUOUS, layout or CONTIGUOUS
+    if not (asked and cell.route and cell.memory and cell.direction in DIRECTIONS):
         return None
-    if not route or not cell.memory or cell.direction not in DIRECTIONS:
-        return None
+    goal = "" if cell.role != CASTING or cell.contract.keeps_dtype(dtype) else cell.contract.casts_to
     source = (dtype, goal, layout, cell.role == GRAD, bool(cell.declared.arrays))
-    return Need(cell.direction, cell.memory, *source, host=cell.host, array=contract.array)
+    return Need(cell.direction, cell.memory, *source, host=cell.host, array=cell.contract.array)
 
 
 def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     """What a page answers of ``choices``, the rows of each: alias, copy and into in either direction for the usual
     dtype; what requires grad; lists; casts, dtypes with one recommendation together."""
     here = table[(table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")]
-    plain = here[~here["grad"].astype(bool) & ~here["batch"].astype(bool) & (here["goal"] == "")]
-    plain = plain[plain["dtype"] == usual_dtype(list(plain["cell"]))]
-    found = [
-        plain[(plain["memory"] == memory) & (plain["direction"] == direction)]
-        for memory in MEMORIES
-        for direction in plain["direction"].unique()
-    ]
-    found.append(here[here["grad"].astype(bool) & (here["memory"] == ALIAS)])
-    found.append(here[here["batch"].astype(bool) & (here["direction"] == NUMPY_TO_TORCH)])
+    grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
+    plain = here[~(grad | batch | goal)]
+    plain = plain[plain["dtype"] == usual_dtype([*plain["cell"]])]
+    ways = itertools.product(MEMORIES, plain["direction"].unique())
+    found = [plain[(plain["memory"] == memory) & (plain["direction"] == way)] for memory, way in ways]
+    found += [here[grad & (here["memory"] == ALIAS)], here[batch & (here["direction"] == NUMPY_TO_TORCH)]]
     casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
-    for need, rows in here[here["goal"] != ""].groupby("need", sort=False):
+    for need, rows in here[goal].groupby("need", sort=False):
         best = rows[rows["kind"] == BEST]
         if all(cell.safe for cell in best["cell"]):
             routes = best.drop_duplicates("part")["route"]
             casts.setdefault((need.direction, need.goal, *routes), []).append(rows)
-    in_order = sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))
-    return [rows for rows in [*found, *(pd.concat(casts[key]) for key in in_order)] if len(rows)]
+    found += [pd.concat(casts[key]) for key in sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))]
+    return [rows for rows in found if len(rows)]
 
 
 # --- what is known of a machine ---------------------------------------------------------------------------------------
 
 
-def every(results: Path) -> list[Known]:
-    """Of every machine with results, what was run last; UserError where there is none, or a file is broken."""
-    known = []
-    for machine in files.machines(results):
-        runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
-        loaded = load_files(results, newest(runs)[:1] or list(runs))
-        cells = [*filter(credible, cells_of(loaded))]
-        known.append(known_of(loaded, machine, cells, choices(cells)))
-    return known
+class Effect(NamedTuple):
+    """What changes a route's time by ``factor`` at a size; said of ``routes``.
+
+    setting  of the environment, with which it is so many times as fast; "": it takes so many times as long, where its
+             arrays lie as neighbours do
+    """
+
+    route: str
+    nbytes: int
+    factor: float
+    routes: tuple[str, ...]
+    setting: str = ""
+    caution: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one machine and one toolchain.
+
+    run      the record of the run that measured it
+    rows     the choices that somebody may take, with what they cost: see ``costs``
+    limit    seconds per byte of memcpy, by size
+    dtypes   direction -> dtypes that the suite times, each with why it has no figure
+    """
+
+    machine: str
+    run: Record
+    rows: pd.DataFrame
+    limit: "pd.Series[float]"
+    effects: Sequence[Effect] = ()
+    dtypes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        """Of torch by itself."""
+        return self.run.settings.torch_threads or 1
+
+    @property
+    def spreads(self) -> bool:
+        """Whether conversions were measured with as many threads as torch takes by itself."""
+        return ALL_THREADS in set(self.rows["threads"])
+
+    def breaks(self, need: Need) -> list[int]:
+        """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, where its
+        routes take fresh memory of the host, and where a driver begins to stage."""
+        fresh = need.memory == COPY and need.direction != HOST_TO_DEVICE
+        leaps = {
+            PARALLEL * itemsize(need.dtype): need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
+            FRESH: fresh and self.run.conditions.libc.startswith("glibc"),
+            STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, PAGEABLE),
+        }
+        return sorted(nbytes for nbytes, there in leaps.items() if there)
+
+
+def latest(results: Path, machine: str) -> tuple[Record, list[Path]]:
+    """The run of a machine that is known last, and the files of its results; all of them where there is no record."""
+    runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
+    last = newest(runs)[:1]
+    return (runs[last[0]][-1], last) if last else (UNKNOWN, [*runs])
+
+
+def known_in(results: Path, machine: str) -> Known:
+    """Of a machine with results, what was run last; UserError where a file is broken."""
+    loaded = load_files(results, latest(results, machine)[1])
+    cells = [*filter(credible, cells_of(loaded))]
+    return known_of(loaded, machine, cells, choices(cells))
 
 
 def known_of(results: Results, machine: str, cells: Sequence[Cell], table: pd.DataFrame) -> Known:
     """Of results, their cells but for those that no memory could move so fast, and the choices."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
-    per_byte, effects = memcpy / memcpy.index, tuple(_effects(results, cells))
-    return Known(machine, results.last, costs(cells, table), per_byte, effects, _dtypes(results))
+    limit = SAME if memcpy.empty else memcpy / memcpy.index
+    return Known(machine, results.last, costs(cells, table), limit, _effects(results, cells), _dtypes(results))
 
 
 def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
     """Of the choices those that somebody may take, with what else there is to say of them.
 
-    low, high, quiet, contract  of the cell
     rate    bytes per second where the bytes take the time, else NaN; share: of what memcpy or the link allows, or NaN
     arrays  the source is so many arrays, ``nbytes`` together
     paid    what is pinned once for it, by its name in the route; once: seconds of that, NaN where not measured
     """
     links, memcpy = links_of(cells), limit_of(cells)
-    pinning = {clock: _curve(cells, clock) for clock in (PIN, ALLOCATE)}
+    pinned = (cell for cell in cells if cell.role == PINNING)
+    pinning = pd.DataFrame(
+        [{**_row(cell), "method": method(cell), "kind": BEST} for cell in pinned], columns=[*OF_CELL, "method", "kind"]
+    )
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
     moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
 
-    def cost(row: Any) -> dict[str, Any]:
-        need, cell = row.need, row.cell
-        bound = links.get(need.direction) if need.crosses else memcpy if need.threads in ("", ONE_THREAD) else None
-        share = bound.share(cell) if bound and row.rate > 0 else None
-        own = {name: getattr(cell, name) for name in ("low", "high", "quiet", "contract")}
-        return {**own, "share": share or math.nan, "arrays": cell.declared.arrays, **_once(cell, need, pinning)}
+    def cost(row: Any) -> tuple[float, int, str, float]:
+        bound = links.get(row.direction) if row.need.crosses else memcpy if row.threads in ("", ONE_THREAD) else None
+        what, clock, nbytes = _paid(row.route, row.nbytes, row.need)
+        once = estimate(pinning[pinning["method"] == clock], nbytes) if what else {"seconds": 0.0}
+        share = bound.share(row.cell) if bound and row.rate > 0 else None
+        return share or math.nan, row.cell.declared.arrays, what, once["seconds"] if once else math.nan
 
-    rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[table["kind"] != case.OTHER]
-    names = ["low", "high", "quiet", "contract", "share", "arrays", "paid", "once"]
-    more = pd.DataFrame([*map(cost, rows.itertuples())], rows.index, names)
+    rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[table["kind"] != OTHER]
+    more = pd.DataFrame([*map(cost, rows.itertuples())], rows.index, ["share", "arrays", "paid", "once"])
     return rows.drop(columns=["part", "leads", "ratio", "slow", "cell"]).join(more)
 
 
-def _curve(cells: Iterable[Cell], clock: str) -> pd.DataFrame:
-    """What pinned memory costs once, by size."""
-    pinned = [cell for cell in cells if cell.role == PINNING and method(cell) == clock]
-    names = ["nbytes", "quiet", *FIGURES]
-    return pd.DataFrame([[getattr(cell, name) for name in names] for cell in pinned], columns=names).assign(kind=BEST)
+def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
+    """What is pinned once for a transfer, by its name in the route, or "": by which method, and its bytes."""
+    for name, size in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
+        if need.host and uses(route, name):
+            return name, ALLOCATE, size
+    if need.host != PINNED or (need.direction == DEVICE_TO_HOST and need.memory != INTO):
+        return "", "", 0  # torch's allocator keeps pinned memory, so the figure of a new result has it
+    return *(("h", ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", PIN)), nbytes
 
 
-def _once(cell: Cell, need: Need, curves: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """What is paid once for a transfer, by its name in the route, and its seconds."""
-    route, nbytes, clock, what = cell.route, cell.nbytes, ALLOCATE, ""
-    if need.host == PINNED and need.direction == DEVICE_TO_HOST and need.memory != INTO:
-        pass  # torch's allocator keeps pinned memory, so the figure has it
-    elif need.host == PINNED:
-        clock, what = (ALLOCATE, "h") if need.direction == DEVICE_TO_HOST else (PIN, "t")
-        if uses(route, "buffers"):
-            nbytes, what = 2 * nbytes, "buffers"
-    elif uses(route, "s"):
-        what = "s"
-    elif uses(route, "stages"):
-        what, nbytes = "stages", CHUNKS
-    found = estimate(curves[clock], nbytes) if what else {"seconds": 0.0}
-    return {"paid": what, "once": found["seconds"] if found else math.nan}
+def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
+    """With ``total``: the seconds of a transfer, of which so many share what is paid once; nothing by whose memory is
+    ``pinned`` already."""
+    free = (rows["host"] == PINNED) & pinned
+    rows = rows.assign(paid=rows["paid"].mask(free, ""), once=rows["once"].mask(free, 0.0))
+    return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
 
 
-def _effects(results: Results, cells: Sequence[Cell]) -> Iterator[Effect]:
-    """What settings gain, and what placement costs."""
+def _effects(results: Results, cells: Sequence[Cell]) -> list[Effect]:
+    """What settings gain, and what placement costs; said of the routes, too, that make the promise which the family
+    declares."""
     found: list[tuple[Any, str, str]] = [(each, "", "") for each in between_neighbours(cells)]
     found += [(gain, each.setting, each.caution) for each in advised(results, cells) for gain in each.gains]
-    for each, setting, caution in found:
-        cell = each.cell
-        yield Effect(cell.route, cell.nbytes, each.factor, _alike(results, cell), setting, caution)
-
-
-def _alike(results: Results, cell: Cell) -> tuple[str, ...]:
-    """The routes that what was measured of one is said of: those that make the promise which its family declares."""
-    promise = cell.declared.speaks_for
-    routes = [each.expression for each in results.contracts.values() if promise and getattr(each, promise)]
-    return tuple(dict.fromkeys([cell.route, *routes]))
+    effects = []
+    for each, *setting in found:
+        cell, promise = each.cell, each.cell.declared.speaks_for
+        alike = [one.expression for one in results.contracts.values() if promise and getattr(one, promise)]
+        effects.append(Effect(cell.route, cell.nbytes, each.factor, (cell.route, *alike), *setting))
+    return effects
 
 
 def _dtypes(results: Results) -> dict[str, dict[str, str]]:
     """Direction -> dtype that the suite times -> why it has no figure in that direction, where none of its cells has
     one; else ""."""
-    timed = [each for each in results.benchmarks.values() if each.role in (CONVERSION, TRANSFER)]
     found: dict[str, dict[str, str]] = {}
-    for benchmark in timed:
-        spelled = (word.strip("'") for word in benchmark.listed("dtype"))
-        found.setdefault(benchmark.direction, {}).update(dict.fromkeys(spelled, ""))
-    ways = {each.name: each.direction for each in timed if each.role == CONVERSION}
-    cells = results.cells[results.cells["benchmark"].isin(ways)]
-    cells = cells.assign(way=cells["benchmark"].astype(str).map(ways))
-    for (way, dtype), rows in cells.groupby(["way", "dtype"], observed=True):
-        skipped = rows[rows["status"] == "skipped"]
+    for each in (each for each in results.benchmarks.values() if each.role in (CONVERSION, TRANSFER)):
+        found.setdefault(each.direction, {}).update((word.strip("'"), "") for word in each.listed("dtype"))
+    cells = results.of_role(results.cells, CONVERSION)
+    for (way, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
+        skipped = rows["reason"][rows["status"] == "skipped"]
         if len(skipped) and not (rows["status"] == "measured").any():
-            found[way][dtype] = f"not on this toolchain, {skipped['reason'].iloc[-1]}"
+            found[way][dtype] = f"not on this toolchain, {skipped.iloc[-1]}"
     return found
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """What somebody has and wants.
+
+    nbytes   of the source; of each array where there are several
+    memory   alias, copy or into; "": alias where that can be, else copy
+    host     memory at the host's end of a link; "": pageable, or pinned once by whoever asks
+    batch    how many arrays become one; 0: it is one already
+    enqueue  rank by how long the caller is held
+    count    how many transfers share what is paid once
+    goal     dtype of the result; "": that of the source
+    threads  that torch has; "": as many as it takes by itself, or one where nothing else was measured
+    """
+
+    source: str
+    target: str
+    nbytes: int
+    dtype: str = "float32"
+    layout: str = CONTIGUOUS
+    memory: str = ""
+    host: str = ""
+    grad: bool = False
+    batch: int = 0
+    enqueue: bool = False
+    count: int = 1
+    goal: str = ""
+    threads: str = ""
+
+    @property
+    def device(self) -> bool:
+        return CUDA in (self.source, self.target)
+
+    @property
+    def total(self) -> int:
+        """Bytes that are moved."""
+        return self.nbytes * max(1, self.batch)
+
+    def threads_in(self, known: Known) -> str:
+        """How many threads torch has, as needs have it."""
+        asked = self.threads or ("" if self.device else ALL_THREADS if known.spreads else ONE_THREAD)
+        return ALL_THREADS if known.spreads and asked == str(known.threads) else asked
+
+
+@dataclass(frozen=True)
+class Answer:
+    """routes: as ``estimate`` has them, ``priced``. First those to take, in order, one at least; then those that would
+    be faster on a condition, or but for a hazard.
+
+    unmeasured   routes that would do, of which no measured size speaks for the case's
+    instead      the dtype and "no grad" whose times are used, "" where they are the case's own
+    """
+
+    case: Case
+    known: Known
+    routes: pd.DataFrame
+    unmeasured: tuple[str, ...] = ()
+    instead: str = ""
+
+    @property
+    def ranked(self) -> list[Any]:
+        return self.of(*GOOD)
+
+    def of(self, *kinds: str) -> list[Any]:
+        return list(self.routes[self.routes["kind"].isin(kinds)].itertuples())
+
+
+def answer(case: Case, known: Known) -> Answer:
+    """The routes for a case. UserError where there cannot be such a case, or nothing measured speaks for it.
+
+    The times of the usual dtype, or of a source that requires no grad, may speak for a case that has none: bits are
+    bits, and to detach takes no time. Another layout may be another thing to do.
+    """
+    rows, grads = _alike(case, known), dict.fromkeys([case.grad, False])
+    dtypes = dict.fromkeys([case.dtype, case.dtype if case.goal else rows["dtype"].value_counts().index[0]])
+    rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
+    rows = rows[rows["memory"] == (case.memory or (ALIAS if (rows["memory"] == ALIAS).any() else COPY))]
+    sources = [rows[(rows["dtype"] == dtype) & (rows["grad"] == grad)] for dtype in dtypes for grad in grads]
+    found = [made for own in sources if len(own) and (made := _by(own, case, known))]
+    if not found:
+        raise UserError(_nothing(case, rows))
+    return min(found, key=lambda made: made.ranked[0].how == EXTRAPOLATED)  # its own first, if that will do
+
+
+def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
+    """By the rows of a need but for the host's memory; None where none of its routes may be taken."""
+    need = rows["need"].iloc[0]
+
+    def fits(contract: Route) -> bool:
+        takes = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
+        return takes and contract.memory_for(case.dtype, case.layout) == need.memory
+
+    rows = rows[rows["contract"].map(fits).astype(bool)]
+    # those of the case's own size first, as they are ranked there
+    rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
+    limit = SAME if need.crosses or need.memory == ALIAS else known.limit
+    said = {
+        (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit)
+        for (host, route), curve in rows.groupby(["host", "route"], sort=False)
+    }
+    found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "how", "sizes"])
+    found = priced(found, case.count, pinned=case.host == PINNED)
+    good = _in_order(found[found["kind"].isin(GOOD)])
+    if good.empty:
+        return None
+    faster = found[~found["kind"].isin(GOOD) & (found["total"] < good["total"].iloc[0])]
+    unmeasured = dict.fromkeys(route for (_, route), row in said.items() if row is None)
+    instead = [need.dtype] * (need.dtype != case.dtype) + ["no grad"] * (need.grad != case.grad)
+    return Answer(case, known, pd.concat([good, faster]), (*unmeasured,), " ".join(instead))
+
+
+def _in_order(good: pd.DataFrame) -> pd.DataFrame:
+    """Routes as they are ranked at a measured size; else by time, first the one that is best where they were measured,
+    if that is as good. Those that tie there tie up to the first that does not."""
+    ranked = good["kind"].head(1).eq(BEST).all() and good["how"].eq(MEASURED).all()
+    if ranked and len(good[["host", "paid", "once"]].drop_duplicates()) <= 1:
+        return good
+    free = good["paid"].eq("")
+    named = good["kind"].eq(BEST) & free & (good["total"] <= (1 + AS_GOOD) * good["total"].min())
+    first = ~named if named.sum() == 1 else True
+    good = good.assign(first=first, unknown=good["once"].isna(), alike=good["kind"].isin((BEST, TIE)) & free)
+    good = good.sort_values(["first", "unknown", "total"], kind="stable")
+    kinds = np.where(good.pop("alike").cummin(), TIE, SLOWER)
+    return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]] if len(kinds) else [])
+
+
+def effects_on(best: Any, case: Case, known: Known) -> list[Effect]:
+    """What would change the time of a route that moves bytes: the settings that were measured on the case's side of all
+    sizes at which times leap; and arrays that lie as neighbours do, at the nearest of the sizes around it.
+
+    A contiguous source alone is copied in one piece.
+    """
+    found = [each for each in known.effects if best.route in each.routes and best.memory != ALIAS]
+    leaps = known.breaks(best.need)
+    settings = [e for e in found if e.setting and all((at <= e.nbytes) == (at <= case.total) for at in leaps)]
+    near = [e for e in found if not e.setting and case.layout == CONTIGUOUS]
+    sizes = [each.nbytes for each in near]
+    if near and min(sizes) <= case.nbytes <= max(sizes):
+        settings.append(min(near, key=lambda each: abs(math.log(each.nbytes / case.nbytes))))
+    return settings
+
+
+# --- sizes that were not measured -------------------------------------------------------------------------------------
+
+
+def estimate(
+    curve: pd.DataFrame, nbytes: int, breaks: Sequence[int] = (), limit: "pd.Series[float]" = SAME
+) -> dict[str, Any] | None:
+    """What the rows of a route, by size, say of a size: such a row, how (measured, interpolated or extrapolated) and
+    the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share.
+
+    breaks: sizes from which on other times hold; no row on the other side says anything. limit: seconds per byte of
+    memcpy by size: where that is more or less at the size than where the route was measured, the interval holds both.
+    """
+    curve = curve.sort_values("nbytes")
+    here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(breaks, nbytes, "right")]
+    ends = pd.concat([here[here["nbytes"] <= nbytes].tail(1), here[here["nbytes"] >= nbytes].head(1)])
+    ends = ends.drop_duplicates("nbytes")
+    if ends.empty:
+        return None
+    last, sizes, figures = ends.iloc[-1].to_dict(), tuple(ends["nbytes"]), ends[FIGURES].to_numpy(dtype=float)
+    if nbytes in sizes:
+        return {**last, "how": MEASURED, "sizes": sizes}
+    call, alone = curve["seconds"].min(), len(curve) == 1
+    if len(ends) == 2:
+        how, lines = INTERPOLATED, _lines(figures, sizes, nbytes, call)
+        (seconds, _, _), low, high = lines[-1], lines[:, 1].min(), lines[:, 2].max()
+    else:
+        how, ratio = EXTRAPOLATED, nbytes / sizes[0]
+        if not 1 / FARTHEST <= ratio <= FARTHEST:
+            return None
+        call = 0.0 if alone else call  # of one size alone nobody knows which part is the call
+        seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
+        if alone:
+            low, high = min(low, last["low"]), max(high, last["high"])
+        there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
+        low, high = low * min(1.0, there / then), high * max(1.0, there / then)
+    kind = max(ends["kind"], key=KINDS.index)  # that which promises least
+    figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": math.nan, "share": math.nan}
+    return {**last, **figure, "kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes}
+
+
+def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
+    """FIGURES on two lines between those of two sizes: straight in time against size and, where the bytes take most of
+    it, in log time on top of the call against log size. So latency and bandwidth give their own line back in both."""
+    (left, right), (smaller, larger) = figures, sizes
+    straight = left + (nbytes - smaller) / (larger - smaller) * (right - left)
+    bent = (np.minimum(left, right) > call) & (left[0] >= BY_BYTES * call)
+    power = math.log(nbytes / smaller) / math.log(larger / smaller)
+    first, last = np.where(bent, (left - call, right - call), 1.0)
+    return np.stack([straight, np.where(bent, call + first * (last / first) ** power, straight)])
+
+
+# --- what cannot be answered ------------------------------------------------------------------------------------------
+
+
+def _alike(case: Case, known: Known) -> pd.DataFrame:
+    """The rows that have in common with a case what no other may stand for; UserError where there are none, or there
+    cannot be such a case."""
+    direction, array = WAYS.get((case.source, case.target), ("", False))
+    rows = known.rows[(known.rows["direction"] == direction) & (known.rows["array"] == array)]
+    if rows.empty:
+        device = "; with an accelerator, python scripts/run.py --profile transfers does that" if case.device else ""
+        raise UserError(f"--from {case.source} --to {case.target}: not measured on {known.machine}{device}")
+    wanted = {"batch": bool(case.batch), "enqueue": case.enqueue, "layout": case.layout, "goal": case.goal}
+    wanted |= {"threads": case.threads_in(known)}
+    wanted |= {name: value for name, value in (("host", case.host), ("dtype", case.goal and case.dtype)) if value}
+    for name, value in wanted.items():
+        fits, option = rows[name] == value, {"goal": "to-dtype", "host": "source"}.get(name, name)
+        if not fits.any():
+            said = f"--{option}" if value is True else f"--{option} {value}" if value else f"no --{option}"
+            others = "" if isinstance(value, bool) else ", ".join(sorted({*rows[name]} - {""}))
+            raise UserError(f"{said}: not measured {direction}{others and f'; there are {others}'}")
+        rows = rows[fits]
+    dtypes, size = known.dtypes.get(direction, {}), itemsize(case.dtype)
+    lacking = dtypes.get(case.dtype, f"not timed {direction}; there are {', '.join(dtypes)}")
+    if lacking and not case.goal:
+        raise UserError(f"--dtype {case.dtype}: {lacking}")
+    if case.nbytes % size or (case.layout == ZERO_D and case.nbytes != size):
+        raise UserError(f"--nbytes {case.nbytes}: no {case.layout} source of {case.dtype}, {size} bytes each, has that")
+    if case.grad and not case.dtype.startswith(FLOATS):
+        raise UserError(f"--grad: floating point and complex tensors require grad, {case.dtype} does not")
+    return rows
+
+
+def _nothing(case: Case, rows: pd.DataFrame) -> str:
+    """Why no route can be recommended."""
+    direction = WAYS[case.source, case.target][0]
+    if any(case.dtype in contract.refuses for contract in rows["contract"]):
+        return f"--dtype {case.dtype}: no route keeps it {direction}, they raise"
+    wanted = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}.get(case.memory, "")
+    grad = " and takes a tensor that requires grad" if case.grad else ""
+    what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
+    sizes = sorted({*rows["nbytes"][rows["kind"].isin(GOOD)]})
+    near = f" near {case.total} bytes; it was of {', '.join(map(str, sizes))} bytes" if sizes else ""
+    return f"no route {direction}{wanted}{grad} was measured for {what}{near}"
+
+
+def closest(records: Mapping[str, Record], here: Conditions, device: bool) -> tuple[str, tuple[str, ...]]:
+    """Of one machine at least the one most like this, and in what it differs. device: one that has one, if any has."""
+
+    def differs(machine: str) -> tuple[str, ...]:
+        return tuple(name for name in MACHINE if getattr(records[machine].conditions, name) != getattr(here, name))
+
+    def distance(machine: str) -> tuple[bool, int, int]:
+        lacking, cores = device and not records[machine].settings.device, records[machine].conditions.cores or 0
+        return lacking, len(differs(machine)), abs(cores - (here.cores or 0))
+
+    nearest = min(records, key=distance)
+    return nearest, differs(nearest)

@@ -29,8 +29,8 @@ from benchmarks.contracts import (
 )
 from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, PINNING, READ_EARLY, TRANSFER
 
-from .case import Need
 from .cells import SUSTAINED, Cell, Limit, bytes_decide, credible, links_of, method, usual_dtype, usual_size
+from .choices import Need
 from .results import Results
 
 WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)

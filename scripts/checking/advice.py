@@ -16,8 +16,8 @@ predictions are within 15 %. 2 if the machine was too noisy to judge half of the
 """
 
 import contextlib
+import functools
 import io
-import itertools
 import json
 import math
 import multiprocessing
@@ -25,21 +25,21 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from analysis.case import NUMPY, TORCH, Case, Known, answer
-from analysis.choices import every
+from analysis.choices import NUMPY, TORCH, Case, Known, answer, known_in
 from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, Parser, UserError
 from measuring.processes import Progress
-from pages import case as words
 from pages import show
-from store import quiet
+from pages.advice import case_title
+from store import files, quiet
 from store.records import Line
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
@@ -60,16 +60,6 @@ NAMED = 5  # of the worst
 PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together
 
 
-@dataclass
-class Question:
-    """A case that was answered: its routes, the advised one first, with seconds predicted; the lines of each."""
-
-    case: Case
-    routes: list[str]
-    predicted: list[float]
-    lines: list[list[Line]] = field(default_factory=list)
-
-
 def drawn(threads: str, rng: random.Random) -> Case:
     """A case, each of its properties at random: the size log-uniform, two in five contiguous and one in five a list."""
     size = math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST)))
@@ -82,46 +72,52 @@ def drawn(threads: str, rng: random.Random) -> Case:
     return Case(*ends, nbytes, dtype, kind, rng.choice((COPY, INTO)), threads=threads)
 
 
-def questions(known: Known, threads: str, count: int, seed: int) -> list[Question]:
-    """So many cases that can be answered, with the routes that may matter; UserError where there is none.
-
-    A case of one route is none: it has no regret.
-    """
-
-    def answered() -> Iterator[Question]:
-        rng = random.Random(f"{seed} {threads}")
-        for _ in range(MORE * count):
-            case = drawn(threads, rng)
-            with contextlib.suppress(UserError):  # nothing was measured near it
-                ranked = answer(case, known).ranked
-                ranked = [each for each in ranked if each.total <= HOPELESS * ranked[0].total]
-                if len(ranked) > 1:
-                    yield Question(case, [each.route for each in ranked], [each.seconds for each in ranked])
-
-    asked = list(itertools.islice(answered(), count))
+def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame:
+    """So many cases that can be answered: a row per route that may matter, the advised one first, with its predicted
+    seconds; UserError where there is none. A case of one route is none: it has no regret."""
+    rng, asked = random.Random(f"{seed} {threads}"), list[pd.DataFrame]()
+    for case in (drawn(threads, rng) for _ in range(MORE * count)):
+        with contextlib.suppress(UserError):  # nothing was measured near it
+            ranked = answer(case, known).ranked
+            near = [(case, each.route, each.seconds) for each in ranked if each.total <= HOPELESS * ranked[0].total]
+            asked += [pd.DataFrame(near, columns=["case", "route", "predicted"])] if len(near) > 1 else []
+        if len(asked) == count:
+            break
     if not asked:
         raise UserError("no route was measured near any of these cases: scripts/run.py --profile standard")
-    return asked
+    return pd.concat(asked, ignore_index=True)
 
 
-# --- cells measured without asv, each in a forked process that starts as asv's do ------------------------------------
+def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
+    """The benchmark that times a case, and its parameters behind the route."""
+    parallel, plain = case.threads != ONE_THREAD, case.layout == CONTIGUOUS
+    kind, *named = ["batches"] if case.batch else ["conversion", case.dtype] if plain else ["layout", case.layout]
+    names = ("NumpyToTorch", "TorchToNumpy") if plain or not parallel else ("LayoutToTorch", "LayoutToNumpy")
+    names = ("ArraysToTensor", "TensorsToArray") if case.batch else names
+    family, *threads = ["parallel", case.threads] if parallel else [kind]
+    return f"{family}.{names[case.source == TORCH]}.timeit_convert", (*threads, *named, case.total)
 
 
-def in_child(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns in a forked process: every measurement starts from the same state, as asv's do."""
-    fork = multiprocessing.get_context("fork")
-    reader, writer = fork.Pipe(duplex=False)
-    child = fork.Process(target=lambda: writer.send(work()))
-    child.start()
-    writer.close()
-    try:
-        return reader.recv()
-    except EOFError:
-        raise UserError("a measuring process died: see its message above") from None
-    finally:
-        child.join()
+def measure(asked: pd.DataFrame, processes: int) -> list[Line]:
+    """The routes of a case in turns, a process each, case by case, then all again; says on stderr how far it is."""
+    timed = [(row.case, row.route, *benchmark_for(row.case)) for row in asked.itertuples()]
+    progress, lines, fork = Progress("check", processes * len(timed)), list[Line](), multiprocessing.get_context("fork")
+    with contextlib.redirect_stdout(sys.stderr):
+        for case, route, name, params in timed * processes:
+            progress.at(len(lines))
+            benchmark_of(name)  # once, for all processes: each starts from the same state, as asv's do
+            try:
+                with ProcessPoolExecutor(1, fork) as child:
+                    line = child.submit(_line, name, (route, *params)).result()
+            except BrokenProcessPool:
+                raise UserError("a measuring process died: see its message above") from None
+            if line is None:
+                raise UserError(f"{route} is skipped for {case}, and the results have it")
+            lines.append(line)
+    return lines
 
 
+@functools.cache
 def benchmark_of(name: str) -> Any:
     """A benchmark of the suite, as asv finds it by its name."""
     from asv_runner.discovery import get_benchmark_from_name
@@ -131,44 +127,12 @@ def benchmark_of(name: str) -> Any:
     return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
 
 
-def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
-    """The benchmark that times a case, and its parameters behind the route."""
-    parallel, forwards = case.threads != ONE_THREAD, case.source == NUMPY
-    threads = (case.threads,) if parallel else ()
-    if case.batch:
-        family, name = "batches", "ArraysToTensor" if forwards else "TensorsToArray"
-        others: tuple[Any, ...] = (case.total,)
-    else:
-        family, others = "conversion", (case.dtype, case.nbytes)
-        name = "NumpyToTorch" if forwards else "TorchToNumpy"
-        if case.layout != CONTIGUOUS:
-            family, others = "layout", (case.layout, case.nbytes)
-            name = name if not parallel else "LayoutToTorch" if forwards else "LayoutToNumpy"
-    return f"{'parallel' if parallel else family}.{name}.timeit_convert", (*threads, *others)
-
-
-def measure(asked: Sequence[Question], processes: int) -> None:
-    """The routes of a case in turns, a process each, case by case, then all again; says on stderr how far it is."""
-    made = {name: benchmark_of(name) for name in {benchmark_for(question.case)[0] for question in asked}}
-    turns = [(question, at) for _ in range(processes) for question in asked for at in range(len(question.routes))]
-    progress = Progress("check", len(turns))
-    with contextlib.redirect_stdout(sys.stderr):
-        for done, (question, at) in enumerate(turns):
-            progress.at(done)
-            name, params = benchmark_for(question.case)
-            line = in_child(partial(_figure, made[name], (question.routes[at], *params)))
-            if line is None:
-                raise UserError(f"{question.routes[at]} is skipped for {question.case}, and the results have it")
-            question.lines = question.lines or [[] for _ in question.routes]
-            question.lines[at].append(line)
-
-
-def _figure(benchmark: Any, params: tuple[Any, ...]) -> Line | None:
+def _line(name: str, params: tuple[Any, ...]) -> Line | None:
     """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it. Its
     size is none of the benchmark's parameters: so that is to know of no other cell."""
-    benchmark._params = [[value] for value in params]
+    benchmark = benchmark_of(name)
+    benchmark._params, benchmark._current_params = [[value] for value in params], params
     benchmark.samples_per_process = [samples_per_process(params[-1])]
-    benchmark._current_params = params
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file, contextlib.redirect_stdout(io.StringIO()):
         os.environ[LOG_VARIABLE] = file.name  # asv says on stdout what it skips
         try:
@@ -196,29 +160,21 @@ def regrets(readings: Floats) -> list[float]:
     return sorted(found)
 
 
-def logs_of(lines: Sequence[Line], baselines: Mapping[str, float]) -> Floats:
-    """Log seconds per call of each process: the suite's figure; NaN of a noisy one."""
-    run = quiet.Run(lines, baselines)
-    return np.where(run.quiet, np.log(run.figures()), np.nan)
+def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What was measured: a row per case that can be judged, by regret; one per predicted route, by its error.
 
-
-def judged(asked: Sequence[Question], run: quiet.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What was measured: a row per question that can be judged, by regret; one per predicted route, by its error."""
-    cases, routes = [], []
-    for question in asked:
-        readings = np.array([logs_of(lines, run.baselines) for lines in question.lines])
-        title, found, took = words.title(question.case), regrets(readings), np.exp(means(readings))
-        measured = pd.DataFrame(
-            {"route": question.routes, "took": took, "predicted": question.predicted, "case": title}
-        )
-        routes.append(measured.dropna())
-        if found:
-            best, ends = int(np.nanargmin(took)), (float(np.median(found)), found[0], found[-1])
-            cases.append((*ends, question.routes[0], took[0], question.routes[best], took[best], title))
+    readings  (rows of ``asked``, processes), as ``regrets`` takes them
+    """
+    routes = asked.assign(took=np.exp(means(readings)), case=asked["case"].map(case_title))
+    routes["error"] = np.log(routes["took"] / routes["predicted"]).abs()
+    cases = []
+    for case, own in routes.groupby(asked["case"], sort=False):
+        if found := regrets(readings[own.index]):
+            ends, two = (float(np.median(found)), found[0], found[-1]), own.loc[[own.index[0], own["took"].idxmin()]]
+            cases.append((*ends, *two[["route", "took"]].to_numpy().ravel(), case_title(case)))
     names = ["regret", "low", "high", "advised", "took", "best", "best took", "case"]
-    by_case, by_route = pd.DataFrame(cases, columns=names), pd.concat(routes)
-    by_route["error"] = np.log(by_route["took"] / by_route["predicted"]).abs()
-    return by_case.sort_values("regret", ascending=False), by_route.sort_values("error", ascending=False)
+    by_error = routes[["route", "took", "predicted", "case", "error"]].dropna().sort_values("error", ascending=False)
+    return pd.DataFrame(cases, columns=names).sort_values("regret", ascending=False), by_error
 
 
 def code_of(asked: int, regret: "pd.Series[float]", error: "pd.Series[float]") -> int:
@@ -231,18 +187,18 @@ def code_of(asked: int, regret: "pd.Series[float]", error: "pd.Series[float]") -
 
 def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame) -> Iterator[str]:
     """The figures for a number of threads, and the largest misses."""
+    share = partial(show.percent, digits=1)
     yield f"{show.threads(threads)}: {len(cases)} of {asked} cases judged"
     if len(cases):
-        mean, worst = (show.percent(value, 1) for value in (cases["regret"].mean(), cases["regret"].max()))
+        mean, worst = map(share, cases["regret"].agg(["mean", "max"]))
         yield f"  regret of the median process: mean {mean}, maximum {worst}"
     if len(routes):
-        within = show.percent((routes["error"] <= math.log1p(ERROR)).mean())
-        middle = show.percent(routes["error"].median(), 1)
+        within, middle = show.percent((routes["error"] <= math.log1p(ERROR)).mean()), share(routes["error"].median())
         yield f"  predictions: {within} of {len(routes)} within {show.percent(ERROR)}, half of them within {middle}"
-    shares = dict.fromkeys(("regret", "low", "high", "error"), partial(show.percent, digits=1))
-    shown = shares | dict.fromkeys(("took", "best took", "predicted"), show.seconds)
-    for worst in (cases[cases["regret"] > 0], routes):
-        yield worst.head(NAMED).to_string(index=False, formatters=shown) if len(worst) else ""
+    shown: dict[str, Any] = dict.fromkeys(("regret", "low", "high", "error"), share)
+    shown |= dict.fromkeys(("took", "best took", "predicted"), show.seconds)
+    for most in (cases[cases["regret"] > 0], routes):
+        yield most.head(NAMED).to_string(index=False, formatters=shown) if len(most) else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -253,21 +209,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)")
     parser.option("--processes N", "per route and case", default=3)
     chosen = parser.parse_args(argv)
-    known = [results for results in every(RESULTS) if chosen.machine in (None, results.machine)]
-    if len(known) != 1:
-        raise UserError(
-            f"--machine: name one with results: {show.join([each.machine for each in known]) or 'there is none'}"
-        )
-    (results,) = known
-    threads = [chosen.threads] if chosen.threads else [ALL_THREADS, ONE_THREAD] if results.spreads else [ONE_THREAD]
-    asked = {each: questions(results, each, chosen.cases, chosen.seed) for each in threads}
-    every_one = [question for own in asked.values() for question in own]
+    machines = [name for name in files.machines(RESULTS) if chosen.machine in (None, name)]
+    if len(machines) != 1:
+        raise UserError(f"--machine: name one with results: {show.join(machines) or 'there is none'}")
+    known = known_in(RESULTS, machines[0])
+    threads = [chosen.threads] if chosen.threads else [ALL_THREADS, ONE_THREAD] if known.spreads else [ONE_THREAD]
+    asked = pd.concat([questions(known, each, chosen.cases, chosen.seed) for each in threads], ignore_index=True)
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
-    measure(every_one, chosen.processes)
-    run, codes = quiet.Run([line for question in every_one for lines in question.lines for line in lines]), []
+    run = quiet.Run(measure(asked, chosen.processes))
+    readings = np.where(run.quiet, np.log(run.figures()), np.nan).reshape(chosen.processes, -1).T
     print(f"quiet {show.percent(run.quiet_share())} of the time, seed {chosen.seed}")
-    for each, own in asked.items():
-        cases, routes = judged(own, run)
-        print(*summary(results.threads if each == ALL_THREADS else 1, len(own), cases, routes), sep="\n")
-        codes.append(code_of(len(own), cases["regret"], routes["error"]))
+    codes = []
+    for each in threads:
+        own = asked["case"].map(lambda case: case.threads) == each
+        count, judgement = asked["case"][own].nunique(), judged(asked[own].reset_index(drop=True), readings[own])
+        print(*summary(known.threads if each == ALL_THREADS else 1, count, *judgement), sep="\n")
+        codes.append(code_of(count, judgement[0]["regret"], judgement[1]["error"]))
     return 1 if 1 in codes else max(codes)

@@ -1,23 +1,48 @@
-"""What is advised, in words: a title, a line a recommendation, notes on what it rests on."""
+"""What is advised, in words: boxes in the head of a page, the answer to a case, and the data of a page's form.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+The form (templates/form.js) filters the rows that scripts/advise.py has and computes nothing: what it shows of a route
+is said here. Sentences are in templates/prose: advice, case, settings, code_to_paste.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
 
 import pandas as pd
-from analysis.case import BEST, CONDITION, GOOD, SLOWER, TIE, UNDECIDED, UNSAFE
-from analysis.cells import Cell
+from analysis.cells import Cell, itemsize
+from analysis.choices import (
+    BEST,
+    CONDITION,
+    CUDA,
+    GOOD,
+    NEED,
+    SLOWER,
+    TIE,
+    UNDECIDED,
+    UNSAFE,
+    WAYS,
+    Answer,
+    Case,
+    Known,
+    effects_on,
+    priced,
+    uses,
+)
 from analysis.findings import Advised, Slowed
 
 from benchmarks.contracts import (
     ALIAS,
+    ALL_THREADS,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
     NUMPY_TO_TORCH,
     TORCH_TO_NUMPY,
+    Route,
 )
 
 from . import show
-from .case import outcomes, promises, routes_by, why_unsafe
 from .show import code
 
 ENDS = {
@@ -30,6 +55,8 @@ FLAT = 1.25  # largest median / smallest median up to which a time is the same "
 WIDE = 1.5  # highest / lowest process from which a time comes with its range
 CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
+SHOWN = 5  # routes of an answer
+FORM = ("need", "nbytes", "route", "kind", "cost", "code", "notes")  # columns that the form has
 
 
 @dataclass(frozen=True)
@@ -69,44 +96,55 @@ class Box:
         return (*(take.sentence for take in self.takes), *self.lines, *rows)
 
 
+# --- boxes of a page --------------------------------------------------------------------------------------------------
+
+
 def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:
     """The box of what a page answers, see analysis.choices.asked.
 
     alone: the rows of the same where torch has one thread, where these are of several ``threads``
     """
-    best, needs = rows[rows["kind"] == BEST], list(rows["need"].unique())
+    best, needs = rows[rows["kind"] == BEST], rows["need"].unique()
     first = rows[rows["need"] == needs[0]]
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
     faster = of_one[of_one["kind"].isin([CONDITION, UNSAFE])].sort_values("ratio", kind="stable")
-    faster = faster.drop_duplicates("route").sort_index()
+    slow = of_one[of_one["slow"]]
     notes = show.prose(
         "advice",
-        busy=tuple(busy(rows)),
+        "notes",
+        busy=busy(rows),
         ties=of_one[of_one["kind"] == TIE],
         alone=_faster_alone(of_one, alone) if alone is not None else {},
         measured=of_one["nbytes"].nunique(),
-        faster=list(zip(faster["cell"], faster["ratio"])),
-        slowest=_slowest(of_one),
+        faster=faster.drop_duplicates("route").sort_index(),
+        # of routes that cost as good as the largest factor the catalogue's first, at its largest size
+        slowest=min(
+            slow[slow["ratio"] * ALIKE >= slow["ratio"].max()].itertuples(),
+            key=lambda row: (row.cell.order, -row.nbytes),
+            default=None,
+        ),
         why_unsafe=why_unsafe,
     )
     taken = list(takes(first))
-    if len(needs) > 1:  # the times from all source dtypes, at the largest size of each
+    if len(needs) > 1:
         last = best.drop_duplicates("need", keep="last")
-        times = ", ".join(f"{show.time(cell)} from {cell.dtype}" for cell in last["cell"])
-        taken[-1] = replace(taken[-1], cost=f"{times} at {show.size(last['nbytes'].iloc[0])}")
-    moves = best["cell"].iloc[0].memory != ALIAS
+        taken[-1] = replace(taken[-1], cost=said("advice", "casts", last=last))
+    moves = best["memory"].iloc[0] != ALIAS
     return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
+
+
+def said(name: str, block: str, **values: Any) -> str:
+    """A block of a template in one line."""
+    return " ".join(show.prose(name, block, **values))
 
 
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     """What to know of all routes that the answers name, each fact once; None where there is nothing."""
-    best = [cell for rows in made for cell in rows["cell"][rows["kind"] == BEST]]
-    contracts = {cell.route: cell.contract for cell in best}.items()
-    lines = show.prose(
-        "conditions",
-        promised=routes_by((words, route) for route, each in contracts for words in promises(each)),
-        inputs=routes_by((words, route) for route, each in contracts for words in outcomes(each)),
-    )
+    best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
+    routes = list(best[best["kind"] == BEST].drop_duplicates("route").itertuples())
+    promised = routes_by(routes, lambda row: promises(row.contract))
+    inputs = routes_by(routes, lambda row: outcomes(row.contract))
+    lines = show.prose("advice", "conditions", promised=promised, inputs=inputs)
     return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
 
@@ -118,47 +156,22 @@ def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Cel
     return {route: list(cells) for route, cells in better.groupby("route", sort=False)["cell"]}
 
 
-def _slowest(rows: pd.DataFrame) -> tuple[Cell, float] | None:
-    """The route that costs the largest factor, and that; of those that are ALIKE in it, the catalogue's first."""
-    slow = rows[rows["slow"]]
-    alike = slow[slow["ratio"] * ALIKE >= slow["ratio"].max()]
-    pairs = zip(alike["cell"], alike["ratio"])
-    return min(pairs, key=lambda pair: (pair[0].order, -pair[0].nbytes), default=None)
-
-
 def setting(advised: Advised) -> Box:
     """A setting of the environment to start a program with."""
-    kept = max((gain.kept for gain in advised.gains if gain.kept is not None), default=None)
-    titles = {gain.cell.declared.title for gain in advised.gains}
-    about = capital(titles.pop()) if len(titles) == 1 else "Fresh memory"
-    cost = " ".join(show.prose("settings", "cost", advised=advised, kept=kept))
-    return Box(
-        f"{about}, {show.size(advised.gains[0].cell.nbytes)}: environment variables to set before python",
-        (Take("", advised.setting, cost),),
-        notes=show.prose("settings", "notes", advised=advised),
-    )
+    title, cost, *notes = show.prose("settings", "setting", advised=advised)
+    return Box(title, (Take("", advised.setting, cost),), notes=tuple(notes))
 
 
 def neighbours(copies: Sequence[Slowed]) -> Box:
     """That a copy takes longer where its arrays lie as neighbours do, and what to do about it."""
-    return Box(
-        "Copies between arrays of whole pages, allocated one behind the other",
-        lines=show.prose("settings", "neighbours", copies=copies),
-        notes=show.prose("settings", "avoided", settings=[*copies[0].cell.declared.settings]),
-    )
+    title, avoided, *lines = show.prose("settings", "neighbours", copies=copies)
+    return Box(title, lines=tuple(lines), notes=(avoided,))
 
 
 def title(rows: pd.DataFrame) -> str:
     """What is answered by rows of a need, or of some that differ in the source's dtype."""
     need = rows["need"].iloc[0]
-    source, target = ends(need.direction)
-    if need.grad:
-        return "Tensor that requires grad to NumPy array, sharing memory"
-    if need.batch:
-        return "List of NumPy arrays into one tensor"
-    if need.goal:
-        return f"{show.join(list(rows['dtype'].unique()))} {source} to {need.goal} {target}"
-    return f"{capital(source)} to {target}, {show.MEMORY.get(need.memory, need.memory)}"
+    return said("advice", "title", need=need, ends=ends(need.direction), dtypes=list(rows["dtype"].unique()))
 
 
 def ends(direction: str) -> tuple[str, str]:
@@ -172,37 +185,18 @@ def capital(words: str) -> str:
 
 
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
-    """What to take of the rows of a need: one a part."""
+    """What to take of the rows of a need: one a part, with the time of its quiet cells where there are any: one figure
+    for all sizes if that does, else up to three sizes, each with its range if that is WIDE."""
     parts = [list(cells) for _, cells in rows[rows["kind"] == BEST].groupby("part")["cell"]]
-    noisy = ~rows["cell"].map(lambda cell: cell.quiet).astype(bool)
+    noisy = (rows["kind"] == BEST) & ~rows["quiet"].astype(bool)
     close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR)
-    tied = (close | (rows["kind"] == UNDECIDED) | ((rows["kind"] == BEST) & noisy)).groupby(rows["part"]).any()
-    for index, (cells, is_tied) in enumerate(zip(parts, tied)):
-        low, high = show.size(cells[0].nbytes), show.size(cells[-1].nbytes)
-        if len(parts) == 1:
-            where = ""
-        elif index == 0:
-            where = f"up to {high}"
-        elif index == len(parts) - 1:
-            where = f"from {low} on"
-        else:
-            where = f"at {low}" if len(cells) == 1 else f"from {low} to {high}"
-        time = _time(cells, everywhere=len(parts) == 1 and len(cells) > 2)
-        yield Take(where, cells[0].route, time, bool(is_tied))
-
-
-def _time(cells: Sequence[Cell], everywhere: bool) -> str:
-    """Seconds in words, of the quiet cells where there are any: one figure for all sizes if that does, else up to three
-    sizes, each with its range if that is WIDE."""
-    cells = [cell for cell in cells if cell.quiet] or cells
-    first, last = cells[0], cells[-1]
-    by_time = sorted(cells, key=lambda cell: cell.seconds)
-    if len(cells) > 1 and flat(cells):
-        sizes = f"from {show.size(first.nbytes)} to {show.size(last.nbytes)}"
-        return f"{show.time(by_time[len(cells) // 2])} {'at any size ' if everywhere else ''}{sizes}"
-    shown = dict.fromkeys((first, cells[len(cells) // 2], last))
-    ranges = {cell: f" ({show.interval(cell.low, cell.high)})" if cell.high > WIDE * cell.low else "" for cell in shown}
-    return ", ".join(f"{show.time(cell)}{ranges[cell]} at {show.size(cell.nbytes)}" for cell in shown)
+    tied = (close | noisy | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
+    for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
+        sizes, timed = [cell.nbytes for cell in cells], [cell for cell in cells if cell.quiet] or cells
+        shown = list(dict.fromkeys((timed[0], timed[len(timed) // 2], timed[-1])))
+        values = {"sizes": sizes, "index": index, "parts": len(parts), "timed": timed, "shown": shown, "wide": WIDE}
+        when, cost = (said("advice", block, flat=flat(timed), **values) for block in ("when", "time"))
+        yield Take(when, cells[0].route, cost, bool(is_tied))
 
 
 def flat(cells: Sequence[Cell]) -> bool:
@@ -210,8 +204,158 @@ def flat(cells: Sequence[Cell]) -> bool:
     return max(cell.seconds for cell in cells) <= FLAT * min(cell.seconds for cell in cells)
 
 
-def busy(rows: pd.DataFrame) -> Iterator[str]:
-    """The sizes at which not everything could be decided because of the machine."""
-    sizes = sorted({cell.nbytes for cell in rows["cell"][rows["kind"].isin(GOOD)] if not cell.quiet})
-    if sizes:
-        yield f"No verdict{f' at {show.sizes(sizes)}' if any(sizes) else ''}: the machine was noisy."
+def busy(rows: pd.DataFrame) -> list[str]:
+    """That not everything could be decided because of the machine, and at which sizes."""
+    noisy = rows["kind"].isin(GOOD) & ~rows["quiet"].astype(bool)
+    return list(show.prose("advice", "busy", sizes=sorted(rows["nbytes"][noisy].unique())))
+
+
+# --- what to know of a route ------------------------------------------------------------------------------------------
+
+
+def routes_by(rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]) -> dict[str, list[str]]:
+    """Each text that is said of a row, with the routes that it is about."""
+    routes: dict[str, list[str]] = {}
+    for row in rows:
+        for text in texts(row):
+            routes.setdefault(text, []).append(row.route)
+    return routes
+
+
+def unusual(contract: Route) -> tuple[str, ...]:
+    """What a route does with unusual inputs, in a sentence; none where it simply takes or refuses them all."""
+    return show.prose("unusual_inputs", contract=contract)
+
+
+def outcomes(contract: Route) -> list[str]:
+    """The same, a piece for each thing that it does; what is refused is left out."""
+    pieces = [piece for words in unusual(contract) for piece in words.rstrip(".").split("; ")]
+    return [piece for piece in pieces if not piece.endswith("(see Contracts)")]
+
+
+def why_unsafe(contract: Route) -> str:
+    """Why a route is not recommended."""
+    return contract.hazard or "it gets some inputs wrong without an exception"
+
+
+def promises(contract: Route) -> Iterator[str]:
+    """What somebody who takes the route is to know."""
+    yield from filter(None, (contract.hazard, contract.caution))
+    if contract.needs:
+        yield f"needs {show.join(contract.needs.split())}"
+
+
+# --- the answer to a case ---------------------------------------------------------------------------------------------
+
+
+def words(answer: Answer, differs: Sequence[str] = ()) -> str:
+    """Lines for a terminal. differs: in what the machine is not the one that nobody asked about."""
+    case, known, ranked = answer.case, answer.known, answer.ranked
+    lines = [line_of(each, case) for each in ranked]
+    values = {"differs": differs, "lines": lines, "most": SHOWN, "notes": notes(answer)}
+    values |= {"title": case_title(case, threads_of(case, known)), "code": snippet(case, ranked[0], known)}
+    return show.to_plain(show.written("case", "answer", answer=answer, **values)).strip()
+
+
+def case_title(case: Case, threads: int = 0) -> str:
+    """A case in words. threads: that torch has; 0: nobody asks."""
+    return said("case", "title", case=case, threads=threads)
+
+
+def threads_of(case: Case, known: Known) -> int:
+    """How many threads torch has in a case; 0 where that is no question."""
+    threads = case.threads_in(known)
+    return known.threads if threads == ALL_THREADS else int(threads or 0)
+
+
+def line_of(candidate: Any, case: Case) -> str:
+    """A route with its time and what else there is to know of it in a line."""
+    return f"{code(candidate.route)}, {said('case', 'cost', route=candidate, count=case.count)}"
+
+
+def notes(answer: Answer) -> tuple[str, ...]:
+    """What the answer rests on, hazards, settings, and what is missing: a sentence each."""
+    best, shown = answer.ranked[0], answer.ranked[:SHOWN]
+    return show.prose(
+        "case",
+        "notes",
+        answer=answer,
+        case=answer.case,
+        best=best,
+        shown=shown,
+        ties=[each.route for each in answer.of(BEST, TIE)],
+        rests=routes_by(shown, lambda row: show.prose("case", "rests", route=row)),
+        promises=routes_by(shown, lambda row: promises(row.contract)),
+        unusual=unusual(best.contract),
+        why_unsafe=why_unsafe,
+        effects=effects_on(best, answer.case, answer.known),
+    )
+
+
+def snippet(case: Case, best: Any, known: Known) -> str:
+    """Python that makes all names a route needs, takes it, and waits where it may return early."""
+    count = case.nbytes // itemsize(case.dtype)
+    kind = known.run.settings.device.partition(":")[0] or CUDA
+    rows = min(1024, count & -count)  # a power of two
+    values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "rows": rows}
+    return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
+
+
+def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
+    """The answer with everything it rests on; seconds and bytes."""
+    known, code = answer.known, [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()]
+    routes = answer.routes.drop(columns="need").assign(code=code)
+    document = {
+        "case": asdict(answer.case),
+        "machine": known.machine,
+        "toolchain": known.run.toolchain.tag,
+        "measured": known.run.started,
+        "differs": list(differs),
+        "routes": json.loads(routes.to_json(orient="records", default_handler=vars, double_precision=15)),
+        "unmeasured": list(answer.unmeasured),
+        "instead": answer.instead,
+        "notes": [show.to_plain(note) for note in notes(answer)],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+# --- the form of a page -----------------------------------------------------------------------------------------------
+
+
+def case_of(row: Any) -> Case:
+    """The case that a row of Known.rows is measured for."""
+    (ends,) = (ends for ends, way in WAYS.items() if way == (row.direction, row.array))
+    batch = row.arrays if row.batch else 0
+    alike = {name: getattr(row, name) for name in NEED if name in Case.__dataclass_fields__}
+    return Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
+
+
+def about(contract: Route) -> str:
+    """What to know of a route, a line each."""
+    return "\n".join([f"{said}." for said in promises(contract)] + [f"unusual inputs: {w}" for w in unusual(contract)])
+
+
+def embedded(known: Known) -> str:
+    """JSON that may stand in a script element: the columns FORM of the rows, each as places in a list of its values.
+
+    code: to paste, of the route to take.
+    """
+    rows = priced(known.rows)  # who chooses pinned memory has it
+    each = list(rows.itertuples())
+    contracts = rows.drop_duplicates(["need", "route"]).set_index(["need", "route"])["contract"].map(about)
+    rows = rows.assign(
+        cost=[said("case", "cost", route=row, count=1) for row in each],
+        code=[snippet(case_of(row), row, known) if row.kind == BEST else "" for row in each],
+        notes=list(contracts.loc[[(row.need, row.route) for row in each]]),
+    )
+    packed = {name: pd.factorize(rows[name]) for name in FORM}
+    # what most programs have comes first
+    threads = sorted({*rows["threads"]} - {""}, key=lambda each: (each != ALL_THREADS, each))
+    document: dict[str, Any] = {
+        "ways": {" ".join(pair): way for pair, way in WAYS.items()},
+        "shown": SHOWN,
+        "threads": [(each, f"{known.threads}, torch's default" if each == ALL_THREADS else each) for each in threads],
+        "rows": {name: [places.tolist(), values.tolist()] for name, (places, values) in packed.items()},
+    }
+    # "</script>" would end the element, and "<!--" begin a comment, wherever a text has them
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars).replace("<", "\\u003c")

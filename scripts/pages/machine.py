@@ -6,27 +6,50 @@ The sections say what was measured of conversions on its processor; their order 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from urllib.parse import quote
 
 import pandas as pd
 from analysis import comparison, verdicts
-from analysis.case import AS_GOOD, BEST, BY_BYTES
-from analysis.cells import MARGIN, PROMISE, Cell, Limit, cells_of, conversions, credible, limit_of, usual_dtype
-from analysis.choices import asked, choices, known_of
+from analysis.cells import (
+    AS_GOOD,
+    BY_BYTES,
+    MARGIN,
+    PROMISE,
+    Cell,
+    Limit,
+    cells_of,
+    conversions,
+    credible,
+    decided,
+    limit_of,
+    usual_dtype,
+    usual_size,
+)
+from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, answered, transfers_of
+from pages import comparison_words as words
+from pages import transfers
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import ALIAS, ALL_THREADS, ONE_THREAD
-from pages import comparison_words as words
-from pages import transfers
+from benchmarks.contracts import (
+    ALIAS,
+    ALL_THREADS,
+    COMPLETION,
+    DEVICE_TO_HOST,
+    INTO,
+    NONE,
+    ONE_THREAD,
+    PAGEABLE,
+)
 
-from . import case, families, figures, questions, show, tables
-from .advice import advice, conditions, neighbours, setting, title
+from . import families, figures, show, tables
+from .advice import advice, conditions, embedded, neighbours, setting, takes, title
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
@@ -36,6 +59,7 @@ from .tables import Table
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
 
+ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 
@@ -164,7 +188,7 @@ def page_of(
         samples=samples_of(results, machine),
         best=best_of(table, moved),
         quiet=min(quiet_of(results), default=None),
-        known=case.embedded(known_of(results, machine, cells, table)) if len(table) else "",
+        known=embedded(known_of(results, machine, cells, table)) if len(table) else "",
     )
 
 
@@ -234,12 +258,12 @@ def sections_of(
     broken = tables.broken(semantics, results.contracts.values())
     decided = (tables.decision(decisions, limit if threads == 1 else Limit()),) if decisions else ()
     promised = tuple(tables.contracts(results, semantics, shown))
-    questioned = questions.table(results, one_thread, alone, moved)
+    asking = questions(results, one_thread, alone, moved)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
     first_read = [
-        Section("questions", "What users ask", tables=(questioned,)),
+        Section("questions", "What users ask", tables=(asking,)),
         first,
         Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
     ]
@@ -255,6 +279,65 @@ def sections_of(
         _method(results, cells),
     ]
     return [section for section in (*first_read, *(replace(each, folded=True) for each in details)) if section]
+
+
+def at_usual_size(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells at the size that most routes were measured at."""
+    nbytes = usual_size(cells)
+    return [cell for cell in cells if cell.nbytes == nbytes]
+
+
+def questions(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
+    """What users ask: the questions that the run has figures or contracts for; one without a sentence is left out.
+
+    The questions, and which cells an answer is about as far as that takes no ranking, are in their template.
+    """
+    rows = pd.concat(asked) if asked else choices([])
+    best, plain = rows["kind"] == BEST, rows["need"].map(lambda need: need.plain).astype(bool)
+    shares = rows[best & plain & (rows["memory"] == ALIAS)]
+    lists, by_element = rows["batch"].astype(bool), rows["contract"].map(lambda each: each.per_element).astype(bool)
+    slow = rows[lists & by_element].tail(1)
+    rest = rows[lists & best & ~by_element & rows["nbytes"].isin(slow["nbytes"])]
+    grad = [each for each in asked if each["need"].iloc[0].grad and each["cell"].iloc[0].safe]
+    arrays = [c for c in moved.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
+    from_device: dict[str, tuple[bool, Cell]] = {}  # the plain route, and one that takes what requires grad
+    for requires in (False, True):
+        fresh = [cell for cell in arrays if cell.memory != INTO and cell.contract.takes_grad >= requires]
+        if fresh:
+            cell = transfers.best(rank(at_usual_size(fresh)))
+            from_device.setdefault(cell.route, (requires, cell))
+    orders = []
+    for where, those in (("CPU", conversions(cells)), ("device", moved.of(COMPLETION, DEVICE_TO_HOST))):
+        both = at_usual_size([cell for cell in those if cell.route in ORDERS])
+        if len(both) == 2:  # the faster first, or the catalogue's and how they tie
+            tie = tables.compared(both[0], both[1], "", tie="no significant difference")
+            both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
+            orders.append((where, *both, tie))
+    found: dict[str, list[str]] = {}
+    for said in prose(
+        "questions",
+        moved=moved,
+        cost=partial(transfers.cost_words, moved=moved),
+        decided=decided,
+        usual=at_usual_size,
+        memory=partial(tables.measured_memory, Semantics(results)),
+        no_contract=NONE,
+        results=results,
+        cells=cells,
+        conversions=conversions(cells),
+        sharing=list(shares.drop_duplicates(["need", "part"], keep="last")["cell"]),
+        lists={"slow": [*slow["cell"]], "best": [*rest["cell"]]},
+        takes_grad=[take for each in grad for take in takes(each)],
+        from_device=list(from_device.values()),
+        orders=orders,
+        copies=slowed(cells),
+    ):
+        if said.startswith("# "):
+            found[question := said[2:]] = []
+        else:
+            found[question].append(said)
+    answers = tuple((question, answer) for question, answer in found.items() if answer)
+    return Table("What users ask", ("question", "answer"), answers, numeric=False)
 
 
 def comparison_section(compared: Comparison) -> Section:

@@ -95,7 +95,7 @@ class Page:
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[Heat, ...] = ()  # after the boxes
     feed: str = ""  # address of the feed that tells of what is on this page
-    known: str = ""  # what the form shows, see case.py; "" for a page without one
+    known: str = ""  # what the form shows, see advice.py; "" for a page without one
     measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # figure -> commands; else ``command``
     best: pd.DataFrame = field(default_factory=pd.DataFrame)  # of a machine: a call per need and size
     quiet: float | None = None  # of a machine: the least share of quiet samples of its runs

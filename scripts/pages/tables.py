@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from analysis.case import BEST, SLOWER
-from analysis.case import TIE as AS_FAST
 from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided, too_few
+from analysis.choices import BEST, SLOWER
+from analysis.choices import TIE as AS_FAST
 from analysis.findings import DTYPE, Semantics
 from analysis.results import Results, parameters_of
 from analysis.verdicts import Count
@@ -21,7 +21,6 @@ from benchmarks.contracts import ALIAS, COPY, Route
 from benchmarks.families import HARNESS
 
 from . import advice, show
-from .case import promises as promised
 from .show import code
 
 KEPT = "kept"  # a dtype that is the source's
@@ -268,7 +267,7 @@ def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str,
         for promise in promises:
             casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise.casts_to, promise.casts_to)
             refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.refuses.items())
-            route: list[str] = [code(promise.expression), *filter(None, (refuses, *promised(promise)))]
+            route: list[str] = [code(promise.expression), *filter(None, (refuses, *advice.promises(promise)))]
             does: list[str] = [f"{does}: {', '.join(sources)}" for does, sources in promise.outcomes.items()]
             memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
             row = (route, _memory(promise), memory, casts_to, dtype, does)

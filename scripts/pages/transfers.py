@@ -11,18 +11,16 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.case import AS_GOOD, BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, uses
-from analysis.case import TIE as TIED
-from analysis.cells import BOTH, SUSTAINED, Cell, method, too_few, usual_size
-from analysis.choices import rank
+from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Cell, method, too_few, usual_size
+from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
+from analysis.choices import TIE as TIED
 from analysis.transfers import WAYS, Transfers
 
 from benchmarks import families as roles
 from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE, PINNED
 
 from . import figures, show
-from .advice import Box, Take, busy, capital
-from .case import promises, why_unsafe
+from .advice import Box, Take, busy, capital, promises, why_unsafe
 from .figures import Figure, slug
 from .page import Section
 from .show import code, prose
@@ -77,7 +75,7 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
         "undecided": [cell for cell in (*ties, *perhaps) if too_few(cell, chosen)],
         "slower": slower[:1] + [c for c in slower[1:] if any(uses(c.route, name) for name in BY_HAND)],
         "unsafe": _of(rows, UNSAFE),
-        "noisy": [*busy(rows)],
+        "noisy": busy(rows),
     }
 
 

@@ -1,5 +1,5 @@
 "use strict";
-/* The form of a page: shows the rows of what is chosen, as Python ranked and worded them (pages/case.py). The address
+/* The form of a page: shows the rows of what is chosen, as Python ranked and worded them (pages/advice.py). The address
  * holds the choice, under the names that scripts/advise.py gives its options. Without JavaScript it stays hidden. */
 (() => {
   const root = document.getElementById("choose");
