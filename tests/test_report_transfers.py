@@ -183,15 +183,13 @@ def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(tmp_path):
     assert {cell.nbytes for cell in transfers.while_busy(noisy)["cell"]} == {4 * KIB}
 
 
-@pytest.mark.parametrize("host, held", [("pageable", True), ("pinned", False)])
-def test_where_a_driver_begins_to_stage_the_range_holds_both_neighbours(tmp_path, host, held):
+@pytest.mark.parametrize("host, sizes", [("pageable", (256 * KIB,)), ("pinned", (64 * KIB, 256 * KIB))])
+def test_nothing_is_carried_across_where_a_driver_begins_to_stage(tmp_path, host, sizes):
     """How far the time of pageable memory leaps behind 64 KiB nobody measured."""
     loaded, found = read(tmp_path, accelerator.transfers(profile="transfers"))
     known = known_of(loaded, "box", found.cells, choices(found.cells))
     first = answer(Case("torch", "cuda", 100 * KIB, host=host, memory="into"), known).ranked[0]
-    near = [found.find("completion", first.route, host, nbytes) for nbytes in first.sizes]
-    assert first.sizes == (64 * KIB, 256 * KIB)
-    assert ((first.low, first.high) == pytest.approx((near[0].low, near[1].high), rel=1e-4)) == held
+    assert first.sizes == sizes and first.low <= first.seconds <= first.high
 
 
 def test_what_was_measured_far_from_a_size_says_nothing_of_it_where_others_were_measured_near(tmp_path):
