@@ -32,8 +32,6 @@ from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
 from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, answered, transfers_of
-from pages import comparison_words as words
-from pages import transfers
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
@@ -47,6 +45,8 @@ from benchmarks.contracts import (
     ONE_THREAD,
     PAGEABLE,
 )
+from pages import comparison_words as words
+from pages import transfers
 
 from . import families, figures, show, tables
 from .advice import advice, conditions, embedded, neighbours, setting, takes, title
