@@ -138,13 +138,13 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     ours.wait()
     cluster.kill("n2")
     cluster.ask("sbatch", "-p", "first", "-w", "n1", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
-    until(lambda: "n2 not responding, setting DOWN" in (cluster.root / "log").read_text(errors="replace"))
+    until(lambda: "due to failure of node n2" in (cluster.root / "log").read_text(errors="replace"))
     cluster.start("n2")
     finish(project, start(project, "--resume", "--no-report", host="login2"))
     check_complete(project)
     check_anonymous(project)
     told = (cluster.root / "log").read_text(errors="replace")
-    assert "preempted JobId" in told and "due to node failure" in told, "it never happened"
+    assert "preempted JobId" in told and "due to failure of node n2" in told, "it never happened"
     assert not list((project.root / ".asv" / "fleet" / "both").glob("fleet-*")), "what the nodes kept is gone"
 
 
