@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import resultfiles
 from analysis import comparison
@@ -24,7 +25,6 @@ from analysis.verdicts import (
     SUITE,
     Reason,
     Settings,
-    judge_counts,
     of_calls,
 )
 from cli import UserError
@@ -37,13 +37,14 @@ from store.files import MEASUREMENTS, measurements_text, read_measurements
 VIEW, MAYBE, COPY = (promise["expression"] for promise in (FROM_NUMPY, AS_TENSOR, TENSOR))
 ROUTES = [VIEW, MAYBE, COPY]
 DESCRIBED = {name: made for name, made in resultfiles.DESCRIBED.items() if isinstance(made, dict)}
+DTYPES = ["float32", "float64", "float16", "complex64", "int32", "int64", "uint8", "bool"]
 NAME = "instructions.NumpyToTorch.track_instructions"
 
 
 def instructions(counts):
-    """counts: (route, nbytes) -> the repeats."""
-    cells = {(route, "float32", nbytes): value for (route, nbytes), value in counts.items()}
-    params = {"route": ROUTES, "dtype": ["float32"], "nbytes": sorted({nbytes for _, nbytes in counts})}
+    """counts: (route, nbytes) or (route, nbytes, dtype) -> those of the processes."""
+    cells = {(route, *(dtype or ["float32"]), nbytes): value for (route, nbytes, *dtype), value in counts.items()}
+    params = {"route": ROUTES, "dtype": DTYPES, "nbytes": sorted({nbytes for _, nbytes, *_ in counts})}
     return Bench(NAME, params, cells, unit="instructions")
 
 
@@ -64,10 +65,10 @@ def verdicts(found):
     return {(row["route"], row["nbytes"]): row["verdict"] for row in found.counted.to_dict("records")}
 
 
-BASE = {(VIEW, 8): [5700, 5705, 5707], (MAYBE, 8): [6900, 6920, 6930], (COPY, 4 * KIB): [21000, 21500, 21800]}
+BASE = {(VIEW, 8): [5700, 5705, 5707], (MAYBE, 8): [6900, 6920, 6930], (COPY, 4 * KIB): [21000, 21300, 21400]}
 
 
-def test_counts_differ_where_all_repeats_do(tmp_path):
+def test_counts_that_changed_are_found(tmp_path):
     new = {(VIEW, 8): [9100, 9105, 9108], (MAYBE, 8): [6910, 6915, 6931], (COPY, 4 * KIB): [20100, 21300, 21900]}
     found = compared(tmp_path, BASE, new)
     assert verdicts(found) == {(VIEW, 8): MORE, (MAYBE, 8): AS_MANY, (COPY, 4 * KIB): INCONCLUSIVE}
@@ -84,19 +85,45 @@ def test_the_same_counts_are_as_many_and_pass(tmp_path):
     assert comparison_words.headline(found) == "nothing changed"
 
 
+NEAR, WIDE = [5700, 5702, 5704, 5706], [5700, 5780, 5820, 5860]
+LOW, HIGH = [5700, 5701, 5702, 5703], [6000, 6001, 6002, 6003]
+
+
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("base", "new", "factor", "verdict"),
     [
-        (1.011, 1.02, MORE),
-        (1.009, 1.02, AS_MANY),  # by the smallest, less than the smallest change there is
-        (0.97, 0.985, FEWER),
-        (0.94, 1.02, INCONCLUSIVE),
-        (1.0, 1.06, INCONCLUSIVE),
-        (0.96, 1.04, AS_MANY),
+        (NEAR, NEAR, 1.02, MORE),
+        (NEAR, NEAR, 1.009, AS_MANY),  # less than the smallest change there is
+        (NEAR, NEAR, 0.98, FEWER),
+        (WIDE, WIDE, 1.02, INCONCLUSIVE),  # less than processes differ by
+        (WIDE, WIDE, 1.15, MORE),
+        (LOW, [LOW[0], *HIGH[1:]], 1.0, INCONCLUSIVE),
     ],
 )
-def test_the_repeats_decide(low, high, verdict):
-    assert judge_counts(low, high, Settings()) == verdict
+def test_the_range_over_processes_decides(tmp_path, base, new, factor, verdict):
+    found = compared(tmp_path, {(VIEW, 8): base}, {(VIEW, 8): [factor * count for count in new]})
+    assert verdicts(found) == {(VIEW, 8): verdict}
+
+
+def test_what_another_dtype_shows_of_memory_layout_counts(tmp_path):
+    """All processes of one side may happen to be in one of two states."""
+    found = compared(
+        tmp_path,
+        {(VIEW, 8): LOW, (VIEW, 8, "int32"): [*LOW[:2], *HIGH[2:]]},
+        {(VIEW, 8): HIGH, (VIEW, 8, "int32"): [*LOW[:3], *HIGH[3:]]},
+    )
+    assert set(found.counted["verdict"]) == {INCONCLUSIVE}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_memory_layout_looks_like_no_change(tmp_path, factor):
+    """400 cells, whose processes differ by 3 % in the mean: 50 calls in eight dtypes."""
+    logs = np.random.default_rng(5).normal(0, 0.03 / 2.06, (2, 400, 4))
+    keys = [(VIEW, 8 * size, dtype) for size in range(1, 51) for dtype in DTYPES]
+    sides = [{key: list(5700 * np.exp(own)) for key, own in zip(keys, side)} for side in logs]
+    sides[1] = {key: [factor * count for count in counts] for key, counts in sides[1].items()}
+    changed = compared(tmp_path, *sides).counted["verdict"].isin((MORE, FEWER)).mean()
+    assert changed <= 0.005 if factor == 1 else changed >= 0.8
 
 
 def test_nothing_is_said_of_a_count_of_nothing(tmp_path):
@@ -172,7 +199,7 @@ def test_only_means_cells_of_counts_too(tmp_path):
         compared(tmp_path / "none", BASE, BASE, only="nosuch")
 
 
-def test_repeats_are_read_with_their_range(tmp_path):
+def test_counts_are_read_with_their_range(tmp_path):
     loaded = side(tmp_path, BASE)
     row = loaded.values.iloc[0]
     assert (row["value"], row["low"], row["high"], row["unit"]) == (5705, 5700, 5707, "instructions")

@@ -14,7 +14,7 @@ from analysis import changes, findings
 from analysis.changes import AGREES, CONTRADICTS, DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, TIME, UNCHANGED
 from analysis.history import histories_of
 from analysis.results import load
-from analysis.verdicts import DEFAULT, FASTER, FEWER, MORE, SLOWER
+from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, Settings, layout_sd
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from store.files import MEASUREMENTS, measurements_text, read_measurements
@@ -243,41 +243,74 @@ def test_a_result_without_quiet_samples_is_no_point(tmp_path):
 # --- instruction counts ----------------------------------------------------------------------------------------------
 
 
-def stepped(*repeats):
-    """The steps of a count with these repeats, release by release: (place, verdict, old, new)."""
-    table = pd.DataFrame({"release": VERSIONS[: len(repeats)], "series": "count"})
-    table[["value", "low", "high"]] = [(np.median(each), min(each), max(each)) for each in repeats]
-    order = {version: place for place, version in enumerate(VERSIONS)}
-    rows = changes.steps(table, order, DEFAULT)
-    told = rows[rows["verdict"] != ""]
-    old = told["value"] / told["ratio"]
-    return [
-        tuple(row) for row in zip(told["release"].map(order), told["verdict"], old.round(2), told["value"].round(2))
+def stepped(every, **settings):
+    """The reported steps of counts, each series a list of the counts of its releases' processes, of a call of its own:
+    series, place, verdict and ratio."""
+    counted = [
+        (series, VERSIONS[place], place, np.median(counts), min(counts), max(counts))
+        for series, releases in enumerate(every)
+        for place, counts in enumerate(releases)
     ]
+    table = pd.DataFrame(counted, columns=["series", "release", "place", "value", "low", "high"])
+    table = table.assign(
+        benchmark="count", route=table["series"], nbytes=8, what=INSTRUCTIONS, y=np.log(table["value"])
+    )
+    table["error"] = table["spread"] = layout_sd(table)
+    found = table.join(changes.reported(table, Settings(**settings)))
+    return found.loc[found["verdict"] != "", ["series", "place", "verdict", "ratio"]]
 
 
-def times(factor, repeats=(6700, 6704, 6708)):
-    return [factor * count for count in repeats]
+def times(factor, counts=(6700, 6702, 6704, 6708)):
+    return [factor * count for count in counts]
 
 
 WIDE = [100.0, 104.0, 106.0]
 
 
 @pytest.mark.parametrize(
-    ("repeats", "told"),
+    ("counts", "told"),
     [
         ([times(1), times(1), times(1.03), times(1.03), times(0.5)], [(2, MORE), (4, FEWER)]),
         ([times(1), times(1.009), times(1), times(1.008), times(0.995)], []),
-        ([times(1.004**place) for place in range(10)], [(3, MORE), (6, MORE), (9, MORE)]),  # it adds up
-        ([times(1), times(1), [6704, 6800, 7100], times(1), times(1)], []),  # repeats that do not agree
-        ([times(1), times(1.04), times(1)], [(1, MORE), (2, FEWER)]),  # an outlier whose repeats agree
-        ([WIDE, WIDE, times(1.08, WIDE), times(1.08, WIDE)], [(2, MORE)]),  # it lasts
+        ([times(1.004**place) for place in range(10)], [(4, MORE), (8, MORE)]),  # it adds up
+        ([times(1), times(1), [6704, 6800, 7100], times(1), times(1)], []),  # processes that do not agree
+        ([times(1), times(1.04), times(1)], [(1, MORE), (2, FEWER)]),  # an outlier whose processes agree
+        ([times(1, WIDE)] * 4 + [times(1.08, WIDE)] * 4, [(4, MORE)]),  # it lasts
+        ([times(1, WIDE)] * 4 + [times(1.04, WIDE)] * 4, []),  # it lies in the range over processes
         ([WIDE, times(1.5, WIDE), WIDE], [(1, MORE), (2, FEWER)]),  # it is large
-        ([[6700, 6850, 7100], times(1), times(1.03), times(1.03)], [(2, MORE)]),  # known by the release after
     ],
 )
-def test_steps_of_counts(repeats, told):
-    assert [step[:2] for step in stepped(*repeats)] == told
+def test_steps_of_counts(counts, told):
+    rows = stepped([counts])
+    assert list(zip(rows["place"], rows["verdict"])) == told
+
+
+LAYOUTS = {  # of a call whose processes differ by 3 % in the mean
+    "any": lambda rng, shape: rng.normal(0, 0.03 / 2.06, shape),
+    "two states": lambda rng, shape: 0.0343 * rng.integers(0, 2, shape),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_a_step_of_counts_is_one_beyond_memory_layout(layout, factor):
+    """Four processes each of twelve releases of 200 calls: nothing is reported, but what every second call has."""
+    logs = layout(np.random.default_rng(41), (200, len(SERIES), 4))
+    logs[::2, 6:] += math.log(factor)
+    rows = stepped(np.exp(logs) * COUNT)
+    if factor == 1:
+        assert rows.empty
+    else:
+        assert set(rows["series"]) == set(range(0, 200, 2)) and set(rows["verdict"]) == {MORE}
+        assert (rows["place"] == 6).mean() >= 0.95 and rows["ratio"].median() == pytest.approx(factor, abs=0.01)
+
+
+def test_a_small_step_of_counts_is_reported_where_processes_agree():
+    """And where changes that small are asked for."""
+    every = [[[COUNT] * 4] * 6 + [[1.005 * COUNT] * 4] * 6] * 20
+    rows = stepped(every, min_effect=0.002)
+    assert list(rows["place"]) == [6] * 20 and np.allclose(rows["ratio"], 1.005)
+    assert stepped(every).empty
 
 
 def counting(factor_of):

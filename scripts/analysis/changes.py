@@ -2,7 +2,7 @@
 
 Levels of times are found by exact optimal partitioning (statistics.optimal_partition). A change of level is reported if
 its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``. An
-instruction count has no noise: only where objects lie in memory moves it beside the release, and its repeats show that.
+instruction count is found to change in the same way, but by no less than memory layout moves it between processes.
 
 The thresholds come from two whole histories of 26 toolchains, measured on the same machine seven hours apart
 (``check.py history``, docs/accuracy.md).
@@ -18,8 +18,8 @@ from packaging.version import Version
 from scipy import special
 
 from . import statistics
-from .statistics import HALF, Floats
-from .verdicts import AS_MANY, FASTER, FEWER, INSTRUCTIONS, MORE, SAME_WAY, SLOWER, TIME, Settings, judge_counts
+from .statistics import HALF, NARROWER, Floats
+from .verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, OF_TIMES, SLOWER, TIME, Settings, largest_first
 
 if TYPE_CHECKING:
     from .history import History
@@ -31,8 +31,6 @@ LAYOUT = "layout"  # same instructions and less than ``Settings.equivalence``: w
 SAME, DIFFERS, NOT_KNOWN = "same", "differs", "not known"  # what another machine says of a change
 FDR = 0.02  # with 0.05 a tenth of the changes of 16 MiB copies were not seen again
 PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
-CHANGE = ("ratio", "ratio_low", "ratio_high", "q", "verdict", "earliest", "latest")
-NO_CHANGE = dict.fromkeys(CHANGE[:4], math.nan) | {"verdict": "", "earliest": None, "latest": None}
 ROUTE = ["group", "direction", "route"]  # what tells a route of a history from others
 OF_MACHINE = ["machine", "package", "series", "what"]
 SERIES = OF_MACHINE[1:]
@@ -42,85 +40,53 @@ SERIES = OF_MACHINE[1:]
 
 
 def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """``level`` and CHANGE of the series of one noise class. No change point that is left is above FDR: the others are
-    dropped, and levels found again without them, until that holds."""
+    """Of the series of one noise class, each in order of release with y (log), error and spread (see layout_sd; 0 of
+    times): level (log) and before, and where a level begins ratio, its ends, q, verdict, earliest and latest.
+
+    No change point that is left is above FDR: the others are dropped, the weakest first, and levels found again without
+    them, until that holds. So are those smaller than ``min_effect``, or than the range over processes by layout.
+    """
     series = [each for _, each in own.groupby("series", sort=False)]
-    places = sum(len(each) - 1 for each in series)
-    least = 2.0
+    known = [(each["y"].to_numpy(), each["error"].to_numpy()) for each in series]
+    smallest = [max(math.log1p(settings.min_effect), 2 * each["spread"].iloc[0]) for each in series]
+    starts = [statistics.optimal_partition(y, error, PENALTY) for y, error in known]
+    least, places = 2.0, len(own) - len(series)
     while True:
-        table = pd.concat([_levels(each, least, settings) for each in series])
-        support = table["support"].dropna()
+        levels = [_levels(*each, begins, effect, least) for each, begins, effect in zip(known, starts, smallest)]
+        level, effect, error, support = map(np.concatenate, zip(*levels))
         p = np.concatenate([2 * special.ndtr(-support), np.ones(places - len(support))])
-        table.loc[support.index, "q"] = q = statistics.q_values(p)[: len(support)]
+        q = statistics.q_values(p)[: len(support)]
         if (q <= FDR).all():
             break
         least = support[q <= FDR].min() if (q <= FDR).any() else math.inf
-    table["verdict"] = np.where(table["q"].notna(), np.where(table["ratio"] > 1, SLOWER, FASTER), "")
-    return table.drop(columns="support")
+    index = np.concatenate([each.index for each in series])
+    changed = [each.index[start] for each, begins in zip(series, starts) for start in begins[1:]]
+    ends = {"ratio": effect, "ratio_low": effect - HALF * error, "ratio_high": effect + HALF * error}
+    found = pd.DataFrame({name: np.exp(log) for name, log in ends.items()} | {"q": q}, index=changed)
+    found["verdict"] = _verdict(effect, own.loc[changed, "what"] == INSTRUCTIONS)
+    ranges = [
+        each["release"].iloc[[*statistics.break_range(*values, begins, number)]].to_numpy()
+        for each, values, begins in zip(series, known, starts)
+        for number in range(1, len(begins))
+    ]
+    found["earliest"], found["latest"] = np.array(ranges, dtype=object).reshape(-1, 2).T
+    table = pd.DataFrame({"level": level}, index=index).join(found)
+    return table.assign(before=own.groupby("series")["release"].shift(), verdict=table["verdict"].fillna(""))
 
 
-def _levels(each: pd.DataFrame, least: float, settings: Settings) -> pd.DataFrame:
-    """Of one series in order of release: level (log), before, and where a level begins support and what CHANGE names.
-
-    least  standard errors that neighbouring levels differ by; change points with less, or smaller than ``min_effect``,
-           are dropped, the weakest first
-    """
-    y, error, versions = (each[name].to_numpy() for name in ("y", "error", "release"))
-    starts = statistics.optimal_partition(y, error, PENALTY)
+def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least: float) -> tuple[Floats, ...]:
+    """The level of each point of a series, and of each change between levels effect (log), error and support: the
+    standard errors that it amounts to, 0 of one below ``smallest``. Those with less than ``least`` are taken out of
+    ``starts``, the weakest first."""
     while True:
         edges = list(zip(starts, [*starts[1:], len(y)]))
-        means = [statistics.weighted_mean(y[a:b], error[a:b] ** 2) for a, b in edges]
-        effects = np.diff([mean for mean, _ in means])
-        errors = np.sqrt([a + b for (_, a), (_, b) in zip(means, means[1:])])
-        support = np.where(np.abs(effects) >= math.log1p(settings.min_effect), np.abs(effects) / errors, 0.0)
+        means = np.array([statistics.weighted_mean(y[a:b], error[a:b] ** 2) for a, b in edges])
+        effects = np.diff(means[:, 0])
+        errors = np.sqrt(means[1:, 1] + means[:-1, 1])
+        support = np.where(np.abs(effects) >= smallest, np.abs(effects) / errors, 0.0)
         if not len(support) or support.min() >= least:
-            break
+            return np.repeat(means[:, 0], [b - a for a, b in edges]), effects, errors, support
         del starts[int(np.argmin(support)) + 1]
-    rows = [{"before": version} | NO_CHANGE | {"support": math.nan} for version in (None, *versions[:-1])]
-    for number, (effect, of_effect) in enumerate(zip(effects, errors), start=1):
-        first, last = statistics.break_range(y, error, starts, number)
-        ratio, low, high = np.exp([effect, effect - HALF * of_effect, effect + HALF * of_effect])
-        rows[starts[number]] |= {"support": abs(effect) / of_effect, "ratio": ratio}
-        rows[starts[number]] |= {"ratio_low": low, "ratio_high": high}
-        rows[starts[number]] |= {"earliest": versions[first], "latest": versions[last]}
-    level = np.repeat([mean for mean, _ in means], [b - a for a, b in edges])
-    return pd.DataFrame(rows, index=each.index).assign(level=level)
-
-
-def steps(counts: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
-    """The rows of ``History.rows`` that are of instruction counts.
-
-    A release is judged against one of the level before, so that what is too small at each adds up: against its first
-    release, or the first whose repeats agree. A change that is smaller than repeats differ by is reported if the next
-    release shows it, too.
-    """
-    table = counts.assign(place=pd.factorize(counts["series"])[0], at=counts["release"].map(order))
-    table = table.sort_values(["place", "at"]).reset_index(drop=True)
-    rows: list[dict[str, object]] = []
-    for _, each in table.groupby("series", sort=False):
-        values, low, high = (each[name].to_numpy(dtype=float) for name in ("value", "low", "high"))
-        versions, spread = list(each["release"]), high / low
-        own = [{"before": version, "level": math.nan} | NO_CHANGE for version in (None, *versions[:-1])]
-        begins = known = 0
-        for at in range(len(each)):
-            ends = low[at] / high[known], high[at] / low[known]
-            verdict = judge_counts(*ends, settings) if at else AS_MANY
-            clear = max(ends[0], 1 / ends[1]) > max(spread[known], spread[at])
-            stays = at + 1 < len(each) and verdict == judge_counts(
-                low[at + 1] / high[known], high[at + 1] / low[known], settings
-            )
-            if verdict in SAME_WAY and (clear or stays):
-                own[at] |= {"ratio": values[at] / values[known], "ratio_low": ends[0], "ratio_high": ends[1]}
-                own[at] |= {"verdict": verdict, "earliest": versions[at], "latest": versions[at]}
-                begins = known = at
-            elif verdict not in SAME_WAY and spread[known] > 1 + settings.min_effect >= spread[at]:
-                known = at
-            for row in own[begins : at + 1]:
-                row["level"] = values[known]
-        rows += own
-    columns = ["before", "level", *CHANGE]
-    found = pd.DataFrame(rows, columns=columns, index=table.index)
-    return table.drop(columns=["place", "at"]).assign(what=INSTRUCTIONS, processes=0).join(found)
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------
@@ -128,22 +94,23 @@ def steps(counts: pd.DataFrame, order: Mapping[str, int], settings: Settings) ->
 
 def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
     """The rows with what the other kind of evidence says of the route, at the releases where the change may lie."""
-    route, way = rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(SAME_WAY)
-    table = rows[["what", "sizes", "release", "before", "low", "high", "earliest", "latest"]]
-    table = table.assign(same=route, way=way, place=rows["release"].map(order), at=rows.index)
+    route, way = rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(OF_TIMES)
+    table = rows[["what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]]
+    table = table.assign(same=route, way=way, row=rows.index)
     pairs = table[way != ""].merge(table, on="same", suffixes=("", "_other"))
     pairs = pairs[pairs["what"] != pairs["what_other"]]
     alike = [bool({*sizes} & {*others}) for sizes, others in zip(pairs["sizes"], pairs["sizes_other"])]
     pairs = pairs[np.array(alike, dtype=bool)]
     where = (pairs[end].map(order) for end in ("earliest", "latest"))
-    found = pairs[pairs["way_other"].ne("") & pairs["place_other"].between(*where)]
-    agrees = (found["way"] == found["way_other"]).groupby(found["at"]).any()
+    found = pairs[pairs["way_other"].ne("") & pairs["at_other"].between(*where)]
+    agrees = (found["way"] == found["way_other"]).groupby(found["row"]).any()
     # of a time whose instructions have no change there: their counts at this release and at the one before
-    counts = pairs[(pairs["what"] == TIME) & ~pairs["at"].isin(agrees.index)]
+    counts = pairs[(pairs["what"] == TIME) & ~pairs["row"].isin(agrees.index)]
     old, new = (counts[counts["release_other"] == counts[end]] for end in ("before", "release"))
-    both = old.drop_duplicates("at").merge(new.drop_duplicates("at"), on="at", suffixes=("_old", "_new"))
-    ends = zip(both["low_other_new"] / both["high_other_old"], both["high_other_new"] / both["low_other_old"])
-    same = both["at"][np.array([judge_counts(*each, settings) == AS_MANY for each in ends], dtype=bool)]
+    both = old.drop_duplicates("row").merge(new.drop_duplicates("row"), on="row", suffixes=("_old", "_new"))
+    effect = np.abs(both["y_other_new"] - both["y_other_old"])
+    most = effect + HALF * NARROWER * np.hypot(both["error_other_new"], both["error_other_old"])
+    same = both.loc[most < math.log1p(settings.equivalence), "row"]
     evidence = pd.Series("", index=rows.index)
     evidence[agrees.index] = np.where(agrees, AGREES, CONTRADICTS)
     small = np.abs(np.log(rows.loc[same, "ratio"].astype(float))) < math.log1p(settings.equivalence)
@@ -156,7 +123,7 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     times = rows[rows["what"] == TIME]
     level = (times["verdict"] != "").groupby(times["series"]).cumsum()
     of_level = points.merge(times[["series", "release"]].assign(level=level), on=["series", "release"])
-    of_level["weight"] = 1 / (of_level["variance"] + of_level["session_sd"] ** 2)
+    of_level["weight"] = 1 / of_level["variance"]
     means = of_level.assign(y=of_level["y"] * of_level["weight"]).groupby(["series", "level", "node"])[["y", "weight"]]
     means = means.sum().assign(y=lambda sums: sums["y"] / sums["weight"]).reset_index()
     both = means.merge(means.assign(level=means["level"] + 1), on=["series", "level", "node"], suffixes=("", "_old"))
@@ -182,7 +149,7 @@ def _said(effect: "pd.Series[float] | Floats", *seen: "pd.Series[float] | Floats
 
 def between(history: "History", base: str, new: str) -> pd.DataFrame:
     """What a route costs at release ``new`` over ``base``. One row per series that both have: series, what, sizes,
-    ratio, low and high (95 %, or of any two repeats), q, verdict ("" without a reported change).
+    ratio, low and high (95 %), q, verdict ("" without a reported change).
 
     With a reported change between the two it is the ratio of their levels, as on the page of the history; with one
     change that row itself. Without, it is the ratio of the two points.
@@ -212,18 +179,16 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     found = found.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1).groupby("index")
     changes = found.agg({"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"})
     both = both.join(changes, on="index")
-    changed, single, counted = both["changes"].notna(), both["changes"] == 1, both["what"] == INSTRUCTIONS
+    changed, single = both["changes"].notna(), both["changes"] == 1
     effect = (both["value_new"] - both["value_old"]).mask(changed, both["level_new"] - both["level_old"])
     half = np.hypot(both["high_old"] - both["low_old"], both["high_new"] - both["low_new"]) / 2
     half = half.mask(changed, np.sqrt(both["square"]))
-    low = (effect - half).mask(counted, both["low_new"] - both["high_old"])
-    high = (effect + half).mask(counted, both["high_new"] - both["low_old"])
     forth = single & (both["place_old"] < both["place_new"])
-    low = low.mask(single, -both["high"]).mask(forth, both["low"])
-    high = high.mask(single, -both["low"]).mask(forth, both["high"])
-    verdict = np.where(changed & (low > 0) | changed & (high < 0), _verdict(low, counted), "")
+    low = (effect - half).mask(single, -both["high"]).mask(forth, both["low"])
+    high = (effect + half).mask(single, -both["low"]).mask(forth, both["high"])
+    verdict = np.where(changed & (low > 0) | changed & (high < 0), _verdict(low, both["what"] == INSTRUCTIONS), "")
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
-    known = both[["index"]].assign(sizes=both["sizes_old"], **ratios, q=both["q"], verdict=verdict)
+    known = both[["index", "changes", "q"]].assign(sizes=both["sizes_old"], **ratios, verdict=verdict)
     return pairs.merge(known, left_index=True, right_on="index").drop(columns="index").reset_index(drop=True)
 
 
@@ -246,8 +211,7 @@ def headlines(history: "History") -> pd.DataFrame:
     it, each once, by its largest change of time or of instructions; for slower and faster without those of LAYOUT, with
     the median ratio (slower_ratio, faster_ratio)."""
     routes = by_route(history.changes[history.changes["evidence"] != LAYOUT])
-    table = pd.DataFrame([(each.version, each.date, each.tag) for each in history.releases][::-1])
-    table.columns = ["release", "date", "tag"]
+    table = pd.DataFrame(history.releases[::-1]).rename(columns={"version": "release"})[["release", "date", "tag"]]
     for verdict in CHANGED:
         own = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
         table[verdict] = table["release"].map(own.size()).fillna(0).astype(int)
@@ -263,7 +227,7 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
 
     A change that several machines report is one change, of the machine that measured the most releases. A machine that
     lacks the releases is asked for the nearest ones around them, and so is the first machine then. It knows nothing of
-    a change where the first machine has another one between these releases.
+    a change where the first machine has another one between these releases, or has not measured them.
     """
     every = sorted((history for each in histories.values() for history in each), key=lambda one: -len(one.releases))
     if not every:
@@ -286,29 +250,20 @@ def over_machines(histories: Mapping[str, Sequence["History"]]) -> pd.DataFrame:
     old = pairs[pairs["place"] <= pairs["place_before"]].drop_duplicates(same, keep="last")
     new = pairs[pairs["place"] >= pairs["place_first"]].drop_duplicates(same, keep="first")
     around = old.merge(new, on=same, suffixes=("", "_new")).rename(columns={"release": "base", "release_new": "new"})
-    there = _ratios(rows, around[[*same, "base", "new", "place", "place_new"]])
+    there = _ratios(rows, around[[*same, "base", "new"]])
     swapped = {"machine": "machine_first", "machine_first": "machine"}
-    here = _ratios(rows, there[[*same, "base", "new"]].rename(columns=swapped)).rename(columns=swapped)
-    here = there[["change", "machine"]].merge(here, how="left")["ratio"]
-    here = here.fillna(there["change"].map(found.set_index("change")["ratio"])).astype(float)
-    spans = found[[*OF_MACHINE, "place", "place_before"]].rename(columns={"machine": "machine_first"})
-    spans = there.reset_index().merge(spans, on=["machine_first", *SERIES], suffixes=("", "_own"))
-    spans = spans[(spans["place_before"] < spans["place_new"]) & (spans["place"] < spans["place_own"])]
-    alone = spans.groupby("index").size().reindex(there.index) == 1
-    said = _said(np.log(here), *np.log(there[["ratio", "low", "high"]]).to_numpy().T)
+    here = _ratios(rows, around[[*same, "base", "new"]].rename(columns=swapped)).rename(columns=swapped)
+    here = there[["change", "machine"]].merge(here, how="left")
+    said = _said(np.log(here["ratio"]), *np.log(there[["ratio", "low", "high"]]).to_numpy().T)
     there = there.rename(columns={"low": "ratio_low", "high": "ratio_high", "base": "since", "new": "until"})
-    there["said"] = np.where(alone, said, NOT_KNOWN)
+    there["said"] = np.where(here["changes"] == 1, said, NOT_KNOWN)
 
-    first = kept[kept["change"].isin(there["change"])].assign(said=SAME)
-    first = first.assign(since=first["before"], until=first["release"])
-    first = first.iloc[np.argsort(-np.abs(np.log(first["ratio"].astype(float))), kind="stable")]
-    taken = ["machine", "ratio", "ratio_low", "ratio_high", "since", "until", "said"]
-    others = first.drop(columns=taken).merge(there[["change", *taken]], on="change")
-    table = pd.concat([first, others]).reset_index(drop=True)
-    numbers = {change: number for number, change in enumerate(first["change"])}
-    machines = {history.machine: place for place, history in enumerate(every[::-1])}
-    table["change"] = table["change"].map(numbers)
-    places = zip(table["change"], table.index >= len(first), -table["machine"].map(machines))
-    table = table.iloc[[place for *_, place in sorted((*key, place) for place, key in enumerate(places))]]
+    first = largest_first(kept[kept["change"].isin(there["change"])])
+    first = first.assign(since=first["before"], until=first["release"], said=SAME, rank=-math.inf)
+    there["rank"] = there["machine"].map({history.machine: -place for place, history in enumerate(every[::-1])})
+    taken = ["machine", "ratio", "ratio_low", "ratio_high", "since", "until", "said", "rank"]
+    table = pd.concat([first, first.drop(columns=taken).merge(there[["change", *taken]], on="change")])
+    table["change"] = pd.Index(first["change"]).get_indexer(table["change"])
+    table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
     table["verdict"] = _verdict(np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS)
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]

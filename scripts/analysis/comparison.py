@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cli import UserError, matcher
-from store.files import file_of, fresh_results, result_files, results_of
+from store.files import file_of, fresh_results, results_of
 from store.records import MACHINE
-from toolchains import ledger, selection
+from toolchains import selection
 
 from benchmarks.families import CONVERSION
 
 from . import changes, statistics, verdicts
 from .history import History, histories_of, series_of
-from .results import MEASURED, OF_CELL, SKIPPED, Benchmarks, Results, load_files, noise_of_cells, parameters_of
-from .statistics import HALF, MIN_PROCESSES, Bools, Estimate, Floats
-from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, Reason, Settings
+from .results import MEASURED, OF_CELL, SKIPPED, Results, load, load_files, noise_of_cells, parameters_of
+from .statistics import MIN_PROCESSES, NARROWER, Bools, Estimate, Floats
+from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, TIMED, Reason, Settings
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 MOST_SPLITS = 8  # of the baseline's processes in the A/A
 OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
 SPEED = math.log(1.005)  # from which on it is said that the machine ran at another speed
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
-NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
+ALIKE = {INSTRUCTIONS: verdicts.SAME, TIME: (*OF_MACHINE, *PER_CELL)}  # what must be, of one machine
 SIDES = ("base", "new")
 Logs = tuple[Floats, Floats]  # of base and of new, (cells, processes)
 
@@ -72,11 +72,11 @@ class Comparison:
         probably decide an inconclusive cell, beyond those there are).
     Figures that a cell does not have are NaN.
 
-    counted: one row a cell that either side counted in repeats, or failed to: the names, unit, verdict (more, fewer, as
-    many, or one that needs no figures), reason, base_count, new_count (medians of repeats), ratio, low and high (of any
-    two repeats), time, time_ratio, contradicts (see _with_times). looked_at: how many cells are counted once, and not
-    compared. ``sessions`` is the variance of sessions by noise class, where it was learnt from toolchains that were
-    measured twice. in_history: ratios, intervals and verdicts are those of the history that both are releases of.
+    counted: one row a cell that several processes counted on either side, or failed to: the names, unit, verdict (more,
+    fewer, as many, or one that needs no figures), reason, base_count, new_count (medians over processes), the ratio and
+    its evidence as above, time, time_ratio, contradicts (see _with_times). looked_at: how many cells are counted once,
+    and not compared. ``sessions`` is the variance of sessions by noise class, where it was learnt from toolchains that
+    were measured twice. in_history: ratios, intervals and verdicts are those of the history that both are releases of.
     """
 
     settings: Settings
@@ -105,7 +105,7 @@ class Comparison:
     @property
     def counts_decided(self) -> dict[str, int]:
         """Instruction counts of each verdict that is about them."""
-        return _count(self.counted, verdicts.OF_COUNTS)
+        return _count(self.counted, [*verdicts.OF_COUNTS.values()])
 
     @property
     def decided(self) -> int:
@@ -157,13 +157,11 @@ def describe(results: Results) -> dict[str, Any]:
     record, conditions = results.last, results.last.conditions
     return {
         **{name: str(first[name]) for name in ("machine", "toolchain", "torch", "numpy", "python", "commit", "file")},
-        **{name: getattr(record, name) for name in ("started", "command")},
-        **{name: getattr(record, name) or None for name in ("rounds", "asv_runner", "launch")},
+        **{name: getattr(record, name) or None for name in ("started", "command", "rounds", "interleaved", *PER_CELL)},
         "interpreter": record.settings.python or None,
         **{name: getattr(conditions, name) or None for name in ("cpu", "libc", "system")},
         "cores": conditions.cores_allowed,
         "caches": ", ".join(f"{level} {size}" for level, size in conditions.caches.items()),
-        "interleaved": record.interleaved or None,
     }
 
 
@@ -171,7 +169,7 @@ ONE_SIDE = ["status", "reason", "version", "samples", "quiet", "value", "low", "
 
 
 def _cells_of(results: Results, only: str) -> pd.DataFrame:
-    """One side: a row a cell that is timed or counted in repeats, indexed by cell."""
+    """One side: a row a cell that is timed, or counted by several processes, indexed by cell."""
     kinds = {name: TIME if each.type == "time" else INSTRUCTIONS for name, each in results.benchmarks.items()}
     kinds = {name: what for name, what in kinds.items() if what == TIME or results.benchmarks[name].repeated}
     cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
@@ -230,60 +228,65 @@ def compare(
     sessions: Mapping[str, float] | None = None,
     history: tuple[History, str, str] | None = None,
 ) -> Comparison:
-    """The verdict of every cell that was timed or counted in repeats. UserError where the two sides have none, or none
-    that ``only`` matches.
+    """The verdict of every cell that was timed, or counted by several processes. UserError where the two sides have
+    none, or none that ``only`` matches.
 
     fresh     a second collection, base and new, of the cells that were close in the first: they are judged by it alone
     sessions  noise class -> variance of what two sessions on this machine differ by, where that is known
     history   the history that both are releases of, and these releases
     """
     sides, contracts = (describe(base), describe(new)), {**base.benchmarks, **new.benchmarks}
-    of_machine = {} if settings.across_machines else {INSTRUCTIONS: verdicts.SAME, TIME: OF_MACHINE}
-    of_run: dict[str, tuple[str, ...]] = {INSTRUCTIONS: (), TIME: PER_CELL}
-    differences = {what: _differences(*sides, (*of_machine.get(what, ()), *of_run[what])) for what in of_run}
+    same = {INSTRUCTIONS: (), TIME: PER_CELL} if settings.across_machines else ALIKE
+    differences = {what: _differences(*sides, names) for what, names in same.items()}
     every = _joined(_cells_of(base, settings.only), _cells_of(new, settings.only), differences)
     skipped = every["verdict"] == SKIPPED
     if skipped.all():
         matched = f" that match {settings.only!r}" if settings.only else ""
         raise UserError(f"neither side has timed cells{matched}")
     timed = every["what"] == TIME
-    counted, table = _judge_counts(every[~timed & ~skipped], settings), every[timed & ~skipped]
+    counted, table = every[~timed & ~skipped], every[timed & ~skipped]
+    is_open = (table["verdict"] == "").to_numpy()
 
     logs, paired, slower = _logs(base, new, table.index)
     noise = np.array(noise_of_cells(table, contracts), dtype=str)
-    is_open = (table["verdict"] == "").to_numpy()
     controls = np.array([contracts[name].control for name in table["benchmark"]], dtype=bool)
     interleaved = is_interleaved(*sides)
-    session = False if interleaved else (sessions or True)
+    session = not interleaved and (sessions or True)
     decided = _decide(logs, paired, noise, is_open, is_open, settings, session, controls).set_axis(table.index)
     check = _check(history[0]) if history else self_check(logs[0], noise, paired, is_open, settings)
     _withhold_busy(decided, table["base_quiet"], table["new_quiet"])
     if fresh is not None and decided["close"].any():
         decided = _decide_fresh(decided, noise, is_open, fresh, settings)
-    for name in ("verdict", "reason"):
-        decided[name] = decided[name].where(is_open, table[name])
     if check.lower > settings.promise:
         withheld = decided["verdict"].isin(DECIDED)
         decided.loc[withheld, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
-    hidden = ["what", "unit", "verdict", "reason", *(f"{side}_{name}" for side in SIDES for name in ONE_SIDE[5:])]
-    table = table.drop(columns=hidden).join(decided).assign(noise=noise)
+    table = _with(table, decided.assign(noise=noise))
+    counted = _with(counted, _judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if history:
         said = changes.between(*history).set_index(["series", "what"])
         table, counted = (_as_in(said, rows, settings) for rows in (table, counted))
+    counted["verdict"] = counted["verdict"].replace(verdicts.OF_COUNTS)
     return Comparison(
         settings=settings,
-        cells=table.reset_index(),
+        cells=table.drop(columns=["what", "unit"]).reset_index(),
         check=check,
         base=sides[0],
         new=sides[1],
         interleaved=interleaved,
         skipped=int((skipped & timed).sum()),
-        counted=_with_times(counted, table, contracts).reset_index(),
+        counted=_with_times(counted, table, contracts).drop(columns=["what"]).reset_index(),
         looked_at=len({*base.values["cell"], *new.values["cell"]} - {*every.index[~timed]}),
         notes=tuple(_notes(*sides, settings, slower)),
         sessions={} if interleaved else dict(sessions or {}),
         in_history=history is not None,
     )
+
+
+def _with(table: pd.DataFrame, figures: pd.DataFrame) -> pd.DataFrame:
+    """The cells with their figures, and with verdict and reason of these where they had none yet."""
+    said = figures[["verdict", "reason"]].where(table["verdict"] == "", table[["verdict", "reason"]])
+    from_these = [f"{side}_{name}" for side in SIDES for name in ("value", "low", "high")]
+    return table.drop(columns=["verdict", "reason", *from_these]).join(figures.assign(**said))
 
 
 def is_interleaved(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -340,7 +343,6 @@ def _decide(
 ) -> pd.DataFrame:
     """Verdict, reason and figures of every cell; without evidence inconclusive. ``taken`` cells show how large noise
     is, and of them those that are ``judged`` get a verdict and figures."""
-    margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
     base, new = (side[taken] for side in logs)
     known = None if controls is None else controls[taken]
     of_taken = statistics.estimate(base, new, noise[taken], paired[taken], session, known)
@@ -350,24 +352,30 @@ def _decide(
     processes = [np.isfinite(side).sum(axis=1) for side in logs]
     fewest = np.minimum(*processes)
     enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)
+    table = _figures(estimated, enough, settings)
+    margins = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
+    needed = statistics.processes_needed(estimated, paired, *margins, settings.promise)
+    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
+    table["reason"] = [Reason() if there else Reason(verdicts.TOO_FEW) for there in enough]
+    table["more"] = np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan)
+    for side, each, count in zip(SIDES, logs, processes):
+        table[f"{side}_seconds"], table[f"{side}_processes"] = np.exp(statistics.means(each)), count
+    return table.assign(paired=paired & judged, fresh=False, close=table["p"] < CLOSE)
+
+
+def _figures(estimated: Estimate, enough: Bools, settings: Settings) -> pd.DataFrame:
+    """Verdict, ratio, its intervals and p values of effects; inconclusive those of which not enough is known."""
+    margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
     p = np.where(enough, statistics.p_different(estimated, margin), np.nan)
-    q = statistics.q_values(p)
     equivalence = np.where(enough, statistics.p_equivalent(estimated, same), np.nan)
+    q = statistics.q_values(p)
     flagged = (q <= settings.fdr) & (p <= settings.promise)
     conditions = [flagged & (estimated.effect > 0), flagged, equivalence <= 0.05]
     verdict = np.select(conditions, [verdicts.SLOWER, verdicts.FASTER, NO_CHANGE], INCONCLUSIVE)
-    needed = statistics.processes_needed(estimated, paired, margin, same, settings.promise)
-    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
-    figures = {"verdict": verdict, "reason": [Reason() if there else Reason(verdicts.TOO_FEW) for there in enough]}
-    figures["ratio"] = np.exp(estimated.effect)
+    figures = {"verdict": verdict, "ratio": np.exp(estimated.effect), "p": p, "q": q, "p_equivalence": equivalence}
     for confidence in (95, 90):
         ends = np.exp(statistics.interval(estimated, confidence / 100))
         figures |= {f"low{confidence}": ends[0], f"high{confidence}": ends[1]}
-    figures |= {"p": p, "q": q, "p_equivalence": equivalence}
-    figures["more"] = np.where(judged & (verdict == INCONCLUSIVE), more, np.nan)
-    figures |= {f"{side}_seconds": np.exp(statistics.means(each)) for side, each in zip(SIDES, logs)}
-    figures |= {f"{side}_processes": each for side, each in zip(SIDES, processes)}
-    figures |= {"paired": paired & judged, "fresh": False, "close": p < CLOSE}
     return pd.DataFrame(figures)
 
 
@@ -414,29 +422,27 @@ def to_measure_again(comparison: Comparison) -> list[str]:
 
 
 def _judge_counts(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Counts, in repeats on both sides, with ratio and its range, and a verdict where they have none yet."""
-    counts = table[[f"{side}_{name}" for side in SIDES for name in ("value", "low", "high")]].astype(float)
-    both = (counts[["base_value", "new_value"]] > 0).all(axis=1)
-    counted = counts.where(counts > 0)[both].reindex(counts.index)  # of none nothing can be said
-    old, old_low, old_high, new, new_low, new_high = counted.to_numpy().T
-    ratio, low, high = new / old, new_low / old_high, new_high / old_low
-    judged = [verdicts.judge_counts(*ends, settings) for ends in zip(low, high)]
-    verdict = np.where(table["verdict"] == "", judged, table["verdict"])
-    table = table.drop(columns=["what", *(f"{side}_{name}" for side in SIDES for name in ONE_SIDE)])
-    table = table.assign(verdict=verdict, ratio=ratio, low=low, high=high)
-    return table.assign(base_count=counts["base_value"], new_count=counts["new_value"])
+    """Verdict and figures of every count that is open: medians over processes, known but for memory layout."""
+    columns, same = ["value", "low", "high"], ["benchmark", "route", "nbytes"]
+    sides = [table[[f"{side}_{name}" for name in columns]].set_axis(columns, axis=1).astype(float) for side in SIDES]
+    base, new = (side.where(side > 0).join(table[same]) for side in sides)
+    spread = verdicts.layout_sd(pd.concat([base, new]))[: len(table)]
+    effect = np.log(new["value"] / base["value"]).where(table["verdict"] == "").to_numpy()
+    df = 4.0 * table.groupby(same, dropna=False)["what"].transform("size")  # two at least of each range
+    estimated = Estimate(effect, spread * math.sqrt(2), df.to_numpy(), spread)
+    found = _figures(estimated, np.isfinite(effect), settings).set_axis(table.index)
+    return found.assign(reason=Reason(), base_count=sides[0]["value"], new_count=sides[1]["value"])
 
 
-def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Benchmarks) -> pd.DataFrame:
+def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]) -> pd.DataFrame:
     """``counted`` with what the time of the same route says: time (its verdict, "" where it was not decided) and
     time_ratio; and whether the two disagree, contradicts."""
-    same = ["direction", *verdicts.TIMED]
     conversions = [name for name, each in benchmarks.items() if each.role == CONVERSION]
     timed = timed[timed["verdict"].isin(DECIDED) & timed["benchmark"].isin(conversions)]
-    times = timed[[*same, "verdict", "ratio"]].drop_duplicates(same, keep="last")
-    found = counted[same].merge(times, on=same, how="left").set_axis(counted.index)
+    times = timed[[*TIMED, "verdict", "ratio"]].drop_duplicates(TIMED, keep="last")
+    found = counted[TIMED].merge(times, on=TIMED, how="left").set_axis(counted.index)
     time = found["verdict"].fillna("").astype(str)
-    expected = counted["verdict"].map({**verdicts.SAME_WAY, verdicts.AS_MANY: NO_CHANGE})
+    expected = counted["verdict"].map(verdicts.OF_TIMES)
     contradicts = time.ne("") & expected.notna() & time.ne(expected)
     return counted.assign(time=time, time_ratio=found["ratio"].astype(float), contradicts=contradicts)
 
@@ -451,11 +457,9 @@ def splits(processes: int) -> list[tuple[list[int], list[int]]]:
     sessions no half of one session can show: see statistics.session_variance.
     """
     pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
-    halves = []
-    for swaps in product((False, True), repeat=max(0, len(pairs) - 1)):
-        picked = [pair[::-1] if swap else pair for pair, swap in zip(pairs, (False, *swaps))]
-        halves.append(([pair[0] for pair in picked], [pair[1] for pair in picked]))
-    return halves[:: max(1, len(halves) // MOST_SPLITS)][:MOST_SPLITS] if len(pairs) > 1 else []
+    orders = product(*((pair, pair[::-1]) for pair in pairs[1:]))
+    halves = [(list(one), list(other)) for one, other in (zip(pairs[0], *order) for order in orders if len(pairs) > 1)]
+    return halves[:: max(1, len(halves) // MOST_SPLITS)][:MOST_SPLITS]
 
 
 def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings: Settings) -> SelfCheck:
@@ -466,8 +470,8 @@ def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings
     flagged = 0
     for half, other in used:
         estimated = statistics.estimate(base[enough][:, half], base[enough][:, other], noise[enough], paired[enough])
-        p = statistics.p_different(estimated, math.log1p(settings.min_effect))
-        flagged += int(((statistics.q_values(p) <= settings.fdr) & (p <= settings.promise)).sum())
+        verdict = _figures(estimated, np.isfinite(estimated.error), settings)["verdict"]
+        flagged += int(verdict.isin((verdicts.SLOWER, verdicts.FASTER)).sum())
     cells = int(enough.sum()) if used else 0
     mean = flagged / len(used) if used else 0.0
     lower, upper = statistics.rate_bounds(math.floor(mean), cells)[0], statistics.rate_bounds(math.ceil(mean), cells)[1]
@@ -506,7 +510,7 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
     histories: Mapping[str, History] = {}
     if files[0].absolute().parent == files[1].absolute().parent:
         with contextlib.suppress(UserError):  # a broken file of another release is no obstacle; report.py names it
-            histories = _histories(files, places[0], settings)
+            histories = histories_of(load(places[0], files[0].absolute().parent.name), settings)
     learnt: dict[str, float] = {}
     for history in histories.values():
         versions = {file: release.version for release in history.releases for file in release.files}
@@ -525,35 +529,19 @@ def _belong_together(base: Results, new: Results, fresh_base: Results, fresh_new
     return bool(first[0] and second[0]) and (first, second) == (first_again, second_again)
 
 
-def _histories(files: Sequence[Path], results: Path, settings: Settings) -> dict[str, History]:
-    """The histories of the machine that has both files, by the Python, or the node, that they are of."""
-    endings = {file.name.partition("-")[2] for file in files}
-    known = {commit[:8] for commit in ledger.commits()}
-    every = result_files(results, files[0].absolute().parent.name)
-    split = [(path, path.name.partition("-")) for path in every]
-    paths = [path for path, (commit, _, ending) in split if commit in known and ending in endings]
-    return histories_of(load_files(results, paths), settings) if len(paths) > 1 and len(endings) == 1 else {}
-
-
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """The rows of times, or of counts, with what their history says of the same routes (see changes.between): the cells
     of a series as one row, the first, with the parameter ``sizes`` (its ends, in bytes) for nbytes."""
-    timed = "noise" in rows
-    series = series_of(rows) if timed else pd.Series(rows.index, rows.index)
-    own = said.xs(TIME if timed else INSTRUCTIONS, level="what").reindex(series).set_axis(rows.index)
-    judged = rows["verdict"].isin((*DECIDED, INCONCLUSIVE, *verdicts.OF_COUNTS)) & own["ratio"].notna()
-    own["low90"], own["high90"] = (
-        own["ratio"] * np.exp(sign * np.log(own["high"] / own["low"]) / 2 * NARROWER) for sign in (-1, 1)
-    )
-    taken = {"ratio": "ratio", "low": "low", "high": "high"}
-    if timed:
-        taken |= {"low": "low95", "high": "high95", "low90": "low90", "high90": "high90", "q": "q"}
-        same = 1 + settings.equivalence
-        small = own["high90"].lt(same) & own["low90"].gt(1 / same)
-        rows["verdict"] = rows["verdict"].mask(judged, pd.Series(np.where(small, NO_CHANGE, INCONCLUSIVE), rows.index))
-    for theirs, name in taken.items():
-        rows[name] = rows[name].mask(judged, own[theirs])
-    rows["verdict"] = rows["verdict"].mask(judged & own["verdict"].ne(""), own["verdict"])
+    series, same = series_of(rows), 1 + settings.equivalence
+    own = said.reindex(pd.MultiIndex.from_arrays([series, rows["what"]])).set_axis(rows.index)
+    judged = rows["verdict"].isin((*DECIDED, INCONCLUSIVE)) & own["ratio"].notna()
+    narrower = (own["high"] / own["low"]) ** (NARROWER / 2)
+    taken = {"ratio": own["ratio"], "low95": own["low"], "high95": own["high"], "q": own["q"]}
+    taken |= {"low90": own["ratio"] / narrower, "high90": own["ratio"] * narrower}
+    small = np.where(taken["high90"].lt(same) & taken["low90"].gt(1 / same), NO_CHANGE, INCONCLUSIVE)
+    taken["verdict"] = own["verdict"].replace(verdicts.OF_TIMES).where(own["verdict"].ne(""), small)
+    for name, values in taken.items():
+        rows[name] = rows[name].mask(judged, values)
     several = judged & (own["sizes"].str.len() > 1)
     for cell, sizes in own.loc[several, "sizes"].items():
         names = {name: value for name, value in rows.at[cell, "parameters"].items() if name != "nbytes"}

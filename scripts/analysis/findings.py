@@ -20,7 +20,6 @@ from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Route
 from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 
 from .cells import Cell, slower, unbeaten, usual_size
-from .history import Release
 from .results import Results, parameters_of
 
 # --- what routes do ---------------------------------------------------------------------------------------------------
@@ -115,8 +114,8 @@ class Appearance:
     figure on the other side.
     """
 
-    at: Release
-    before: Release
+    at: Any
+    before: Any
     gained: bool
     direction: str
     routes: tuple[str, ...]
@@ -128,8 +127,8 @@ class Appearance:
 class Semantic:
     """A route that means another thing from a release on; what, old and new as ``facts`` has them."""
 
-    at: Release
-    before: Release
+    at: Any
+    before: Any
     direction: str
     route: str
     what: str
@@ -138,13 +137,13 @@ class Semantic:
     dtypes: tuple[str, ...]
 
 
-def appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appearance]:
+def appearances(results: Results, releases: Sequence[Any]) -> Iterator[Appearance]:
     """What has a figure from a release on and had none before, or the other way round; of what has a route."""
     rows = results.cells[results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()]
     columns = ["file", "cell", "direction", "route", "dtype", "status", "reason"]
     rows = rows[columns].astype(object).fillna("")
     for before, at in zip(releases, releases[1:]):
-        sides = {each: rows[rows["file"] == each.file] for each in (before, at)}
+        sides = {each: rows[rows["file"] == each.files[0]] for each in (before, at)}
         # what was not part of both runs is neither new nor gone
         both = sides[before].merge(sides[at], on=columns[1:5], suffixes=("_before", "_at"))
         for gained, having, lacking in ((True, "at", "before"), (False, "before", "at")):
@@ -161,13 +160,13 @@ def appearances(results: Results, releases: Sequence[Release]) -> Iterator[Appea
                 yield Appearance(at, before, gained, direction, tuple(routes), some, reason)
 
 
-def redefined(results: Results, releases: Sequence[Release]) -> Iterator[Semantic]:
+def redefined(results: Results, releases: Sequence[Any]) -> Iterator[Semantic]:
     """Where alias, dtype or grad of a route differ from the release before."""
     rows = facts(results)
     names = ["cell", "version", "direction", "route", "what", "dtype"]
     for before, at in zip(releases, releases[1:]):
         sides = (
-            rows.loc[rows["file"] == release.file, [*names, "measured"]].astype(object) for release in (at, before)
+            rows.loc[rows["file"] == release.files[0], [*names, "measured"]].astype(object) for release in (at, before)
         )
         both = next(sides).merge(next(sides), on=names, suffixes=("_at", "_before"))
         both = both[both["measured_at"] != both["measured_before"]]

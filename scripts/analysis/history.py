@@ -1,10 +1,9 @@
 """Histories: what each release of torch or numpy did to the cost of every route, as one table of points and changes.
 
 A series is one route, dtype and size along the releases: its time, or its instruction count. Sizes of a route that
-shares memory are one series, for its cost does not depend on them. A point is one release; its error is that of its
-processes and of sessions. Levels are found by exact optimal partitioning (statistics.optimal_partition); a change of
-level is reported if its false discovery rate, over all places where a series of its noise class could change, is at
-most ``FDR``.
+shares memory are one series of times, for its cost does not depend on them. A point is one release; its error is that
+of its processes and of sessions, or what memory layout does to a count. Levels and changes of both are found in one
+way, see changes.py.
 
 The thresholds and the session SDs come from two whole histories of 26 toolchains, measured on the same machine seven
 hours apart (``check.py history``, docs/accuracy.md).
@@ -14,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from . import changes, statistics
 from .changes import CHANGED, FDR
 from .results import MEASURED, Results, noise_of_cells, parameters_of
 from .statistics import HALF, PLAUSIBLE, Floats
-from .verdicts import DEFAULT, TIME, Settings
+from .verdicts import DEFAULT, INSTRUCTIONS, TIME, Settings, largest_first, layout_sd
 
 CONTROL = "control"  # noise class of work that no release can change
 LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
@@ -41,44 +41,21 @@ OTHER_SD = 0.006  # of noise classes that families declare themselves
 OF_CELL = ["version", "parameters", "family", "through_memory"]  # what is known of a cell beside its series
 PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
 OF_SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middle", *PROBES.values()]
-
-
-@dataclass(frozen=True)
-class Release:
-    """A release that was measured, by one session or several, on one node or several.
-
-    torch and numpy are what was imported, the build variant included; started is when its first session began.
-    """
-
-    package: str
-    version: str
-    date: str
-    tag: str
-    torch: str
-    numpy: str
-    files: tuple[str, ...]
-    started: str
-
-    @property
-    def name(self) -> str:
-        """torch 2.6.0"""
-        return f"{self.package} {self.version}"
-
-    @property
-    def file(self) -> str:
-        """The first result file."""
-        return self.files[0]
+DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on beside the release
+OF_RELEASE = ["package", "version", "date", "tag", "torch", "numpy", "started"]
 
 
 @dataclass(frozen=True)
 class History:
     """All that is known of one package's releases on one machine. ``held`` is the other package and its version.
 
+    releases    a named tuple per release, in order: name ("torch 2.6.0"), version, date, tag, torch and numpy (as
+                imported, the build variant included), files (results of all sessions) and started (the first session)
     rows        one row per series, release and ``what`` (time or instructions), in order of release:
                 package, machine, release, date, before (the release before it in the series); series (an id); cell (of
                 its smallest size), benchmark, group, direction, route, dtype, nbytes, sizes (all of them), the other
                 parameters, contract, noise (class), control; processes (0: counted); value, low, high (of the point:
-                seconds with a 95 % interval, or instructions with the range of repeats), level (of its segment);
+                seconds or instructions, with a 95 % interval), level (of its segment);
                 and where a level begins: ratio (new level / old) with ratio_low and ratio_high, q, verdict ("" if it is
                 not reported), earliest and latest (releases between which it lies, 95 %), evidence (AGREES,
                 CONTRADICTS, UNCHANGED, LAYOUT or ""), nodes_with and nodes_without (names, of several nodes)
@@ -93,7 +70,7 @@ class History:
     machine: str
     python: str
     held: str
-    releases: tuple[Release, ...]
+    releases: tuple[Any, ...]
     rows: pd.DataFrame
     replicates: pd.DataFrame
     session_sd: Mapping[str, float]
@@ -105,9 +82,7 @@ class History:
     @cached_property
     def changes(self) -> pd.DataFrame:
         """The rows of reported changes, controls left out: the largest first."""
-        found = self.rows[self.rows["verdict"].isin(CHANGED) & ~self.rows["control"]]
-        order = np.argsort(-np.abs(np.log(found["ratio"].to_numpy(dtype=float))), kind="stable")
-        return found.iloc[order]
+        return largest_first(self.rows[self.rows["verdict"].isin(CHANGED) & ~self.rows["control"]])
 
     @property
     def false_alarms(self) -> pd.DataFrame:
@@ -126,60 +101,32 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
 
     Of releases that were measured with several Pythons, those of the Python that most were measured with.
     """
-    every, points, histories = sessions(results), {}, {}
-    for package, mine in every.groupby("package"):
-        measured = mine.groupby("python")["release"].nunique()
-        python = max(measured.index, key=lambda name: (measured[name], name))
-        notes = [
-            f"{n} releases were measured with Python {name}, too" for name, n in measured.items() if name != python
-        ]
-        if mine["release"].nunique() > 1:
-            if python not in points:
-                points[python] = _points(results, every[every["python"] == python])
-            histories[package] = _history(results, mine[mine["python"] == python], *points[python], notes, settings)
+    every, histories = sessions(results), {}
+    measured = every.groupby(["package", "python"], as_index=False)["release"].nunique()
+    most = measured.sort_values(["release", "python"]).drop_duplicates("package", keep="last")
+    for python, own in every.merge(most[["package", "python"]]).groupby("python"):
+        points, pairs, nodes = _points(results, own)
+        session_sd = _session_sd(pairs, points[points["what"] == TIME])
+        replicates = _replicates(pairs, session_sd)
+        points["variance"] += points["noise"].map(session_sd).fillna(0.0).astype(float) ** 2
+        for package, mine in own.groupby("package"):
+            if mine["release"].nunique() > 1:
+                others = measured[(measured["package"] == package) & (measured["python"] != python)]
+                histories[package] = History(
+                    package=package,
+                    machine=mine["machine"].iloc[0],
+                    python=python,
+                    held=_held(mine, package),
+                    releases=_releases(mine),
+                    rows=_rows(points[points["package"] == package], mine, settings),
+                    replicates=replicates,
+                    session_sd=session_sd,
+                    nodes=nodes[nodes["package"] == package],
+                    failed=_failed(results, package),
+                    notes=tuple(_notes(mine, others, points)),
+                    settings=settings,
+                )
     return {package: histories[package] for package in ledger.PACKAGES if package in histories}
-
-
-def _history(
-    results: Results,
-    mine: pd.DataFrame,
-    points: pd.DataFrame,
-    replicates: pd.DataFrame,
-    session_sd: Mapping[str, float],
-    nodes: pd.DataFrame,
-    notes: list[str],
-    settings: Settings,
-) -> History:
-    """mine: the sessions of one package's releases, by one Python (see ``sessions``); points and the next: of all
-    packages, see ``_points``."""
-    package, machine = str(mine["package"].iloc[0]), str(mine["machine"].iloc[0])
-    releases = tuple(_releases(mine))
-    order = {release.version: place for place, release in enumerate(releases)}
-    own, nodes = (table[table["package"] == package] for table in (points, nodes))
-    parts = _times(own, order, settings), changes.steps(_counts(results, mine, notes), order, settings)
-    rows = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)  # an empty one has no kinds
-    rows = changes.with_evidence(rows, order, settings)
-    if len(nodes):
-        rows = changes.with_nodes(rows, own)
-    rows.insert(0, "package", package)
-    rows.insert(1, "machine", machine)
-    rows.insert(3, "date", rows["release"].map({release.version: release.date for release in releases}))
-    other = next(name for name in ledger.PACKAGES if name != package)
-    held = dict.fromkeys(getattr(release, other).split("+")[0] for release in releases)
-    return History(
-        package=package,
-        machine=machine,
-        python=str(mine["python"].iloc[0]),
-        held=f"{other} {' and '.join(held)}",
-        releases=releases,
-        rows=rows,
-        replicates=replicates,
-        session_sd=session_sd,
-        nodes=nodes,
-        failed=_failed(results, package),
-        notes=tuple(notes),
-        settings=settings,
-    )
 
 
 # --- what was measured -----------------------------------------------------------------------------------------------
@@ -187,7 +134,8 @@ def _history(
 
 def sessions(results: Results) -> pd.DataFrame:
     """One row per session of a release, in order of release: OF_SESSION (run: when it began; middle: s since the epoch;
-    baselines of the speed probes: ns), date, tag, python, machine, and what counts depend on (DECISIVE)."""
+    baselines of the speed probes: ns), date, tag, python, machine, what counts depend on (DECISIVE) and alike (whether
+    that is as at the newest release)."""
     rows = []
     names = ["file", "machine", "commit", "torch", "numpy", "python"]
     measured = results.cells.loc[results.cells["status"] == MEASURED, names].drop_duplicates("file")
@@ -207,15 +155,32 @@ def sessions(results: Results) -> pd.DataFrame:
                 | {column: record.baselines.get(probe, math.nan) for probe, column in PROBES.items()}
             )
     columns = [*dict.fromkeys([*names, *OF_SESSION]), "date", "tag", *DECISIVE]
-    return pd.DataFrame(sorted(rows, key=lambda row: (Version(row["release"]), row["run"])), columns=columns)
+    table = pd.DataFrame(sorted(rows, key=lambda row: (Version(row["release"]), row["run"])), columns=columns)
+    facts = table[DECISIVE]
+    newest = table.groupby(["package", "python"])[DECISIVE].transform("last")
+    return table.assign(alike=(facts.eq("") | newest.eq("") | facts.eq(newest)).all(axis=1))
 
 
-def _releases(table: pd.DataFrame) -> Iterator[Release]:
-    for _, each in table.groupby("release", sort=False):
-        first, files = each.iloc[0], tuple(dict.fromkeys(each["file"]))
-        names = (str(first[name]) for name in ("package", "release", "date", "tag", "torch", "numpy"))
-        package, version, date, tag, torch, numpy = names
-        yield Release(package, version, date, tag, torch, numpy, files, str(first["run"]))
+def _releases(mine: pd.DataFrame) -> tuple[Any, ...]:
+    """``History.releases``, of the sessions of one package."""
+    table = mine.rename(columns={"release": "version", "run": "started"}).groupby("version", sort=False, as_index=False)
+    files = table["file"].agg(lambda names: tuple(dict.fromkeys(names)))["file"]
+    table = table.first()[OF_RELEASE].assign(files=files, name=lambda own: own["package"] + " " + own["version"])
+    return tuple(table.itertuples(index=False, name="Release"))
+
+
+def _held(mine: pd.DataFrame, package: str) -> str:
+    other = next(name for name in ledger.PACKAGES if name != package)
+    return f"{other} {' and '.join(mine[other].str.partition('+')[0].unique())}"
+
+
+def _notes(mine: pd.DataFrame, others: pd.DataFrame, points: pd.DataFrame) -> Iterator[str]:
+    """What is left out of a history; mine: its sessions, others: releases that were measured with another Python."""
+    for python, count in zip(others["python"], others["release"]):
+        yield f"{count} releases were measured with Python {python}, too"
+    left_out = mine.loc[~mine["alike"], "release"].nunique()
+    if left_out and (points["what"] == INSTRUCTIONS).any():
+        yield f"Instructions of {left_out} releases were counted on another processor, C library or Python"
 
 
 def _failed(results: Results, package: str) -> dict[str, str]:
@@ -259,25 +224,22 @@ def series_of(cells: pd.DataFrame) -> pd.Series:
     return pd.Series(np.where(cells["noise"] == ALIAS, apart, cells.index), cells.index)
 
 
-# --- times: points ---------------------------------------------------------------------------------------------------
+# --- points ----------------------------------------------------------------------------------------------------------
 
 
-def _points(
-    results: Results, every: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame, Mapping[str, float], pd.DataFrame]:
-    """One row per series and session: the names of the series, the session, y (log seconds), variance (of its
-    processes), session_sd and processes. Beside it replicates, session_sd and nodes, see ``History``.
+def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """One row per series and session: the names of the series, what, the session, y (log seconds or instructions),
+    variance (of its processes), spread (SD by memory layout) and processes. Beside it the pairs of sessions and
+    ``History.nodes``.
 
     every: see ``sessions``. A cell counts in the version of the benchmark that was measured last.
     """
     runs = every.drop_duplicates(["file", "run"])
-    processes = results.processes
-    processes = processes[processes["file"].isin(runs["file"]) & processes["quiet"].astype(bool)]
-    processes = processes[processes["seconds"] > 0].astype(dict.fromkeys(["cell", "file", "run", "version"], object))
-    names = _of_series(processes.sort_values("run", kind="stable"), results)
-    processes = processes[processes["version"] == processes["cell"].map(names["version"])]
-    taken = processes[["cell", "seconds", "baseline", "file", "run"]].merge(runs[OF_SESSION], on=["file", "run"])
-    taken = taken.join(names[["series", "noise", "control", "through_memory"]], on="cell")
+    times = results.processes
+    times = times[times["file"].isin(runs["file"]) & times["quiet"].astype(bool) & (times["seconds"] > 0)]
+    times, of_times = _named(times.sort_values("run", kind="stable"), results)
+    taken = times[["cell", "seconds", "baseline", "file", "run"]].merge(runs[OF_SESSION], on=["file", "run"])
+    taken = taken.join(of_times[["series", "noise", "control", "through_memory"]], on="cell")
     taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
     same = [name for name in taken if name not in ("seconds", "baseline", "through_memory", "y", *PROBES.values())]
     grouped = taken.groupby(same, sort=False, dropna=False)["y"]
@@ -286,29 +248,42 @@ def _points(
     points["variance"] = _moderated(points)
     nodes = _take_out_nodes(points)
     pooled = _pooled(points)
-    pairs = _pairs(pooled)
-    session_sd = _session_sd(pairs, pooled)
-    pooled["session_sd"] = pooled["noise"].map(session_sd).astype(float)
+
+    counts = results.repeated(results.values)
+    counts = counts[(counts["low"] > 0) & counts["value"].between(counts["low"], counts["high"])]
+    last = every.loc[every["alike"], OF_SESSION].drop_duplicates("file", keep="last")
+    counts, of_counts = _named(last.merge(counts.drop(columns=["torch", "numpy"]), on="file"), results)
+    counts = counts.assign(y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0)
+    counts = counts.join(of_counts[["series", "noise", "control"]], on="cell").assign(variance=counts["spread"] ** 2)
+
+    names = pd.concat([of_times.assign(what=TIME), of_counts.assign(what=INSTRUCTIONS)])
     sizes = names.groupby("series")["nbytes"].agg(lambda values: tuple(int(size) for size in values.dropna()))
     series = names.reset_index().drop_duplicates("series").drop(columns=["noise", "control", *OF_CELL])
-    points = series.assign(sizes=series["series"].map(sizes)).merge(pooled.drop(columns="cell"), on="series")
-    return points, _replicates(pairs, session_sd), session_sd, nodes
+    both = pd.concat([pooled.assign(spread=0.0), counts[[*pooled.columns.intersection(counts.columns), "spread"]]])
+    both = both.drop(columns="cell").astype({"y": float, "variance": float, "processes": int})
+    points = series.assign(sizes=series["series"].map(sizes)).merge(both, on="series")
+    return points, _pairs(pooled), nodes
+
+
+def _named(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that are of the newest version of their benchmark, and what is known of their cells, see _of_series."""
+    rows = rows.astype(dict.fromkeys(["cell", "file", "version"], object))
+    names = _of_series(rows, results)
+    return rows[rows["version"] == rows["cell"].map(names["version"])], names
 
 
 def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
     """The log by which each process ran slower than on the machine's usual baseline: of copies through memory that of
     the memory probe. None where interpreters differ, whose own work the probes are, or a baseline is not plausible."""
-    moved: Floats = np.zeros(len(processes))
-    if runs["interpreter"].replace("", np.nan).dropna().nunique() > 1:
-        return moved
-    through = processes["through_memory"].to_numpy()
-    for taken, own, probe, plausible in (
-        (~through, "baseline", PROCESSOR, PLAUSIBLE),
-        (through, PROBES[MEMORY], MEMORY, math.log(2)),
-    ):
+
+    def slower(own: str, probe: str, plausible: float) -> Floats:
         baselines, usual = (np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]]))
-        moved = np.where(taken, statistics.correction(baselines, usual, plausible), moved)
-    return moved
+        return statistics.correction(baselines, usual, plausible)
+
+    if runs["interpreter"].replace("", np.nan).dropna().nunique() > 1:
+        return np.zeros(len(processes))
+    through = slower(PROBES[MEMORY], MEMORY, math.log(2))
+    return np.where(processes["through_memory"], through, slower("baseline", PROCESSOR, PLAUSIBLE))
 
 
 def _moderated(points: pd.DataFrame) -> Floats:
@@ -415,52 +390,23 @@ def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.Data
     return table.drop(columns="run").assign(median=np.exp(table["median"]), half=np.exp(table["half"]))
 
 
-# --- times: levels ---------------------------------------------------------------------------------------------------
+# --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def _times(points: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
-    """The rows of ``History.rows`` that are of times: a release's sessions together, each as precise as its processes
-    and sessions allow."""
-    table = points.assign(variance=points["variance"] + points["session_sd"].astype(float) ** 2)
-    table = _averaged(table, "series", "release")
+def _rows(points: pd.DataFrame, mine: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+    """``History.rows``: a release's sessions together, each as precise as its processes and sessions allow."""
+    dates = mine.drop_duplicates("release").set_index("release")["date"]
+    order = {release: place for place, release in enumerate(dates.index)}
+    table = _averaged(points, "series", "release")
     table = table.assign(error=table["variance"] ** 0.5, at=table["release"].map(order))
+    table = table.assign(machine=mine["machine"].iloc[0], date=table["release"].map(dates))
     table["place"] = pd.factorize(table["series"])[0]
     table = table.sort_values(["place", "at"]).reset_index(drop=True)
-    found = [changes.reported(own, settings) for _, own in table.groupby("noise", sort=False)]
-    table = table.join(pd.concat(found)) if found else table.assign(level=np.nan, **dict.fromkeys(changes.CHANGE))
+    table = table.join(pd.concat([changes.reported(own, settings) for _, own in table.groupby("noise", sort=False)]))
     half = HALF * table["error"]
     ends = {"value": table["y"], "low": table["y"] - half, "high": table["y"] + half, "level": table["level"]}
-    table = table.assign(what=TIME, **{name: np.exp(log) for name, log in ends.items()})
-    known = [name for name in ("within", *OF_SESSION) if name in table and name != "release"]
-    return table.drop(columns=["y", "variance", "error", "place", "at", "session_sd", *known])
-
-
-# --- instruction counts ----------------------------------------------------------------------------------------------
-
-DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on beside the release
-
-
-def _counts(results: Results, mine: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """One row per counted cell and release: value (the median of its repeats), low, high, and the series' names.
-
-    Releases that were counted with another processor, C library or Python than the newest are left out, with a note.
-    mine: the sessions of the releases.
-    """
-    rows = results.repeated(results.values)
-    rows = rows[(rows["low"] > 0) & rows["value"].between(rows["low"], rows["high"])]
-    facts = mine.drop_duplicates("release").set_index("release")[DECISIVE]
-    newest = facts.iloc[-1]
-    alike = (facts.eq("") | newest.eq("") | facts.eq(newest)).all(axis=1)
-    if len(rows) and not alike.all():
-        left_out = (~alike).sum()
-        notes.append(f"Instructions of {left_out} releases were counted on another processor, C library or Python")
-    files = mine.loc[mine["release"].map(alike), ["file", "release"]].drop_duplicates("file")
-    rows = files.merge(rows.astype({"file": object, "cell": object, "version": object}), on="file")
-    names = _of_series(rows, results)
-    rows = rows[rows["version"] == rows["cell"].map(names["version"])]
-    names["sizes"] = [() if pd.isna(nbytes) else (int(nbytes),) for nbytes in names["nbytes"]]
-    names = names.drop(columns=OF_CELL).assign(series=names.index)
-    # of several nodes: what they differ by is in the range, and is no release's doing
-    of_release = rows.groupby(["cell", "release"], sort=False, as_index=False)
-    counts = of_release.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"))
-    return counts.merge(names.reset_index(), on="cell")
+    table = changes.with_evidence(table.assign(**{name: np.exp(log) for name, log in ends.items()}), order, settings)
+    if points["node"].nunique() > 1:
+        table = changes.with_nodes(table, points)
+    known = ["y", "variance", "within", "error", "spread", "place", "at", *OF_SESSION]
+    return table.drop(columns=[name for name in known if name in table and name not in ("package", "release")])

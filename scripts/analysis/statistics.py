@@ -26,6 +26,7 @@ MIN_PROCESSES = 4  # a side: with fewer no verdict
 MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells have of their own, nor fit a prior
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 HALF = 1.96  # standard deviations on either side of a 95 % interval
+NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
 PLAUSIBLE = float(np.log(1.25))  # of baselines on one machine: six sessions in two hours were within 1.06
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)

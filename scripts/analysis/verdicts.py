@@ -1,11 +1,10 @@
-"""What a comparison may say of a cell, why, and from which size of a change on; and what it says of counts.
+"""What a comparison may say of a cell, why, and from which size of a change on; how well an instruction count is known.
 
-No noise touches counts, and their repeats show what else does. A repeat is another process, in which objects lie
-elsewhere in memory (benchmarks/instructions.py). Two counts differ where all repeats of one lie beyond all of the
-other.
+The machine's speed moves no count, but memory layout does: where objects lie, by up to 7 %. The processes that count a
+route differ in that (benchmarks/instructions.py), and their range shows what it does to the count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +12,16 @@ import numpy as np
 import pandas as pd
 
 from .results import MEASURED, SKIPPED, Results
+from .statistics import Floats
 
 TIME, INSTRUCTIONS = "time", "instructions"
 SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE = "slower", "faster", "no change", "inconclusive"
 NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
-MORE, FEWER, AS_MANY = OF_COUNTS = ("more", "fewer", "as many")
-SAME_WAY = {MORE: SLOWER, FEWER: FASTER}  # what the time of a route says where it agrees with its count
+MORE, FEWER, AS_MANY = ("more", "fewer", "as many")
+OF_COUNTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}  # what is said of instructions instead
+OF_TIMES = {count: time for time, count in OF_COUNTS.items()}
 # What a Reason may be, beside FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
 OTHER_SPEED = "another speed"
@@ -97,47 +98,38 @@ def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tu
 
 def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
     """The rows of a verdict, of times or of counts: the largest change first, those without a ratio in their order."""
-    judged = table[table["verdict"] == verdict]
-    order = np.argsort(-np.abs(np.log(judged["ratio"].to_numpy(dtype=float, na_value=np.nan))), kind="stable")
-    rows: list[dict[str, Any]] = judged.iloc[order].to_dict("records")
+    rows: list[dict[str, Any]] = largest_first(table[table["verdict"] == verdict]).to_dict("records")
     return rows
 
 
-# --- counts against counts --------------------------------------------------------------------------------------------
+def largest_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Changes by the size of their ratio, those without one in their order."""
+    size = np.abs(np.log(rows["ratio"].to_numpy(dtype=float, na_value=np.nan)))
+    return rows.iloc[np.argsort(-size, kind="stable")]
+
+
+# --- instruction counts ----------------------------------------------------------------------------------------------
 
 
 SAME = ("machine", "cpu", "python", "libc")  # what instructions depend on beside the toolchain
-TIMED = ("route", "dtype", "nbytes")  # what time and count of a cell share in a direction
+TIMED = ["direction", "route", "dtype", "nbytes"]  # what time and count of a cell share
+KNOWN = 0.0005  # SD of log counts at least, where all processes happen to agree: loops and caches differ by that
 
 
-@dataclass(frozen=True)
-class Count:
-    """The median of repeats, and the range of them."""
-
-    value: float
-    low: float
-    high: float
+def of_calls(results: Results) -> dict[Hashable, Any]:
+    """TIMED -> its count where several processes counted it, with value (their median), low and high; of one
+    toolchain's results."""
+    rows = results.values[results.values["low"].notna()].set_index(TIMED)
+    return dict(zip(rows.index, rows[["value", "low", "high"]].itertuples(index=False)))
 
 
-def of_calls(results: Results) -> dict[tuple[Any, ...], Count]:
-    """Direction, route, dtype and bytes of a cell -> its count, where that has repeats; of one toolchain's results."""
-    rows = results.values[results.values["low"].notna()].to_dict("records")
-    return {
-        (results.benchmarks[row["benchmark"]].direction, *(row[name] for name in TIMED)): Count(
-            row["value"], row["low"], row["high"]
-        )
-        for row in rows
-    }
+def layout_sd(counts: pd.DataFrame) -> Floats:
+    """SD of the log of each count by memory layout; counts: rows with benchmark, route, nbytes, low and high.
 
-
-def judge_counts(low: float, high: float, settings: Settings) -> str:
-    """more, fewer, as many or inconclusive, of the range that a ratio of counts has by their repeats.
-
-    A change is one of more than ``min_effect`` by any two repeats; as many: no two differ by more than ``equivalence``.
+    Half of the range over processes, the root mean square over all rows of one route and size: often there are two
+    states, and all processes of a row may happen to be in one of them.
     """
-    least, same = 1 + settings.min_effect, 1 + settings.equivalence
-    if low > least:
-        return MORE
-    if high < 1 / least:
-        return FEWER
-    return AS_MANY if high <= same and low >= 1 / same else INCONCLUSIVE
+    square = (np.log((counts["high"] / counts["low"]).astype(float)) / 2) ** 2
+    pooled = square.groupby([counts[name] for name in ("benchmark", "route", "nbytes")], dropna=False).transform("mean")
+    spread: Floats = np.sqrt(pooled.to_numpy()).clip(KNOWN)
+    return spread

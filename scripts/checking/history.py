@@ -28,13 +28,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from analysis.changes import CHANGED, reported
+from analysis.changes import CHANGED, FDR, reported
 from analysis.history import CONTROL, History, histories_of
 from analysis.results import load
-from analysis.statistics import HALF, rate_bounds
-from analysis.verdicts import DEFAULT, INSTRUCTIONS, SAME_WAY, TIME, judge_counts
+from analysis.statistics import HALF, q_values, rate_bounds
+from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME
 from cli import RESULTS, ROOT, Parser, UserError
 from pages import show
+from scipy import special
 
 from benchmarks.probes import MEMORY
 
@@ -100,10 +101,10 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
     """What they say of each other; UserError where they have no point in common."""
     first, second = points_of(now), points_of(before)
     both = first.merge(second, on=KEY, suffixes=("", "_then"))
-    times = both[both["what"] == TIME].assign(  # y: their difference, where nothing changed
-        y=lambda table: np.log(table["value"] / table["value_then"]),
-        error=lambda table: np.hypot(table["error"], table["error_then"]),
+    both = both.assign(  # y: their difference, where nothing changed
+        y=np.log(both["value"] / both["value_then"]), error=np.hypot(both["error"], both["error_then"]), spread=0.0
     )
+    times, counts = (both[both["what"] == what] for what in (TIME, INSTRUCTIONS))
     if times.empty:
         raise UserError("no figure was measured in both by the same benchmarks: name another revision")
     for noise, own in times.groupby("noise", sort=False):
@@ -133,14 +134,12 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
     alarms = sum((reported(own, settings)["verdict"] != "").sum() for _, own in plain.groupby(["package", "noise"]))
     yield f"A/A: {alarms} changes reported in the differences of {plain.groupby(SERIES).ngroups} series", not alarms
 
-    counts = both[both["what"] == INSTRUCTIONS]
     if len(counts):
-        near = int(((counts["value"] / counts["value_then"] - 1).abs() <= COUNTS).sum())
-        ranges = zip(counts["low"] / counts["high_then"], counts["high"] / counts["low_then"])
-        changed = sum(judge_counts(low, high, settings) in SAME_WAY for low, high in ranges)
+        near = int((counts["y"].abs() <= COUNTS).sum())
+        q = q_values((2 * special.ndtr(-counts["y"].abs() / counts["error"])).to_numpy())
+        changed = int(((q <= FDR) & (counts["y"].abs() > math.log1p(settings.min_effect))).sum())
         text = f"instruction counts: {near:,} of {len(counts):,} medians within {show.percent(COUNTS, 1)}"
-        text += f"; {changed} would be reported as changed"
-        yield text, rate_bounds(changed, len(counts))[0] <= DEFAULT.promise
+        yield f"{text}; {changed} would be reported as changed", rate_bounds(changed, len(counts))[0] <= DEFAULT.promise
 
 
 def _near(rows: pd.DataFrame, others: pd.DataFrame, on: list[str]) -> "pd.Series[bool]":

@@ -93,7 +93,7 @@ class Cells:
     unavailable: Mapping[str, tuple[str, ...]]  # why benchmarks are left out -> which
     on_device: bool = False  # an accelerator takes part in some
     asleep: Sequence[str] = ()  # benchmarks that time how it wakes
-    counted: Sequence[str] = ()  # what no noise touches
+    counted: Sequence[str] = ()  # instructions, which the machine's speed does not move
 
     @property
     def timed(self) -> Sequence[str]:

@@ -345,7 +345,7 @@ class Runner:
         What rounds before this one did not use of their part of the budget is this one's, too. Cells that are named
         by the job are taken once: a process anew would have no counterpart on the other side.
 
-        meanwhile  what is done while that is counted which no noise touches, before anything is timed
+        meanwhile  what is done while instructions are counted, before anything is timed
         """
         if job.round in self.journal.rounds(job.session):
             return False

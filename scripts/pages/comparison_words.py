@@ -314,7 +314,7 @@ CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
 
 
 def counted_line(comparison: Comparison) -> str:
-    """How many counts changed and how many did not; "" where nothing is counted in repeats."""
+    """How many counts changed and how many did not; "" where nothing is counted by several processes."""
     table = comparison.counted
     if table.empty:
         return ""

@@ -6,7 +6,6 @@ from typing import Any
 
 from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
 from analysis.results import Declared, Results, parameters_of
-from analysis.verdicts import Count
 
 from benchmarks import families as roles
 from benchmarks.contracts import ONE_THREAD
@@ -153,7 +152,7 @@ def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing)
             mark = Mark(parameters, [], declared.nth("route", parameters.get("route")))
             mark = marks.setdefault(tuple(parameters.values()), mark)
             mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
-            mark.lines.extend(tables.count_range(Count(row["value"], row["low"], row["high"])))
+            mark.lines.extend(tables.count_range(row["low"], row["high"]))
     return _tables(benchmarks[0], _titled(benchmarks[0]), list(marks.values()), missing)
 
 

@@ -26,7 +26,7 @@ COLUMNS: dict[tuple[str, ...], str] = {
     ("machine", "since", "until"): "a machine that measured the route around that release, and its releases before and "
     "after the change",
     ("verdict", "ratio", "ratio_low", "ratio_high"): "slower, faster, more or fewer; new over old on that machine, "
-    "with its 95 % interval (of instructions: of any two repeats)",
+    "with its 95 % interval",
     ("said",): "same, differs or not known",
 }
 TITLES = {

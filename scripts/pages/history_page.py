@@ -9,7 +9,7 @@ import pandas as pd
 from analysis import findings
 from analysis.changes import LAYOUT, ROUTE, headlines
 from analysis.findings import DTYPE, MEMORY, TAKEN
-from analysis.history import History, Release
+from analysis.history import History
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
@@ -44,7 +44,7 @@ MEANING = {
     ("benchmark",): "what was timed, then its parameters",
     ("sizes",): "bytes; a route that shares memory costs the same at every size, and is one series",
     ("processes",): "quiet processes; 0 for instructions",
-    ("value", "low", "high"): "seconds with a 95 % interval, or instructions with the range of repeats",
+    ("value", "low", "high"): "seconds or instructions, with a 95 % interval",
     ("level",): "the value between two changes",
     ("verdict", "ratio", "ratio_low", "ratio_high", "q"): "where a level begins: new over old, and the evidence",
     ("earliest", "latest"): "the releases between which the change lies (95 %)",
@@ -197,7 +197,7 @@ def _sections(results: Results, history: History) -> Iterator[Section]:
         yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=_changes(history, own, release))
 
 
-def _changes(history: History, own: pd.DataFrame, release: Release) -> tuple[Table, ...]:
+def _changes(history: History, own: pd.DataFrame, release: Any) -> tuple[Table, ...]:
     """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
     layout = own["evidence"] == LAYOUT
     routes = [each for _, each in own[~layout].groupby(ROUTE, sort=False, dropna=False)]

@@ -18,7 +18,7 @@ import cli
 import jinja2
 import pandas as pd
 from analysis.changes import CHANGED, LAYOUT, by_route, headlines
-from analysis.history import History, Release, histories_of
+from analysis.history import History, histories_of
 from analysis.results import load
 from analysis.verdicts import MORE, SLOWER
 from cli import put
@@ -38,8 +38,8 @@ class News:
     largest change of time first. before: the release before it."""
 
     history: History
-    release: Release
-    before: Release
+    release: Any
+    before: Any
     row: dict[str, Any]
     routes: pd.DataFrame
 

@@ -37,7 +37,7 @@ COLUMNS: dict[tuple[str, ...], str] = {
         "low",
         "high",
         "cv",
-    ): "the least and the most of the processes, or of the repeats of a count; their coefficient of variation",
+    ): "the least and the most of the processes that timed or counted it; their coefficient of variation",
     ("processes",): "that measured the cell",
     ("quiet",): "False where no process was quiet: seconds is an upper bound",
     ("value", "unit"): "of what was counted",

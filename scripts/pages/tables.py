@@ -3,7 +3,7 @@
 Sentences are in templates/prose/tables.md.jinja.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,6 @@ from analysis.choices import BEST, SLOWER
 from analysis.choices import TIE as AS_FAST
 from analysis.findings import DTYPE, Semantics
 from analysis.results import Results, parameters_of
-from analysis.verdicts import Count
 from store.records import Record, Settings
 
 from benchmarks.contracts import ALIAS, COPY, Route
@@ -29,8 +28,8 @@ UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} No quiet sample: the value is the fastest sample, an upper bound."
 TIE = f"Tie: neither route takes significantly more than {show.percent(MARGIN)} longer than the other."
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
-WORTH = 0.005  # by which the repeats of a count differ: said from here on
-NO_COUNTS: Mapping[tuple[Any, ...], Count] = MappingProxyType({})
+WORTH = 0.005  # by which processes differ in a count: said from here on
+NO_COUNTS: Mapping[Hashable, Any] = MappingProxyType({})
 SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | list[str]  # a list: lines below each other
@@ -187,7 +186,7 @@ def curves(
     cells: Sequence[Cell],
     missing: Missing,
     limit: Limit | None = None,
-    counts: Mapping[tuple[Any, ...], Count] = NO_COUNTS,
+    counts: Mapping[Hashable, Any] = NO_COUNTS,
 ) -> Table:
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row.
 
@@ -221,14 +220,14 @@ def shares(cells: Sequence[Cell], missing: Missing, limit: Limit) -> Table:
     return pivot("memcpy's time divided by the route's", cells, "nbytes", missing, share, show.size)
 
 
-def count(counted: Count | None) -> Entry:
-    """A count, and its range where its repeats differ by more than is worth mentioning."""
-    return _entry([f"{counted.value:,.0f}", *count_range(counted)]) if counted else ""
+def count(counted: Any) -> Entry:
+    """A count, and its range where processes differ by more than is worth mentioning."""
+    return _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)]) if counted else ""
 
 
-def count_range(counted: Count) -> list[str]:
-    """The range of a count's repeats, where they differ by more than is worth mentioning."""
-    return [f"{counted.low:,.0f} to {counted.high:,.0f}"] if counted.high > counted.low * (1 + WORTH) else []
+def count_range(low: float, high: float) -> list[str]:
+    """The range of a count over processes, where they differ by more than is worth mentioning."""
+    return [f"{low:,.0f} to {high:,.0f}"] if high > low * (1 + WORTH) else []
 
 
 def measured_memory(semantics: Semantics, contract: Route) -> str:
