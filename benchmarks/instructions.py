@@ -34,12 +34,14 @@ needs_programs = {"valgrind": "apt-get install valgrind"}
 SIZES = [8, 4 * 2**10]
 ROOT = _Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
-# Processes that count each cell. A count depends on where objects lie, for hashes of addresses collide, which costs
-# 230 instructions at every call of some that take 6,700, and copies are aligned or not: up to 6 %. Valgrind gives every
-# process the same addresses, so that a count is repeated to the last digit, and another release may move it by that
-# alone. What lies before everything else tells the processes apart.
-REPEATS = 3
+# Processes that count each cell. A count depends on where objects lie: hashes of addresses collide, and copies are
+# aligned or not. Valgrind gives every process the same addresses, so that a count is repeated to the last digit, and
+# another release may move it by that alone. So each process begins with other objects, holes in malloc's heap and an
+# environment of another size. Of t.numpy().copy(), 4 KiB, ten such processes counted 8,976 to 9,475 instructions, where
+# three that differ in Python's objects alone counted 9,218 to 9,234. Four take as long as three on two cores.
+REPEATS = 4
 MOVED = 997  # objects
+BYTES = 613  # of the environment
 CALLS, SLOW_CALLS = 50, 10  # that are counted together; of routes that convert element by element, the slow ones
 TIMEOUT = 1800  # seconds
 
@@ -89,9 +91,10 @@ def count_all(path):
 
 
 # Named by the function itself, so that the measurement's version follows what it does. Objects made before all others
-# move them in memory.
+# move them in memory; a seventh of them, of up to 70 kB, are gone again and leave holes.
 CODE = (
-    "import sys; moved = [bytearray(size % 700) for size in range(int(sys.argv[2]))]; "
+    "import sys; moved = [bytearray(size * size % 70_000 + size % 700) for size in range(int(sys.argv[2]))]; "
+    "del moved[::7]; "
     f"from benchmarks import instructions; instructions.{count_all.__name__}(sys.argv[1])"
 )
 
@@ -102,6 +105,7 @@ def _counts(code, moved):
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
         valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
         environment = {**_os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment["MOVES_THE_STACK"] = "x" * (moved // MOVED * BYTES)
         command = [*valgrind, _sys.executable, "-c", code, directory, str(moved)]
         try:
             done = _subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)

@@ -1,5 +1,6 @@
 """Histories: which release changed what; noise, thin sessions, nodes and code layout look like no release."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -325,6 +326,22 @@ def counting(factor_of):
         yield Bench("instructions.NumpyToTorch.track_instructions", params, cells, unit="instructions")
 
     return extra
+
+
+def test_a_run_that_only_counts_leaves_times_and_makes_counts_of_an_older_version_none(tmp_path):
+    root = write(tmp_path, planted_in(20, [(1, 6, 1.2)]), extra=counting(lambda *_: 1))
+    before = history_in(root).rows
+    for toolchain in SERIES[:-1]:
+        (records,) = (root / "box").glob(f"{toolchain.commit[:8]}*.jsonl")
+        counted = json.loads(records.read_text()) | {"started": started(50_000), "samples": 0, "only": "^instructions"}
+        records.write_text(records.read_text() + json.dumps(counted) + "\n")
+    (path,) = (root / "box").glob(f"{SERIES[-1].commit[:8]}*{MEASUREMENTS}")
+    lines = [line | ({"version": "older"} if "values" in line else {}) for line in read_measurements(path)]
+    path.write_bytes(measurements_text(lines))
+    after = history_in(root).rows
+    times, counts = (after[after["what"] == what].reset_index(drop=True) for what in (TIME, INSTRUCTIONS))
+    pd.testing.assert_frame_equal(times, before[before["what"] == TIME].reset_index(drop=True))
+    assert set(counts["release"]) == set(VERSIONS[:-1]) and len(counts) == len(ROUTES) * (len(SERIES) - 1)
 
 
 def test_time_and_count_agree_or_not(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 import pytest
 import resultfiles
 from measuring.runner import summed_up
-from store.records import UNKNOWN, Record, Toolchain, made_of, plain, record_of, sessions_of
+from store.records import Record, Toolchain, made_of, plain, record_of
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,3 @@ def test_committed_records_are_written_back_as_they_were(committed):
 def test_a_run_that_goes_on_is_kept_whole():
     begun = summed_up(Record(Toolchain("2.0"), {}, profile="quick", machine="box"), [])
     assert made_of(Record, json.loads(json.dumps(asdict(begun)))) == begun == record_of(plain(begun))
-
-
-def test_sessions_are_the_last_run_and_what_was_added_to_it():
-    first, second, again = (record_of({**plain(UNKNOWN), "started": f"{n}"}) for n in range(3))
-    added = record_of({**plain(again), "drift": {"cells": 0}})
-    assert list(sessions_of([first, second, added])) == [second, added]
-    assert list(sessions_of([])) == []

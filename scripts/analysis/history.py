@@ -20,7 +20,7 @@ import pandas as pd
 from packaging.version import Version
 from scipy import special
 from store.files import node_of
-from store.records import UNKNOWN, sessions_of
+from store.records import UNKNOWN
 from toolchains import ledger
 
 from benchmarks.contracts import ALIAS, COPY, INTO, NONE
@@ -38,7 +38,7 @@ LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider int
 SESSION_SD = {ALIAS: 0.007, COPY: 0.005, INTO: 0.004, MEMORY: 0.05, CONTROL: 0.01}
 STUDIED = 26
 OTHER_SD = 0.006  # of noise classes that families declare themselves
-OF_CELL = ["version", "parameters", "family", "through_memory"]  # what is known of a cell beside its series
+OF_CELL = ["parameters", "family", "through_memory"]  # what is known of a cell beside its series
 PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
 OF_SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middle", *PROBES.values()]
 DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on beside the release
@@ -54,8 +54,8 @@ class History:
     rows        one row per series, release and ``what`` (time or instructions), in order of release:
                 package, machine, release, date, before (the release before it in the series); series (an id); cell (of
                 its smallest size), benchmark, group, direction, route, dtype, nbytes, sizes (all of them), the other
-                parameters, contract, noise (class), control; processes (0: counted); value, low, high (of the point:
-                seconds or instructions, with a 95 % interval), level (of its segment);
+                parameters, contract, version (of the benchmark), noise (class), control; processes (0: counted); value,
+                low, high (of the point: seconds or instructions, with a 95 % interval), level (of its segment);
                 and where a level begins: ratio (new level / old) with ratio_low and ratio_high, q, verdict ("" if it is
                 not reported), earliest and latest (releases between which it lies, 95 %), evidence (AGREES,
                 CONTRADICTS, UNCHANGED, LAYOUT or ""), nodes_with and nodes_without (names, of several nodes)
@@ -143,7 +143,7 @@ def sessions(results: Results) -> pd.DataFrame:
         toolchain = ledger.find(of_file["commit"])
         if not toolchain:
             continue
-        for record in sessions_of(results.runs_of(of_file["file"])) or [UNKNOWN]:
+        for record in results.sessions_of(of_file["file"]) or [UNKNOWN]:
             started = pd.to_datetime(record.started, errors="coerce", utc=True)
             rows.append(
                 of_file
@@ -252,7 +252,8 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     counts = results.repeated(results.values)
     counts = counts[(counts["low"] > 0) & counts["value"].between(counts["low"], counts["high"])]
     last = every.loc[every["alike"], OF_SESSION].drop_duplicates("file", keep="last")
-    counts, of_counts = _named(last.merge(counts.drop(columns=["torch", "numpy"]), on="file"), results)
+    counts = last.merge(counts.drop(columns=["torch", "numpy"]), on="file").sort_values("run", kind="stable")
+    counts, of_counts = _named(counts, results)
     counts = counts.assign(y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0)
     counts = counts.join(of_counts[["series", "noise", "control"]], on="cell").assign(variance=counts["spread"] ** 2)
 

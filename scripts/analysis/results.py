@@ -211,6 +211,16 @@ class Results:
         """The run records of a result, oldest first."""
         return [record for record in self.runs if record.file == file]
 
+    def sessions_of(self, file: str) -> list[Record]:
+        """Of these, the runs that a result holds timed processes of, and later ones that only counted."""
+        timed = set(self.processes.loc[self.processes["file"] == file, "run"])
+        since = max(timed, default="")
+        return [
+            record
+            for record in self.runs_of(file)
+            if record.started in timed or (record.started > since and not (record.samples or record.failed))
+        ]
+
     @property
     def last(self) -> Record:
         """The record of the last run; UNKNOWN where there is none."""

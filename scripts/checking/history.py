@@ -40,7 +40,7 @@ from scipy import special
 from benchmarks.probes import MEMORY
 
 SERIES = ["package", "series"]
-KEY = [*SERIES, "what", "release"]
+KEY = [*SERIES, "what", "release", "version"]
 # Sizes of changes, and the share of them that the other history is to report again
 SIZES = {"7 % and more": (1.07, math.inf, 0.95), "3 to 7 %": (1.03, 1.07, 0.8), "below 3 %": (1.0, 1.03, 0.0)}
 COVERED = (0.93, 0.98)  # share of points that differ as little as both intervals allow
@@ -71,13 +71,13 @@ def histories_at(machine: str, revision: str) -> list[History]:
 def known(every: Sequence[History]) -> Iterator[Line]:
     """What a history is known to, and its false alarms."""
     for history in every:
-        rows = history.rows[history.rows["what"] == TIME]
-        half = ((rows["high"] / rows["low"]) ** 0.5 - 1)[rows["noise"] != CONTROL]
-        for noise, own in half.groupby(rows["noise"], sort=False):
+        rows = history.rows[~history.rows["control"]]
+        classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
+        for noise, own in ((rows["high"] / rows["low"]) ** 0.5 - 1).groupby(classes, sort=False):
             middle, wide = (show.percent(own.quantile(share), 1) for share in (0.5, 0.9))
             text = f"{history.package}, {noise}: {len(own):,} points, ±{middle} in the median, 90th percentile ±{wide}"
             yield text, True
-        controls = rows.loc[rows["control"], "series"].nunique()
+        controls = history.rows.loc[history.rows["control"] & (history.rows["what"] == TIME), "series"].nunique()
         said = ", ".join(f"{count} of {what}" for what, count in history.changes["what"].value_counts().items())
         alarms = f"{len(history.false_alarms)} of {controls} controls"
         yield f"{history.package}: {said or 'no'} changes reported; {alarms}", True

@@ -16,6 +16,7 @@ from analysis.changes import LAYOUT
 from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
+
 from pages import show
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
@@ -35,11 +36,11 @@ GROUP = ["direction", "contract"]
 
 
 def _shown(history: History) -> pd.DataFrame:
-    """The rows of routes in one dtype, with ``over`` their newest level."""
+    """The rows of routes in one dtype, with ``over`` their newest level, and the release that has it as ``base``."""
     rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == "float32")]
-    newest = rows.groupby(["series", "what"])["level"].transform("last")
-    return rows.assign(over=rows["level"] / newest, newest=newest)
+    last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")
+    return rows.assign(over=rows["level"] / last["level"], newest=last["level"], base=last["release"])
 
 
 # --- at one glance ---------------------------------------------------------------------------------------------------
@@ -49,7 +50,6 @@ def heats_of(history: History) -> Iterator[Heat]:
     """Times, then instructions: of series with a reported change only."""
     rows = _shown(history)
     versions = tuple(release.version for release in history.releases)
-    base = f"{history.releases[-1].name} (with {history.held})"
     for what in (TIME, INSTRUCTIONS):
         own = rows[rows["what"] == what]
         told = own["verdict"].ne("") & own["evidence"].ne(LAYOUT)
@@ -61,7 +61,9 @@ def heats_of(history: History) -> Iterator[Heat]:
         if groups:
             half = (own["high"] / own["low"]).median() ** 0.5 - 1
             every, without = own["series"].nunique(), own["series"].nunique() - shown["series"].nunique()
-            values = {"what": what, "base": base, "every": every, "without": without}
+            base = next(version for version in versions[::-1] if (own["release"] == version).any())
+            named = f"{history.package} {base} (with {history.held})"
+            values = {"what": what, "base": named, "every": every, "without": without}
             legend = prose("history", "heat", resolution=show.percent(half, 1) if what == TIME else "", **values)
             yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), " ".join(legend))
 
@@ -74,7 +76,7 @@ def _title(key: tuple[str, str]) -> str:
 def _strip(each: pd.DataFrame, history: History) -> Strip:
     first = each.iloc[0]
     by_release = each.set_index("release").to_dict("index")
-    tiles = (_tile(history, release, by_release.get(release.version)) for release in history.releases)
+    tiles = (_tile(release, by_release.get(release.version)) for release in history.releases)
     return Strip(first["route"], ", ".join(filter(None, (show.span(first["sizes"]), grad_of(first)))), tuple(tiles))
 
 
@@ -83,11 +85,11 @@ def grad_of(row: Any) -> str:
     return "t requires grad" if str(row["group"]).startswith("RequiresGrad") else ""
 
 
-def _tile(history: History, release: Any, row: Any) -> Tile | None:
+def _tile(release: Any, row: Any) -> Tile | None:
     if row is None:
         return None
     changed = bool(row["verdict"])
-    about = f"{release.name}: {number(row['over'])}× of {history.releases[-1].version}"
+    about = f"{release.name}: {number(row['over'])}× of {row['base']}"
     about += f"; {row['verdict']} here ({number(row['ratio'])}×)" if changed else ""
     place = sum(max(row["over"], 1 / row["over"]) >= factor for factor in SHADES)
     shade = f"{'s' if row['over'] > 1 else 'f'}{place}" if place else ""

@@ -13,6 +13,9 @@ from analysis.history import History
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
+from store.records import Record
+
+from benchmarks.contracts import ALIAS, COPY
 from pages import show
 from pages.advice import Box
 from pages.comparison_words import factor, number
@@ -20,9 +23,6 @@ from pages.page import Page, Section
 from pages.show import code, prose
 from pages.spreadsheet import FIGURE, text_of
 from pages.tables import Entry, Table, named
-from store.records import Record, sessions_of
-
-from benchmarks.contracts import ALIAS, COPY
 
 from .history_figure import figures_of, grad_of, heats_of
 
@@ -34,7 +34,20 @@ SEEN: Mapping[str, Mapping[bool | str, str]] = {
     TAKEN: {True: "taken", False: "refused"},
 }
 FIRST = ["package", "machine", "release", "date", "before", "files", "what", "benchmark"]
-LAST = ["sizes", "processes", "value", "low", "high", "level", "verdict", "ratio", "ratio_low", "ratio_high", "q"]
+LAST = [
+    "version",
+    "sizes",
+    "processes",
+    "value",
+    "low",
+    "high",
+    "level",
+    "verdict",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "q",
+]
 LAST += ["earliest", "latest", "evidence", "nodes_with", "nodes_without", "control"]
 MEANING = {
     ("package", "release", "date", "before"): "the release, its day, and the release before it in this series",
@@ -42,6 +55,7 @@ MEANING = {
     ("files",): "results of the release in reports/results: file.jsonl.gz has the processes with all samples",
     ("what",): "time or instructions",
     ("benchmark",): "what was timed, then its parameters",
+    ("version",): "of the benchmark: figures of different ones do not compare",
     ("sizes",): "bytes; a route that shares memory costs the same at every size, and is one series",
     ("processes",): "quiet processes; 0 for instructions",
     ("value", "low", "high"): "seconds or instructions, with a 95 % interval",
@@ -65,7 +79,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
     machine = histories[0].machine
     files = {file for history in histories for release in history.releases for file in release.files}
     records = sorted(
-        (record for file in files for record in sessions_of(results.runs_of(file))), key=lambda record: record.started
+        (record for file in files for record in results.sessions_of(file)), key=lambda record: record.started
     )
     commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
     sections = [section for history in histories for section in _sections(results, history)]

@@ -6,7 +6,7 @@ defaults: nothing is known of them.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -186,11 +186,6 @@ def plain(record: Record) -> dict[str, Any]:
     """What a line of JSON holds of a record."""
     entries, names = asdict(record), (each.name for each in fields(Record) if each.name != "file")
     return {name: entries[name] for name in names if entries[name] or name not in SOMETIMES}
-
-
-def sessions_of(records: Sequence[Record]) -> Sequence[Record]:
-    """Of the run records of a file, oldest first, the last run and the later ones that added their processes to it."""
-    return records[max((place for place, record in enumerate(records) if not record.drift), default=0) :]
 
 
 def recent(runs: Iterable[Record]) -> list[str]:
