@@ -101,6 +101,14 @@ def whole(text: str, least: int = 1) -> int:
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
+def size(nbytes: float) -> str:
+    """Bytes in powers of two: 1048576 is "1 MiB"."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if nbytes >= 2**power:
+            return f"{nbytes / 2**power:.4g} {unit}"
+    return f"{nbytes:.4g} B"
+
+
 def bytes_of(text: str) -> int | None:
     """Bytes of "3MiB", "3 MB" or "4096"; None where that is no whole number of them."""
     matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)

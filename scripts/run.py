@@ -86,7 +86,7 @@ def time_of(runner: Runner) -> str:
     plan, quiet = runner.plan, quiet_now()
     least = 60 * minutes_of(plan.profile, len(runner.planned), plan.only, RESULTS / BENCHMARKS)
     most = least + (budget(runner.progress.total, plan.profile) if quiet < QUIET_SHARE else 0)
-    span = duration(least) if most == least else f"{duration(least)} to {duration(most)}"
+    span = " to ".join(dict.fromkeys((duration(least), duration(most))))
     return f"about {span}, for this machine is quiet {quiet:.0%} of the time"
 
 

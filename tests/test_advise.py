@@ -90,7 +90,7 @@ def test_sizes_that_were_not_measured(known, nbytes, memory, how, sizes):
 
 
 def test_nothing_is_said_of_sizes_further_away(known):
-    with pytest.raises(UserError, match=" 1077936128 .* 268435456 "):
+    with pytest.raises(UserError, match=r" 1\.004 GiB; .* 256 MiB$"):
         answer(copy_of(1028 * MIB), known)
     with pytest.raises(UserError, match="fortran .* 268435456 .* 1048576 "):
         answer(copy_of(256 * MIB, layout="fortran"), known)
@@ -380,7 +380,9 @@ def test_a_dtype_that_the_toolchain_lacks(tmp_path):
         answer(Case("numpy", "torch", MIB, "int64"), known)
 
 
-@pytest.mark.parametrize("refuses, says", [({"float32": "TypeError"}, "no route keeps it"), ({}, "that copies was")])
+@pytest.mark.parametrize(
+    "refuses, says", [({"float32": "TypeError"}, "every route numpy→torch refuses it"), ({}, "that copies was")]
+)
 def test_no_route_will_do(known, refuses, says):
     contracts = [replace(c, refuses=refuses, memory="alias") for c in known.rows["contract"]]
     with pytest.raises(UserError, match=says):

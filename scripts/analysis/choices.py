@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from cli import UserError
+from cli import UserError, size
 from store import files
 from store.records import MACHINE, UNKNOWN, Conditions, Record
 
@@ -428,9 +428,9 @@ def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
 
 def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
     """What is pinned once for a transfer, by its name in the route, or "": by which method, and its bytes."""
-    for name, size in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
+    for name, pinned in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
         if need.host and uses(route, name):
-            return name, ALLOCATE, size
+            return name, ALLOCATE, pinned
     if need.host != PINNED or (need.direction == DEVICE_TO_HOST and need.memory != INTO):
         return "", "", 0  # torch's allocator keeps pinned memory, so the figure of a new result has it
     return *(("h", ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", PIN)), nbytes
@@ -687,12 +687,12 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
             others = "" if isinstance(value, bool) else ", ".join(sorted({*rows[name]} - {""}))
             raise UserError(f"{said}: not measured {direction}{others and f'; there are {others}'}")
         rows = rows[fits]
-    dtypes, size = known.dtypes.get(direction, {}), itemsize(case.dtype)
+    dtypes, each = known.dtypes.get(direction, {}), itemsize(case.dtype)
     lacking = dtypes.get(case.dtype, f"not timed {direction}; there are {', '.join(dtypes)}")
     if lacking and not case.goal:
         raise UserError(f"--dtype {case.dtype}: {lacking}")
-    if case.nbytes % size or (case.layout == ZERO_D and case.nbytes != size):
-        raise UserError(f"--nbytes {case.nbytes}: no {case.layout} source of {case.dtype}, {size} bytes each, has that")
+    if case.nbytes % each or (case.layout == ZERO_D and case.nbytes != each):
+        raise UserError(f"--nbytes {case.nbytes}: no {case.layout} source of {case.dtype}, {each} bytes each, has that")
     if case.grad and not case.dtype.startswith(FLOATS):
         raise UserError(f"--grad: floating point and complex tensors require grad, {case.dtype} does not")
     return rows
@@ -702,12 +702,12 @@ def _nothing(case: Case, rows: pd.DataFrame) -> str:
     """Why no route can be recommended."""
     direction = WAYS[case.source, case.target][0]
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
-        return f"--dtype {case.dtype}: no route keeps it {direction}, they raise"
+        return f"--dtype {case.dtype}: every route {direction} refuses it; name another by --to-dtype"
     wanted = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
     sizes = sorted({*rows["nbytes"][rows["kind"].isin(GOOD)]})
-    near = f" near {case.total} bytes; it was of {', '.join(map(str, sizes))} bytes" if sizes else ""
+    near = f" near {size(case.total)}; sizes measured are {', '.join(map(size, sizes))}" if sizes else ""
     return f"no route {direction}{wanted}{grad} was measured for {what}{near}"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import jinja2
 from analysis.cells import Cell
+from cli import size
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -74,14 +75,6 @@ def interval(low: float, high: float) -> str:
     if unit != other:
         return f"{first} {unit} to {last} {other}"
     return f"{first} {unit}" if first == last else f"{first} to {last} {unit}"
-
-
-def size(nbytes: float) -> str:
-    """Bytes in powers of two: 1048576 is "1 MiB"."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if nbytes >= 2**power:
-            return f"{nbytes / 2**power:.4g} {unit}"
-    return f"{nbytes:.4g} B"
 
 
 def bandwidth(bytes_per_second: float) -> str:
