@@ -56,7 +56,7 @@ def test_it_shows_the_rows_that_advise_has(page, known):
     """A hundred random cases, and every need: route by route, in the same order and words."""
     asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
-    assert len({(case.direction, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
+    assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
     with opened() as browser:
         for case in asked:
             browser.goto(address(page, case))

@@ -109,8 +109,8 @@ CHANGES = {
     ),
     "how instructions are counted": (
         "instructions.py",
-        "REPEATS = 3",
         "REPEATS = 4",
+        "REPEATS = 5",
         lambda name: name.startswith("instructions."),
     ),
     "what moves": (

@@ -254,6 +254,8 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     last = every.loc[every["alike"], OF_SESSION].drop_duplicates("file", keep="last")
     counts = last.merge(counts.drop(columns=["torch", "numpy"]), on="file").sort_values("run", kind="stable")
     counts, of_counts = _named(counts, results)
+    of_release = counts.groupby(["package", "cell", "release"])  # what nodes differ by is no release's doing
+    counts = counts.assign(low=of_release["low"].transform("min"), high=of_release["high"].transform("max"))
     counts = counts.assign(y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0)
     counts = counts.join(of_counts[["series", "noise", "control"]], on="cell").assign(variance=counts["spread"] ** 2)
 
