@@ -111,12 +111,13 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
         points["variance"] += points["noise"].map(session_sd).fillna(0.0).astype(float) ** 2
         for package, mine in own.groupby("package"):
             if mine["release"].nunique() > 1:
+                (held,) = set(ledger.PACKAGES) - {str(package)}
                 others = measured[(measured["package"] == package) & (measured["python"] != python)]
                 histories[package] = History(
                     package=package,
                     machine=mine["machine"].iloc[0],
                     python=python,
-                    held=_held(mine, package),
+                    held=f"{held} {' and '.join(mine[held].str.partition('+')[0].unique())}",
                     releases=_releases(mine),
                     rows=_rows(points[points["package"] == package], mine, settings),
                     replicates=replicates,
@@ -167,11 +168,6 @@ def _releases(mine: pd.DataFrame) -> tuple[Any, ...]:
     files = table["file"].agg(lambda names: tuple(dict.fromkeys(names)))["file"]
     table = table.first()[OF_RELEASE].assign(files=files, name=lambda own: own["package"] + " " + own["version"])
     return tuple(table.itertuples(index=False, name="Release"))
-
-
-def _held(mine: pd.DataFrame, package: str) -> str:
-    other = next(name for name in ledger.PACKAGES if name != package)
-    return f"{other} {' and '.join(mine[other].str.partition('+')[0].unique())}"
 
 
 def _notes(mine: pd.DataFrame, others: pd.DataFrame, points: pd.DataFrame) -> Iterator[str]:
@@ -237,7 +233,7 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     runs = every.drop_duplicates(["file", "run"])
     times = results.processes
     times = times[times["file"].isin(runs["file"]) & times["quiet"].astype(bool) & (times["seconds"] > 0)]
-    times, of_times = _named(times.sort_values("run", kind="stable"), results)
+    times, of_times = _named(times, results)
     taken = times[["cell", "seconds", "baseline", "file", "run"]].merge(runs[OF_SESSION], on=["file", "run"])
     taken = taken.join(of_times[["series", "noise", "control", "through_memory"]], on="cell")
     taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
@@ -252,8 +248,7 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     counts = results.repeated(results.values)
     counts = counts[(counts["low"] > 0) & counts["value"].between(counts["low"], counts["high"])]
     last = every.loc[every["alike"], OF_SESSION].drop_duplicates("file", keep="last")
-    counts = last.merge(counts.drop(columns=["torch", "numpy"]), on="file").sort_values("run", kind="stable")
-    counts, of_counts = _named(counts, results)
+    counts, of_counts = _named(last.merge(counts.drop(columns=["torch", "numpy"]), on="file"), results)
     of_release = counts.groupby(["package", "cell", "release"])  # what nodes differ by is no release's doing
     counts = counts.assign(low=of_release["low"].transform("min"), high=of_release["high"].transform("max"))
     counts = counts.assign(y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0)
@@ -270,7 +265,7 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
 
 def _named(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows that are of the newest version of their benchmark, and what is known of their cells, see _of_series."""
-    rows = rows.astype(dict.fromkeys(["cell", "file", "version"], object))
+    rows = rows.sort_values("run", kind="stable").astype(dict.fromkeys(["cell", "file", "version"], object))
     names = _of_series(rows, results)
     return rows[rows["version"] == rows["cell"].map(names["version"])], names
 
@@ -356,12 +351,11 @@ def _pairs(pooled: pd.DataFrame) -> pd.DataFrame:
     same = ["series", "torch", "numpy"]
     table = pooled.dropna(subset="middle").sort_values("middle", kind="stable")
     before = table.groupby(same)[["y", "variance", "middle"]].shift()
-    table = table.assign(
+    return table.assign(
         effect=table["y"] - before["y"],
         variance=table["variance"] + before["variance"],
         hours=(table["middle"] - before["middle"]) / 3600,
-    )
-    return table.dropna(subset="effect")
+    ).dropna(subset="effect")
 
 
 def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """What a comparison may say of a cell, why, and from which size of a change on; how well an instruction count is known.
 
-The machine's speed moves no count, but memory layout does: where objects lie, by up to 7 %. The processes that count a
+The machine's speed moves no count, but memory layout does: where objects lie. The processes that count a
 route differ in that (benchmarks/instructions.py), and their range shows what it does to the count.
 """
 
