@@ -87,7 +87,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_facts(histories, records),
-        warnings=_warnings(histories, records),
+        warnings=_warnings(results, histories, records),
         boxes=tuple(_box(history) for history in histories),
         heats=tuple(heat for history in histories for heat in heats_of(history)),
         legend=prose("history", "legend"),
@@ -109,10 +109,12 @@ def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str
     return prose("history", "facts", histories=histories, nodes=nodes, conditions=conditions, days=span)
 
 
-def _warnings(histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
+def _warnings(results: Results, histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
+    rows = pd.concat([history.rows[["benchmark", "version"]] for history in histories]).drop_duplicates("benchmark")
+    changed = sum(results.benchmarks[name].version != version for _, name, version in rows.itertuples())
     times = [history.rows.loc[history.rows["what"] == TIME, "processes"] for history in histories]
     few = [int(processes.median()) for processes in times if len(processes) and processes.median() < MIN_PROCESSES]
-    about = {"histories": histories, "few": few, "least": MIN_PROCESSES}
+    about = {"histories": histories, "few": few, "least": MIN_PROCESSES, "changed": changed, "benchmarks": len(rows)}
     return prose("history", "warnings", **about, **_nodes_differ(records))
 
 
