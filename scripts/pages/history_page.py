@@ -224,7 +224,7 @@ def _changes(history: History, own: pd.DataFrame, release: Any) -> tuple[Table, 
             times, counts = (each[each["what"] == what] for what in (TIME, INSTRUCTIONS))
             rows.append((route_of(each.iloc[0]), _times(times), _counts(counts), _evidence(history, times, counts)))
         if len(mine) > AT_MOST:
-            rows.append((f"{len(mine) - AT_MOST} more {words}, in results.csv", "", "", ""))
+            rows.append((f"{len(mine) - AT_MOST} more {words}: rows of this release in results.csv", "", "", ""))
     small = int((layout & (own["what"] == TIME)).sum())
     if small:
         rows.append((*prose("history", "layout", small=small), "same instructions"))
