@@ -320,9 +320,12 @@ class Work:
         """
         for _ in range(MOST_TRIES):
             self.queue()
-            if self.device.is_idle() is False:
-                return
-        if self.copies and self.device.is_idle() is not None:
+            idle = self.device.is_idle()
+            if not idle:  # busy, or it cannot say, however much is queued
+                break
+        if idle is False:
+            return
+        if self.copies and idle:
             raise NotImplementedError(f"could not tell whether {what} waits: {self.device} was never seen busy before")
         note(unseen=f"{what}: the stream was not seen to be busy before")
 
