@@ -221,6 +221,11 @@ class Results:
             if record.started in timed or (record.started > since and not (record.samples or record.failed))
         ]
 
+    def changed(self, rows: pd.DataFrame) -> list[bool]:
+        """Of each benchmark and version in these rows whether the benchmark has another version now."""
+        versions = rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
+        return [self.benchmarks[name].version != version for name, version in versions]
+
     @property
     def last(self) -> Record:
         """The record of the last run; UNKNOWN where there is none."""

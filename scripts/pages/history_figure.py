@@ -61,8 +61,7 @@ def heats_of(history: History) -> Iterator[Heat]:
         if groups:
             half = (own["high"] / own["low"]).median() ** 0.5 - 1
             every, without = own["series"].nunique(), own["series"].nunique() - shown["series"].nunique()
-            base = next(version for version in versions[::-1] if (own["release"] == version).any())
-            named = f"{history.package} {base} (with {history.held})"
+            named = f"{history.package} {max(own['base'], key=versions.index)} (with {history.held})"
             values = {"what": what, "base": named, "every": every, "without": without}
             legend = prose("history", "heat", resolution=show.percent(half, 1) if what == TIME else "", **values)
             yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), " ".join(legend))

@@ -110,12 +110,11 @@ def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str
 
 
 def _warnings(results: Results, histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
-    rows = pd.concat([history.rows[["benchmark", "version"]] for history in histories]).drop_duplicates("benchmark")
-    changed = sum(results.benchmarks[name].version != version for _, name, version in rows.itertuples())
+    changed = results.changed(pd.concat([history.rows for history in histories]))
     times = [history.rows.loc[history.rows["what"] == TIME, "processes"] for history in histories]
     few = [int(processes.median()) for processes in times if len(processes) and processes.median() < MIN_PROCESSES]
-    about = {"histories": histories, "few": few, "least": MIN_PROCESSES, "changed": changed, "benchmarks": len(rows)}
-    return prose("history", "warnings", **about, **_nodes_differ(records))
+    about = {"histories": histories, "few": few, "least": MIN_PROCESSES, "changed": sum(changed)}
+    return prose("history", "warnings", benchmarks=len(changed), **about, **_nodes_differ(records))
 
 
 def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:

@@ -115,8 +115,7 @@ def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, t
 def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
     """What a reader must know before the answers."""
     failed = results.missing[results.missing["status"] == "failed"]["benchmark"]
-    versions = results.timed[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
-    changed = [results.benchmarks[name].version != version for name, version in versions]
+    changed = results.changed(results.timed)
     return prose(
         "machine_warnings",
         impossible=transfers.impossible(moved),
