@@ -64,6 +64,9 @@ def log(tmp_path, monkeypatch):
     return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
+
+
 def clocks(monkeypatch, cpu):
     """Replace the CPU clock by ``cpu``; the wall clock stays."""
     clocks = SimpleNamespace(process_time=cpu, perf_counter=time.perf_counter, time=time.time)
@@ -115,7 +118,7 @@ def test_class_may_say_how_many_samples():
 
 def test_number_and_repeat_are_obeyed(monkeypatch):
     """asv hands the first process's number to the others, and --quick sets both."""
-    clocks(monkeypatch, time.perf_counter)
+    clocks(monkeypatch, FAST)
     made, result = ran(Counted, number=7, repeat=3, warmup_time=0)
     assert (len(result["samples"]), result["number"]) == (3, 7)
     assert made.instance.calls == 7 + 3 * 7
@@ -164,9 +167,6 @@ def test_planted_cost_is_read():
 
 
 # Disturbance --------------------------------------------------------------------------------------------------------
-
-
-FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
 
 
 def test_quiet_machine(monkeypatch, log):
@@ -341,7 +341,7 @@ def test_statement_of_several_calls_is_read_by_the_call():
     ("name", "drained", "number"), [("synchronize", True, 2), ("prepare", False, 1)], ids=["drained", "prepared"]
 )
 def test_what_a_namespace_does_before_every_sample(monkeypatch, name, drained, number):
-    clocks(monkeypatch, time.perf_counter)
+    clocks(monkeypatch, FAST)
     order = []
 
     def timeit_call(self):
