@@ -77,15 +77,14 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     timed, total = len(cells.timed), cells.total(rounds)
     each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
     size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
-    print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner)}")
+    print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(plan, total)}")
     plans.measure(runner)
 
 
-def time_of(runner: Runner) -> str:
+def time_of(plan: Plan, processes: int) -> str:
     """How long a run takes here: by its profile's estimate, and what it may wait where the machine is noisy now."""
-    plan, quiet = runner.plan, quiet_now()
-    least = 60 * minutes_of(plan.profile, len(runner.planned), plan.only, RESULTS / BENCHMARKS)
-    most = least + (budget(runner.progress.total, plan.profile) if quiet < QUIET_SHARE else 0)
+    quiet, least = quiet_now(), 60 * minutes_of(plan.profile, plan.rounds, plan.only, RESULTS / BENCHMARKS)
+    most = least + (budget(processes, plan.profile) if quiet < QUIET_SHARE else 0)
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))
     return f"about {span}, for this machine is quiet {quiet:.0%} of the time"
 

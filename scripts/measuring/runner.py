@@ -291,7 +291,7 @@ class Runner:
             self.sessions[job.session] = Session(suite, suite.commit or toolchain.commit, record, cells)
             if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
                 left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
-                self.progress.total = sum(len(each.cells or cells.round(each.round)) for each in left)
+                self.progress.total = sum(len({*self.cells_in(each, cells)} - {*cells.counted}) for each in left)
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
@@ -339,6 +339,10 @@ class Runner:
         now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
         return bool(now) and all(before[name] == version for name, version in now.items())
 
+    def cells_in(self, job: Job, known: Cells) -> Sequence[str]:
+        """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
+        return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
+
     def take(self, job: Job, meanwhile: AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
 
@@ -350,23 +354,28 @@ class Runner:
         if job.round in self.journal.rounds(job.session):
             return False
         session, plan = self.open(job), self.plan
-        timed = job.cells or session.cells.round(job.round)
-        cells = timed if job.cells or job.round or self.again(job) else session.cells.every
+        timed, cells = job.cells or session.cells.round(job.round), self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
         self.journal.begin()
         record = session.record
         patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
-        started, left, done = time.monotonic(), patience - record.waited, self.progress.done
+        started, left = time.monotonic(), patience - record.waited
         log = self.journal.work / LOG
 
-        def advance() -> None:
-            self.progress.at(done + min(log.read_bytes().count(b"\n"), self.progress.total - done))
-
-        def asv(chosen: Sequence[str], patience: tuple[float, int], round_of: Callable[[str], int]) -> None:
+        def asv(
+            chosen: Sequence[str], patience: tuple[float, int], round_of: Callable[[str], int], timing: bool = True
+        ) -> None:
             nonlocal record
+            done, earlier = self.progress.done, log.read_bytes().count(b"\n")
+
+            def advance() -> None:
+                if timing:  # what is counted takes another time
+                    self.progress.at(done + min(log.read_bytes().count(b"\n") - earlier, len(chosen)))
+
             run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
             record = self.device.measure(record, session.cells, chosen, partial(run, patience=patience))
+            advance()
             # which round the new lines belong to
             lines = [
                 line if "round" in line else {**line, "round": round_of(name_of(line))}
@@ -385,7 +394,7 @@ class Runner:
                 print("counting instructions: takes some minutes without output", flush=True)
             if chosen:  # to asv, no pattern is every benchmark
                 with (untouched and meanwhile) or nullcontext():
-                    asv(chosen, allowance, lambda cell: job.round)
+                    asv(chosen, allowance, lambda cell: job.round, timing=not untouched)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(timed_so_far())
@@ -527,7 +536,8 @@ def file_measured(
         silent = [cell for cell in files.without_figure(ran) if cell not in skipped | failed]
         record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
         files.export(ran, path, lines, skipped, {name_of(line) for line in logged})
-    known = [each for each in files.read_records(path) if each.started != record.started]
+    runs = {line["run"] for line in lines} - {record.started}
+    known = [each for each in files.read_records(path) if each.failed or each.started in runs]  # the others' is gone
     put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 

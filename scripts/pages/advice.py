@@ -115,7 +115,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         busy=busy(rows),
         ties=of_one[of_one["kind"] == TIE],
         alone=_faster_alone(of_one, alone) if alone is not None else {},
-        measured=of_one["nbytes"].nunique(),
+        measured=of_one["nbytes"].unique(),
         faster=faster.drop_duplicates("route").sort_index(),
         # of routes that cost as good as the largest factor the catalogue's first, at its largest size
         slowest=min(
@@ -207,7 +207,8 @@ def flat(cells: Sequence[Cell]) -> bool:
 def busy(rows: pd.DataFrame) -> list[str]:
     """That not everything could be decided because of the machine, and at which sizes."""
     noisy = rows["kind"].isin(GOOD) & ~rows["quiet"].astype(bool)
-    return list(show.prose("advice", "busy", sizes=sorted(rows["nbytes"][noisy].unique())))
+    sizes, every = (list(table["nbytes"].unique()) for table in (rows[noisy], rows))
+    return list(show.prose("advice", "busy", sizes=sizes, every=every))
 
 
 # --- what to know of a route ------------------------------------------------------------------------------------------

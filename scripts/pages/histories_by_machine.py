@@ -110,4 +110,4 @@ def _on(row: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
 def _csv(changes: pd.DataFrame) -> str:
     names = [name for names in COLUMNS for name in names]
     table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
-    return text_of(table[names], float_format="%.5g")
+    return text_of(table[names], digits=5)

@@ -389,4 +389,4 @@ def csv_of(histories: Sequence[History]) -> str:
     table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
     table["sizes"] = [" ".join(map(str, sizes)) for sizes in table["sizes"]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
-    return text_of(table, float_format="%.5g")
+    return text_of(table, digits=5)

@@ -43,10 +43,16 @@ def spans(sentence: str) -> Iterator[tuple[str, bool]]:
         yield piece, index % 2 == 1
 
 
+def steady(value: float) -> float:
+    """A number as all processors have it: their vector units differ in the last bit, which would decide 15442.5."""
+    return float(f"{value:.12g}")
+
+
 def significant(value: float, digits: int = 3) -> str:
     """A number of 0.001 and more to ``digits`` significant digits, without an exponent: 0.0123, 1.23, 1,230."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "n/a"
+    value = steady(value)
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))))
     return f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
@@ -110,6 +116,17 @@ def span(sizes: Sequence[float]) -> str:
 def sizes(values: Iterable[float]) -> str:
     """Sizes as a list in words."""
     return join([size(value) for value in values])
+
+
+def among(values: Iterable[float], every: Iterable[float]) -> str:
+    """Some of every size, in words: three neighbours and more as a range."""
+    chosen, runs = {*values}, list[list[float]]([[]])
+    for value in sorted({*every}):
+        if value in chosen:
+            runs[-1].append(value)
+        elif runs[-1]:
+            runs.append([])
+    return join([word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))])
 
 
 def join(words: Sequence[str], last: str = "and") -> str:

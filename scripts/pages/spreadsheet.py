@@ -6,6 +6,7 @@ committed at each build, so the site carries it. The processes and samples behin
 
 import contextlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from analysis.results import PARAMETERS, Results
 from cli import put
 from store import quiet
 from toolchains import ledger
+
+from .show import steady
 
 FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 DIGITS = 7  # significant: the clock has fewer
@@ -58,19 +61,24 @@ def csv_of(results: Results) -> str:
     of_row = [known[commit] for commit in results.cells["commit"]]
     releases = {name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()}
     wanted = [name for names in columns_of(results) for name in names]
-    return text_of(results.cells.assign(**releases)[wanted], float_format=_number)
+    return text_of(results.cells.assign(**releases)[wanted], DIGITS)
 
 
-def _number(value: float) -> str:
+def _number(digits: int, value: float) -> str:
     """Whole numbers as such: a column with holes holds floats."""
-    return f"{value:.0f}" if value % 1 == 0 else f"{value:.{DIGITS}g}"
+    value = steady(value)
+    return f"{value:.0f}" if value % 1 == 0 else f"{value:.{digits}g}"
 
 
-def text_of(table: pd.DataFrame, **options: Any) -> str:
-    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it."""
+def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
+    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it.
+
+    digits  significant ones of numbers; None: all
+    """
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     columns = {name: pd.Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts}
-    return str(table.assign(**columns).to_csv(index=False, lineterminator="\n", **options))
+    number = partial(_number, digits) if digits else None
+    return str(table.assign(**columns).to_csv(index=False, lineterminator="\n", float_format=number))
 
 
 def _quoted(entry: Any) -> Any:

@@ -25,7 +25,7 @@ from .show import code
 KEPT = "kept"  # a dtype that is the source's
 TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
 UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
-BUSY_NOTE: str = f"{show.BUSY.strip()} No quiet sample: the value is the fastest sample, an upper bound."
+BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as none is quiet."
 TIE = f"Tie: neither route takes significantly more than {show.percent(MARGIN)} longer than the other."
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 WORTH = 0.005  # by which processes differ in a count: said from here on
