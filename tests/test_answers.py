@@ -239,3 +239,14 @@ def test_every_outcome_has_words(does):
     """A template knows no name that it does not find, and would say nothing."""
     (said,) = unusual(contracts.Route("f(a)", contracts.NUMPY_TO_TORCH, contracts.COPY, inputs={"masked": does}))
     assert re.fullmatch(r"masked \w.+\.", said)
+
+
+def test_some_of_every_size_in_words():
+    every = (8, KIB, 4 * KIB, 64 * KIB, MIB, 4 * MIB)
+    said = {
+        (8,): "8 B",
+        (8, KIB): "8 B and 1 KiB",
+        (8, 4 * KIB, 64 * KIB, MIB): "8 B and 4 KiB to 1 MiB",
+        every: "8 B to 4 MiB",
+    }
+    assert all(show.among(sizes, every) == words for sizes, words in said.items())

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.slow
 
 ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)")
 KINDS = (".json", ".jsonl", MEASUREMENTS, "benchmarks.json", "machine.json")
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
 PAGES = 40  # every which example builds a page, too: it takes thirty times as long
 
 

@@ -297,6 +297,13 @@ def test_no_spreadsheet_takes_a_text_for_a_formula(text):
     assert rows[1:] == [[f"'{text}", "-1.5"], ["-1.5e-3", "2.0"], ["+2", "3.0"], ["f(a) = b", "4.0"], ["", ""]]
 
 
+@pytest.mark.parametrize("value", [15442.5, 15442.500000000002, 15442.499999999998])
+def test_a_tie_is_rounded_alike_on_every_processor(value):
+    """Vector units differ in the last bit of an exponential function."""
+    assert spreadsheet.text_of(pandas.DataFrame({"a": [value]}), digits=5) == "a\n15442\n"
+    assert show.significant(value, 5) == "15,442"
+
+
 def test_samples_name_their_run_in_words_that_can_be_shown(tmp_path):
     bench = conversion({("g(a)", SIZES[0]): around(1e-6)}, [contract("g(a)", "copy")])
     resultfiles.probed(resultfiles.write(tmp_path, [bench]), bench, run="\x1b[31m")
