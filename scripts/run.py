@@ -82,9 +82,11 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
 
 
 def time_of(plan: Plan, processes: int) -> str:
-    """How long a run takes here: by its profile's estimate, and what it may wait where the machine is noisy now."""
-    quiet, least = quiet_now(), 60 * minutes_of(plan.profile, plan.rounds, plan.only, RESULTS / BENCHMARKS)
-    most = least + (budget(processes, plan.profile) if quiet < QUIET_SHARE else 0)
+    """How long a run takes here: by its profile's estimate, and longer where the machine is noisy now: it may wait, and
+    all takes as many times as long as a speed probe does."""
+    least = 60 * minutes_of(plan.profile, plan.rounds, plan.only, RESULTS / BENCHMARKS)
+    quiet, slowdown = quiet_now()
+    most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))
     return f"about {span}, for this machine is quiet {quiet:.0%} of the time"
 

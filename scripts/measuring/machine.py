@@ -165,13 +165,15 @@ QUIET_SHARE = 0.9  # of the time: below it a run takes longer, and some cells ma
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
-def quiet_now(seconds: float = 1.0) -> float:
-    """The share of so many seconds in which a speed probe takes no more than a tenth longer than its fastest level."""
+def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
+    """The share of so many seconds in which a speed probe takes no more than a tenth longer than its fastest level; how
+    many times that level a probe takes in the mean."""
     readings, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         readings.append(probe())
     level = statistics.quantiles(readings, n=20)[0]
-    return statistics.fmean(reading <= 1.1 * level for reading in readings)
+    quiet = statistics.fmean(reading <= 1.1 * level for reading in readings)
+    return quiet, statistics.fmean(readings) / level
 
 
 def quota() -> float:
@@ -201,7 +203,7 @@ def findings(known: Conditions, quiet: float, processors: float) -> dict[str, st
 def check() -> int:
     """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
     print("checking the machine for about ten seconds", flush=True)
-    at, found = settings(), findings(conditions(), quiet_now(5.0), quota())
+    at, found = settings(), findings(conditions(), quiet_now(5.0)[0], quota())
     print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")
     for what, advice in found.items():
         print(f"! {what}: {advice}" if advice else f"  {what}")
