@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 
@@ -18,6 +19,8 @@ from pages.site import comment, said
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
 from store import files
 from toolchains.ledger import Toolchain
+
+from benchmarks import probes
 
 MACHINE = "amd-epyc-2-cores"
 COMMIT = Toolchain("2.0", "1.26").commit
@@ -334,13 +337,24 @@ def rows_of(value):
 
 
 RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
+NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 20_000
 # How many results, and of each what its record holds, too, its lines, and the rows of asv's file
 HEAVY = {
+    "every cell": lambda: (
+        8,
+        {},
+        some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12),
+        {},
+    ),
     "one cell again and again": lambda: (2, {}, some((line_of(*SHORT[0], n) for n in range(90_000)), 0.49), {}),
+    "many samples": lambda: (2, {}, some((line_of(*SHORT[0], n, samples=300_000) for n in range(9)), 0.49), {}),
     "many lists": lambda: (2, {}, some((line_of(*SHORT[0], n, device=[[]] * 54) for n in range(50_000)), 0.49), {}),
     "many runs": lambda: (100, {}, [line_of(*one, run=run) for run in RUNS for one in SHORT * 60], {}),
     "many figures": lambda: (100, {}, [], rows_of(1e-6)),
+    "many failures": lambda: (30, {"failures": {"x": NAMES}}, [line_of(*SHORT[0])], {}),
+    "many fields": lambda: (10, {f"f{n}": 1 for n in range(250_000)}, [line_of(*SHORT[0])], {}),
     "many texts": lambda: (10, {"command": " /x" * 1_000_000}, [line_of(*SHORT[0])], {}),
+    "one text": lambda: (10, {"command": "a-" * 1_900_000}, [line_of(*SHORT[0])], {}),
 }
 
 
@@ -352,10 +366,18 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)
 sys.exit(code)"""
 
 
+def slowdown():
+    """How many times what it takes on a quiet Zen 3 a speed probe takes now; 1 where it takes less."""
+    return max(1.0, statistics.median(probes.probe() for _ in range(200)) / 25e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", HEAVY)
 def test_no_submission_within_the_limits_takes_long(what, tmp_path):
-    """1 GB and 10 s on two quiet cores; here in seconds of a processor, which a neighbour makes 2.3 times as slow."""
+    """1 GB and 10 s on two quiet cores; here in seconds of the processor, twice that, for others are at work.
+
+    A neighbour may slow the processor down; by how much, probes say before and after.
+    """
     count, more, lines, rows = HEAVY[what]()
     directory = tmp_path / MACHINE
     directory.mkdir()
@@ -381,12 +403,13 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
         asv |= {"result_columns": ["result", "params", "version"], "results": rows}
         stem.with_suffix(".11.json").write_text(json.dumps(asv))
     command = [sys.executable, str(ROOT / "scripts" / "report.py"), "--check", directory, "--results", tmp_path]
+    before = slowdown()
     done = subprocess.run(
         [sys.executable, "-c", USED, *command], env=environment(tmp_path), capture_output=True, text=True, timeout=100
     )
     assert done.returncode in (0, 1) and "broken" not in done.stdout, done.stdout[:1000] + done.stderr
     seconds, memory = map(float, done.stderr.split()[-2:])
-    assert seconds < 60
+    assert seconds < 20 * max(before, slowdown())
     assert memory < 2**19, "KiB of the largest process, of two"
 
 
