@@ -388,13 +388,13 @@ class Runner:
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
-        for untouched in (True, False):
-            chosen = [cell for cell in cells if (cell in counted) == untouched]
-            if untouched and chosen:
+        for timing in (False, True):
+            chosen = [cell for cell in cells if (cell in counted) != timing]
+            if chosen and not timing:
                 print("counting instructions: takes some minutes without output", flush=True)
             if chosen:  # to asv, no pattern is every benchmark
-                with (untouched and meanwhile) or nullcontext():
-                    asv(chosen, allowance, lambda cell: job.round, timing=not untouched)
+                with (not timing and meanwhile) or nullcontext():
+                    asv(chosen, allowance, lambda cell: job.round, timing)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(timed_so_far())
