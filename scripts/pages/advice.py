@@ -300,7 +300,7 @@ def snippet(case: Case, best: Any, known: Known) -> str:
     kind = known.run.settings.device.partition(":")[0] or CUDA
     columns = min(1000, math.isqrt(count)) | 1  # as benchmarks/sources.py lays it out
     if case.layout == "power of two":
-        columns = min(1024, count & -count)
+        columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
     values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "columns": columns}
     return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
 
