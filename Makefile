@@ -28,7 +28,7 @@ bench-here: .venv-report/installed
 	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner psutil dacite packaging
 	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
 
-test: lint
+test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # One thread each: there is a process a core already

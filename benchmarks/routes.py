@@ -144,7 +144,7 @@ TO_DLPACK = {
     **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
 }
 # What routes of contiguous results copy: the layouts that people call them for
-NOT_CONTIGUOUS = ("strided", "transposed", "fortran")
+NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 # torch has bfloat16 and NumPy has not
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 

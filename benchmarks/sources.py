@@ -3,6 +3,7 @@
 Never zeros: a fresh zero array is one shared page of zeros, and copies of it look faster than they are.
 """
 
+import math
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ TORCH_DTYPES = [*NUMPY_DTYPES[:5], "bfloat16", *NUMPY_DTYPES[5:]]
 # From a scalar to beyond every cache. 32 MiB is where glibc starts to give every fresh copy fresh pages: what lies
 # beyond it says nothing of 17 to 31 MiB, so one size lies right below it
 SIZES = [8, *(kib * 2**10 for kib in (4, 64, 128, 256)), *(mib * 2**20 for mib in (1, 4, 8, 16, 28, 64, 256))]
-LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "5-d", "0-d"]
+LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "power of two", "5-d", "0-d"]
 TILE = 2**16  # elements made by the random generator; larger sources repeat them
 # Threads that torch takes by itself here, or by the OMP_NUM_THREADS of whoever runs this. All that is measured has one
 # thread, but for the family ``parallel``
@@ -112,7 +113,10 @@ def array(dtype, nbytes, seed=0):
 
 
 def laid_out(dtype, nbytes, layout):
-    """Array of ``nbytes`` bytes of elements in a layout of LAYOUTS: 1-D, 2-D of 1,024 columns at most, 5-D or 0-d.
+    """Array of ``nbytes`` bytes of elements, to 1 %, in a layout of LAYOUTS: 1-D, 2-D, 5-D or 0-d.
+
+    What is transposed, and what Fortran has, is as square as can be, of at most 1,001 columns, and their number is odd:
+    with a power of two, which is a layout of its own, the elements of a column collide in the caches.
 
     NotImplementedError where there is none of that size.
     """
@@ -127,9 +131,11 @@ def laid_out(dtype, nbytes, layout):
         if flat.size < 64:
             raise NotImplementedError(f"a 5-d source has {64 * flat.itemsize} bytes at least")
         return flat[: flat.size // 64 * 64].reshape(-1, 2, 2, 4, 4)
-    columns = min(1024, max(1, int(flat.size**0.5)))
+    columns = min(1000, math.isqrt(flat.size)) | 1
+    if layout == "power of two":
+        columns = min(1024, 1 << (math.isqrt(flat.size).bit_length() - 1))
     matrix = flat[: flat.size // columns * columns].reshape(-1, columns)
-    return matrix.T if layout == "transposed" else np.asfortranarray(matrix)
+    return np.asfortranarray(matrix) if layout == "fortran" else matrix.T
 
 
 def tensor(dtype, nbytes, seed=0):

@@ -139,6 +139,7 @@ LONGEST = (
     "history",
     "asv",
     "run",
+    "lint",
 )
 
 

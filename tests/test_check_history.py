@@ -56,7 +56,7 @@ def test_sessions_that_differ_by_more_than_is_said(check):
     [
         (["nobody"], "holds no results of nobody"),
         (["amd-epyc-milan-2-core-vm"], "no history of times"),
-        (["amd-epyc-turin-2-core-vm", "--before", "no-such"], "no-such: no git revision"),
+        (["amd-epyc-genoa-2-core-vm", "--before", "no-such"], "no-such: no git revision"),
     ],
 )
 def test_one_line_says_what_is_wrong(arguments, why):
@@ -65,6 +65,6 @@ def test_one_line_says_what_is_wrong(arguments, why):
 
 
 def test_results_of_a_revision_are_read_from_git(committed):
-    machine = "amd-epyc-turin-2-core-vm"
+    machine = "amd-epyc-genoa-2-core-vm"
     (then,), (now,) = checked.histories_at(machine, "HEAD"), checked.histories(machine, RESULTS)
     assert len(then.rows) == len(now.rows) > 100

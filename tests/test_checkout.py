@@ -32,6 +32,12 @@ def test_without_git_nothing_is_known_to_be_committed(tmp_path):
         export(tmp_path, tmp_path / "found")
 
 
+def test_no_file_holds_half_of_a_merge(committed):
+    paths = [path for path in committed.rglob("*") if path.is_file() and "reports" not in path.parts]
+    torn = [path for path in paths if re.search(rb"^(<{7}|>{7}) ", path.read_bytes(), re.MULTILINE)]
+    assert paths and not torn
+
+
 def test_ci_runs_the_commands_of_the_readme_in_its_order():
     """Who follows the README tests a checkout in which something was measured."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ is said here. Sentences are in templates/prose: advice, case, settings, code_to_
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -297,8 +298,10 @@ def snippet(case: Case, best: Any, known: Known) -> str:
     """Python that makes all names a route needs, takes it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
     kind = known.run.settings.device.partition(":")[0] or CUDA
-    rows = min(1024, count & -count)  # a power of two
-    values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "rows": rows}
+    columns = min(1000, math.isqrt(count)) | 1  # as benchmarks/sources.py lays it out
+    if case.layout == "power of two":
+        columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
+    values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "columns": columns}
     return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
 
 

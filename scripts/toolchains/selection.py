@@ -76,8 +76,8 @@ def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
         if unknown:
             raise UserError(f"{unknown[0]} is no release of {' or '.join(among)} in {ledger.RELEASES.name}")
         toolchains = [each for package in among for each in ledger.history(package) if each in named.values()]
-    since = Version(chosen.since or "0")
-    toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= since]
+    oldest = Version(chosen.since or "0")
+    toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= oldest]
     if not toolchains:
         raise UserError("no release is left to measure")
     return toolchains
