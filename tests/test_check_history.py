@@ -66,5 +66,5 @@ def test_one_line_says_what_is_wrong(arguments, why):
 
 def test_results_of_a_revision_are_read_from_git(committed):
     machine = "amd-epyc-genoa-2-core-vm"
-    (then,), (now,) = checked.histories_at(machine, "HEAD"), checked.histories(machine, RESULTS)
-    assert len(then.rows) == len(now.rows) > 100
+    then, now = checked.histories_at(machine, "HEAD"), checked.histories(machine, RESULTS)
+    assert [len(each.rows) for each in then] == [len(each.rows) for each in now] and len(now[0].rows) > 100
