@@ -6,9 +6,8 @@ from . import sources as _sources
 
 section = "Layout of the source"
 about = (
-    "Elements are float32. Strided: every second element. Transposed and Fortran: an odd number of columns, 1,001 at "
-    "most. Power of two: transposed, of 1,024 columns at most. 5-d: contiguous, with five axes. A route that shares "
-    "memory keeps the strides."
+    "Elements are float32. Strided: every second element. Transposed and Fortran: odd number of columns. Power of two: "
+    "transposed. 5-d: contiguous. Sharing memory keeps the strides."
 )
 place = 5
 across = "layout"
