@@ -20,7 +20,7 @@ from analysis.results import load
 from cli import UserError
 from measuring import fleet as campaign
 from store.files import MEASUREMENTS, content, read_measurements
-from tiny import SLOWER_FROM, Project, replaced
+from tiny import SLOWER_FROM, Project
 
 pytest.importorskip("asv")
 pytest.importorskip("submitit")
@@ -54,9 +54,7 @@ def project(tmp_path, cluster, scratch):
 
 def prepared(project, cluster):
     """A project that is a client of the cluster, and looks every second."""
-    verb = project.root / "scripts" / "measuring" / "fleet.py"
-    quicker = replaced(replaced(verb.read_text(), "POLL = 10.0", "POLL = 1.0"), "BACK_OFF = 30.0", "BACK_OFF = 1.0")
-    verb.write_text(quicker)
+    project.replace("measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
     project.variables = {**cluster.environment, "PYTHONDONTWRITEBYTECODE": "1"}
     return project
 
@@ -151,8 +149,7 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
 
 def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
     """Slurm counts in minutes, and here it warns after half of one."""
-    verb = project.root / "scripts" / "measuring" / "fleet.py"
-    verb.write_text(replaced(verb.read_text(), "GRACE = 60 ", "GRACE = 90 "))
+    project.replace("measuring/fleet.py", GRACE=90)
     options = [option if option != "15" else "2" for option in project.options]
     options[options.index("--rounds") + 1] = "6"
     finish(project, start(project, *PLAN, *options))

@@ -8,6 +8,7 @@ import ast
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -136,12 +137,6 @@ def asv_runner_wheel(folder: Path) -> Path:
     return wheel(folder, "asv_runner", installed.version, files)
 
 
-def replaced(text: str, old: str, new: str) -> str:
-    """A text with another piece, which it holds once."""
-    assert text.count(old) == 1, old
-    return text.replace(old, new)
-
-
 class Project:
     """A suite in ``folder``: made once, then driven by ``asv`` and ``verb``.
 
@@ -167,8 +162,7 @@ class Project:
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(releases))
         if not patient:
-            runner = self.root / "scripts" / "measuring" / "runner.py"
-            runner.write_text(replaced(runner.read_text(), "PATIENCE = 0.2 ", "PATIENCE = 0.0 "))
+            self.replace("measuring/runner.py", PATIENCE=0.0)
         for file in CORE:
             shutil.copy(ROOT / "benchmarks" / f"{file}.py", self.root / "benchmarks")
         (self.root / "benchmarks" / "sources.py").write_text("")
@@ -184,6 +178,14 @@ class Project:
             numpy_wheel(self.wheels, release)
         asv_runner_wheel(self.wheels)
         self.install(torch_wheel(self.wheels, "2.9.0", "cpu"), self.wheels / "numpy-2.0.0-py3-none-any.whl")
+
+    def replace(self, script: str, **constants: float) -> None:
+        """Give constants of one of its scripts, which it has in a line of their own, other values."""
+        path = self.root / "scripts" / script
+        for name, value in constants.items():
+            text, found = re.subn(rf"^{name} = [\d.]+", f"{name} = {value}", path.read_text(), flags=re.MULTILINE)
+            assert found == 1, f"{script} has no {name}"
+            path.write_text(text)
 
     def install(self, *wheels: Path) -> None:
         """Make these what the interpreter that runs asv has installed."""
