@@ -7,7 +7,7 @@ from . import sources as _sources
 section = "Layout of the source"
 about = (
     "Elements are float32. Strided: every second element. Transposed and Fortran: odd number of columns. Power of two: "
-    "transposed, and caches collide. Sharing memory keeps the strides."
+    "transposed, which caches handle badly. Sharing keeps the strides."
 )
 place = 5
 across = "layout"
