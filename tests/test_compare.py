@@ -13,8 +13,9 @@ import compare
 import pandas as pd
 import pytest
 import resultfiles
+from analysis import comparison
 from analysis.comparison import compare_named
-from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
+from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, environment
 from pages import comparison_words, figures
@@ -253,3 +254,12 @@ def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
     changed = dict(zip(compared.cells["parameters"].map(str), compared.cells["verdict"]))
     times = [row for row in compared.counted.to_dict("records") if row["time"] in (SLOWER, FASTER)]
     assert times and {row["time"] for row in times} <= set(changed.values())
+
+
+def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
+    monkeypatch.setattr(comparison, "_check", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
+    compared = compare_named("torch-2.0.1", "torch-2.15.0", RESULTS, history.name, Settings())
+    assert compared.in_history and compared.withheld and not compared.decided
+    assert compared.counts_decided[FEWER] and set(compared.counted["time"]) == {""}
+    text = comparison_words.text(compared, False)
+    assert "could not compare times" in text and " of fewer instructions" in text and "faster" not in text

@@ -56,6 +56,8 @@ def test_the_page_over_machines(tmp_path):
 
 
 def test_one_machine_has_nothing_beside_it(tmp_path):
-    output = over(tmp_path, history(tmp_path, "one", 1))
-    assert not (output / "index.html").exists()
+    one = history(tmp_path, "one", 1)
+    over(tmp_path, one, history(tmp_path, "other", 2))
+    output = over(tmp_path, one)
+    assert [path.name for path in output.iterdir()] == ["README.md"], "what compared the two is gone"
     assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")

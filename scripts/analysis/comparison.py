@@ -94,7 +94,7 @@ class Comparison:
 
     @property
     def withheld(self) -> bool:
-        """Whether the self-check contradicts the promise: what would have been decided is inconclusive."""
+        """Whether the self-check contradicts the promise: times that would have been decided are inconclusive."""
         return self.check.lower > self.settings.promise
 
     @property
@@ -257,14 +257,13 @@ def compare(
     _withhold_busy(decided, table["base_quiet"], table["new_quiet"])
     if fresh is not None and decided["close"].any():
         decided = _decide_fresh(decided, noise, is_open, fresh, settings)
-    if check.lower > settings.promise:
-        withheld = decided["verdict"].isin(DECIDED)
-        decided.loc[withheld, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     table = _with(table, decided.assign(noise=noise))
     counted = _with(counted, _judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if history:
         said = changes.between(*history).set_index(["series", "what"])
         table, counted = (_as_in(said, rows, settings) for rows in (table, counted))
+    if check.lower > settings.promise:
+        table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     counted["verdict"] = counted["verdict"].replace(verdicts.OF_COUNTS)
     return Comparison(
         settings=settings,

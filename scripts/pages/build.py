@@ -71,7 +71,10 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
 
 
 def name_histories(output: Path, machines: Sequence[str]) -> None:
-    """Name the machines that have a page of their histories, for whoever opens the directory."""
+    """Name the machines that have a page of their histories, for whoever opens the directory. What compared them before
+    goes."""
+    for name in ("index.html", "README.md", "changes.csv"):
+        (output / HISTORY / name).unlink(missing_ok=True)
     places = [(show.to_markdown(name), quote(name)) for name in machines]
     lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]
     if machines:

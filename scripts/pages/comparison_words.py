@@ -178,8 +178,8 @@ def headline(comparison: Comparison) -> str:
     """The answer in one sentence."""
     counts, cells = comparison.counts, len(comparison.cells)
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    outcome = f"{show.join(changed)} of {cells} cells" if changed else "nothing faster, nothing slower" if cells else ""
-    outcome = "; ".join(filter(None, (outcome, changed_counts(comparison))))
+    times = f"{show.join(changed)} of {cells} cells" if changed else "nothing faster, nothing slower" if cells else ""
+    outcome = "; ".join(filter(None, ("" if comparison.withheld else times, changed_counts(comparison))))
     return said("headline", comparison, outcome=outcome or "nothing changed")
 
 
