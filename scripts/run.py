@@ -119,7 +119,8 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             if key not in known:
                 print(f"  {key[0]}: {sentence}", flush=True)
         if not takes:
-            print("  no significant difference so far")
+            noisy = len(loaded.timed) - int(loaded.timed["quiet"].sum())
+            print(f"  no significant difference so far; {noisy} of {len(loaded.timed)} have no quiet sample yet")
         known.update(fresh)
 
     return between
