@@ -92,8 +92,8 @@ def time_of(plan: Plan, processes: int) -> str:
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
-    """Files the rounds so far, and prints their significant answers, after later ones those that are new; nothing where
-    that is to be ``quiet``, or this Python lacks what a page needs."""
+    """Files the rounds so far, and prints their significant answers, after later ones those that are new and what is
+    significant no longer; nothing where that is to be ``quiet``, or this Python lacks what a page needs."""
     known: set[tuple[str, str, str]] = set()
 
     def between(runner: Runner, job: Job) -> None:
@@ -118,9 +118,12 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         for key, sentence in fresh.items():
             if key not in known:
                 print(f"  {key[0]}: {sentence}", flush=True)
+        for title in sorted({title for title, _, _ in known} - {title for title, _, _ in fresh}):
+            print(f"  {title}: no longer significant", flush=True)
         if not takes:
             noisy = len(loaded.timed) - int(loaded.timed["quiet"].sum())
             print(f"  no significant difference so far; {noisy} of {len(loaded.timed)} have no quiet sample yet")
+        known.clear()
         known.update(fresh)
 
     return between

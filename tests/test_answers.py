@@ -96,9 +96,15 @@ CASES = {
     # neither a part of its own for a cell that was not quiet, nor for a size at which none was
     "noisy sizes join their neighbours": (
         EVERY,
-        at(FIRST, 1.0, 3.0, 1.0, 1.0, 1.0) | at(SECOND, 1.5, 1.5, 1.5, 0.5, 1.5),
+        at(FIRST, 1.0, 1.8, 1.0, 0.6, 1.0) | at(SECOND, 1.5, 1.5, 1.5, 0.5, 1.5),
         {},
         [(FIRST, KIB), (FIRST, MIB), (SECOND, MIB)],
+    ),
+    "noisy, and far behind": (
+        [FIRST, SECOND, SECOND],
+        at(FIRST, 1.0, 3.0, 3.0, sizes=SIZES[:3]) | at(SECOND, 2.0, 1.5, 1.5, sizes=SIZES[:3]),
+        {},
+        [(FIRST, SIZES[1]), (FIRST, SIZES[2]), (SECOND, SIZES[2])],
     ),
     "nothing was quiet": (
         [SECOND],

@@ -2,7 +2,8 @@
 
 ``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is what
 somebody has and wants, see Need; its candidates are the routes that do it. At each size a route is good where it is
-safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest.
+safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest,
+AS_GOOD_NOISY where it has no quiet process.
 Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in
 common get one: of several that which is good at most sizes, so that an answer has few names, then the one least behind.
 
@@ -55,6 +56,7 @@ from benchmarks.families import CASTING, CONVERSION, GRAD, LISTS, PINNING, TRANS
 
 from .cells import (
     AS_GOOD,
+    AS_GOOD_NOISY,
     BY_BYTES,
     DIRECTIONS,
     MARGIN,
@@ -162,10 +164,10 @@ def _taken(by_size: Mapping[int, Sequence[Cell]]) -> dict[int, str]:
 
 def _good(cells: Sequence[Cell]) -> dict[str, tuple[Cell, float]]:
     """The safe routes of a size that none is decided to be faster than and that take at most AS_GOOD longer than the
-    fastest, or have no quiet process; each with the log seconds that it is behind."""
+    fastest, AS_GOOD_NOISY without a quiet process; each with the log seconds that it is behind."""
     good = unbeaten(preferred(cells))
     fastest = min(good, key=lambda cell: (not cell.quiet, cell.seconds)).seconds
-    near = [cell for cell in good if not cell.quiet or cell.seconds <= (1 + AS_GOOD) * fastest]
+    near = [c for c in good if c.seconds <= (1 + (AS_GOOD if c.quiet else AS_GOOD_NOISY)) * fastest]
     return {cell.route: (cell, max(0.0, math.log(cell.seconds / fastest))) for cell in near}
 
 
