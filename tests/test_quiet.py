@@ -215,6 +215,20 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
     assert quiet.Run([]).baselines == {} == quiet.Run([nothing]).baselines
 
 
+def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
+    """Probes of two runs of one machine: of all speeds from 23 to 45 µs, with a bump at 32.5 that may look like a level.
+    Calls between two probes there took up to twice what they take alone."""
+    rng = np.random.default_rng(4)
+
+    def run(fastest, bump):
+        return rng.permutation(np.concatenate([rng.triangular(fastest, 35, 45, 10_000), rng.normal(32.5, 0.2, bump)]))
+
+    one, other = quiet.baseline(run(23, 1500)), quiet.baseline(run(22, 500))
+    assert max(one, other) < 29 and one == pytest.approx(other, rel=0.08)
+    brief = np.concatenate([rng.normal(20, 0.1, 3000), rng.normal(25, 0.1, 9000)])  # a clock that it cannot keep
+    assert quiet.baseline(brief) == pytest.approx(25, rel=0.01)
+
+
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 

@@ -50,24 +50,35 @@ LASTS, APART = 0.0003, 0.05
 START_SECONDS = 0.03  # that a process takes before its setup
 
 
-def baseline(probes: Floats) -> float:
+def baseline(probes: Floats, near: float = NEAR[PROCESSOR]) -> float:
     """The fastest level that a machine holds, in the unit of ``probes``, which are in order of time; NaN of none.
 
     Not the fastest probe: a processor may begin at a clock that it cannot keep, and the first seconds of a run, or of a
     round after a rest, are never seen again. Nor a quantile of all: on a busy machine nine in ten are slow. It is the
     fastest level that is seen in RECURS of the run's parts.
+
+    A machine whose neighbours come and go by the millisecond holds none, and which of its speeds looks like one is
+    chance. It shows by the probes that are faster than ``near`` (log units) the level: where HELD of RECURS of the
+    parts are, the baseline is what those just reach.
     """
     if not len(probes):
         return math.nan
     count = min(PARTS, max(1, len(probes) // PART))
     edges = [len(probes) * part // count for part in range(count + 1)]
     parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
-    holding = [_at_level(part, part) >= max(HELD * len(part), 1) for part in parts]
+    least = [max(HELD * len(part), 1) for part in parts]
+    holding = [_at_level(part, part) >= few for part, few in zip(parts, least)]
     begins = sorted(part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding))
-    for begin in begins:
-        if sum(_at_level(part, begin) >= max(HELD * len(part), 1) for part in parts) >= RECURS * count:
-            return float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
-    return float(np.median(probes))
+    recur = (
+        begin
+        for begin in begins
+        if sum(_at_level(part, begin) >= few for part, few in zip(parts, least)) >= RECURS * count
+    )
+    reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[math.ceil(RECURS * count) - 1]
+    begin = next(recur, math.inf)
+    if begin > reached * math.exp(near):
+        begin = reached
+    return float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
 
 
 def _at_level(part: Floats, begin: Any) -> Any:
@@ -122,7 +133,7 @@ class Run:
                 there = [place for place in order if probes.has[place] and self._probes[PROCESSOR].has[place]]
                 taken = probes.in_order(there)
                 quiet = self._probes[PROCESSOR].in_order(there, near)
-                found[kind] = baseline(taken[quiet] if quiet.any() else taken)
+                found[kind] = baseline(taken[quiet] if quiet.any() else taken, NEAR[kind])
         return found
 
     def _near(self, kind: str, known: float) -> Bools:
