@@ -216,7 +216,7 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
 
 
 def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
-    """Probes of two runs of one machine: of all speeds from 23 to 45 µs, with a bump at 32.5 that may look like a level.
+    """Probes of two runs of one machine: all speeds from 23 to 45 µs, with a bump at 32.5 that may look like a level.
     Calls between two probes there took up to twice what they take alone."""
     rng = np.random.default_rng(4)
 
