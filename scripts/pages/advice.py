@@ -44,7 +44,7 @@ from benchmarks.contracts import (
 )
 
 from . import show
-from .show import code
+from .show import code, said
 
 ENDS = {
     NUMPY_TO_TORCH: ("NumPy array", "tensor"),
@@ -132,11 +132,6 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         taken[-1] = replace(taken[-1], cost=said("advice", "casts", last=last))
     moves = best["memory"].iloc[0] != ALIAS
     return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
-
-
-def said(name: str, block: str, **values: Any) -> str:
-    """A block of a template in one line."""
-    return " ".join(show.prose(name, block, **values))
 
 
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:

@@ -139,7 +139,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
         there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
         found = {machine: _answer(here) for machine, here in there.groupby("machine")}
         rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
-    heads = [" ".join(show.prose("index", "head", page=each, mostly=MOSTLY)) for each in machines]
+    heads = [show.said("index", "head", page=each, mostly=MOSTLY) for each in machines]
     return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
 
 

@@ -44,7 +44,7 @@ def why(reason: Reason) -> str:
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
     share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_SPEED else ""
     values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
-    return " ".join(show.prose("comparison_reasons", reason.what.replace(" ", "_"), **values))
+    return show.said("comparison_reasons", reason.what.replace(" ", "_"), **values)
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -99,7 +99,7 @@ def said(block: str, comparison: Comparison, **values: Any) -> str:
     """A block of comparison.md.jinja."""
     about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
     about |= {"words": sys.modules[__name__], "verdicts": verdicts, "least": MIN_PROCESSES}
-    return " ".join(show.prose("comparison", block, **about, **values))
+    return show.said("comparison", block, **about, **values)
 
 
 def cell_line(row: Mapping[str, Any]) -> str:

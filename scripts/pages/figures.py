@@ -32,6 +32,7 @@ from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
 from . import advice, show
 from . import comparison_words as words
+from .show import said
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
@@ -57,11 +58,6 @@ GROUP = f"{{{SVG}}}g"
 POINTS = "points-"  # begins the ids that a page's script reads
 xml.register_namespace("", SVG)
 xml.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-
-
-def said(block: str, **values: Any) -> str:
-    """A text of templates/prose/figures.md.jinja."""
-    return " ".join(show.prose("figures", block, **values))
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Cell], limit: float | None
     """Decimal GB/s against size, where there are two sizes and more; ``limit`` in bytes per second."""
     if _sized(cells):
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
-        caption = said("bandwidth", about=about, cell=most, label=label(most))
+        caption = said("figures", "bandwidth", about=about, cell=most, label=label(most))
         seconds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
         yield against_size(name, caption, cells, SPEED, seconds, _described(cells, {}, limit))
 
@@ -227,7 +223,7 @@ def _described(cells: Sequence[Cell], limit: Mapping[int, float], bandwidth: flo
     sizes = sorted({cell.nbytes for cell in cells})
     several = len({label(cell) for cell in cells})
     memcpy = limit.get(sizes[-1]) if sizes else None
-    return said("described", cells=cells, several=several, sizes=sizes, memcpy=memcpy, bandwidth=bandwidth)
+    return said("figures", "described", cells=cells, several=several, sizes=sizes, memcpy=memcpy, bandwidth=bandwidth)
 
 
 def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
@@ -236,7 +232,7 @@ def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
     nbytes = usual_size(cells, cells[0].row, sys.maxsize)
     ends = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
     shown = [(cell, label(cell)) for cell in ([ends[0], ends[-1]] if ends[-1].seconds > ends[0].seconds else ends[:1])]
-    return said("found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
+    return said("figures", "found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
 
 
 # --- the figures of a machine -----------------------------------------------------------------------------------------
@@ -283,7 +279,7 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
         if _sized(shown):
             usual = [cell for cell in shown if cell.nbytes == usual_size(shown, shown[0].row, sys.maxsize)]
             best = max(usual, key=lambda cell: limit.share(cell) or 0)
-            caption = said("efficiency", direction=direction, cell=best, share=limit.share(best))
+            caption = said("figures", "efficiency", direction=direction, cell=best, share=limit.share(best))
             described = _described(shown, limit.seconds)
             yield against_size(slug("efficiency", direction), caption, shown, share_of(limit), limit.seconds, described)
 
@@ -342,7 +338,8 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
         ax.grid(axis="y", visible=False)
         ax.set_xlabel(f"time of {comparison.new['toolchain']} / time of {comparison.base['toolchain']}")
         about = {"comparison": comparison, "words": words, "shown": len(rows)}
-        return finish(figure, name, said("forest_described", **about), (), said("forest", **about))
+        description, caption = (said("figures", block, **about) for block in ("forest_described", "forest"))
+        return finish(figure, name, description, (), caption)
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
