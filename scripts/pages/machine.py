@@ -35,16 +35,7 @@ from analysis.transfers import Transfers, answered, transfers_of
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import (
-    ALIAS,
-    ALL_THREADS,
-    COMPLETION,
-    DEVICE_TO_HOST,
-    INTO,
-    NONE,
-    ONE_THREAD,
-    PAGEABLE,
-)
+from benchmarks.contracts import ALIAS, ALL_THREADS, COMPLETION, DEVICE_TO_HOST, INTO, NONE, ONE_THREAD, PAGEABLE
 from pages import comparison_words as words
 from pages import transfers
 
@@ -202,7 +193,8 @@ def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
     needs = [rows for frame in every for _, rows in frame.groupby("need", sort=False)]
     named = [rows.assign(question=title(rows)) for rows in needs]
-    named += [rows.assign(question=transfers.question(need)) for need, rows in answered(table, moved)]
+    moves = [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
+    named += [rows.assign(question=question) for question, rows in moves]
     best = pd.concat([rows[rows["kind"] == BEST] for rows in named]) if named else table[:0].assign(question="")
     cells = {"seconds": [c.seconds for c in best["cell"]], "quiet": [c.quiet for c in best["cell"]]}
     return best.assign(**cells)[["question", "threads", "nbytes", "route", "seconds", "quiet"]]

@@ -17,7 +17,7 @@ from analysis.choices import TIE as TIED
 from analysis.transfers import WAYS, Transfers
 
 from benchmarks import families as roles
-from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE, PINNED
+from benchmarks.contracts import COMPLETION, ENQUEUE, PINNED
 
 from . import figures, show
 from .advice import Box, Take, busy, capital, promises, why_unsafe
@@ -45,15 +45,13 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     made = [Box("Transfers in short", lines=short)] if short else []
     for each in transfers.recommendations(table, moved):
         need, answers = next(iter(each)), [_picked(rows) for rows in each.values()]
-        end = f"{end_of(need)} of {show.size(answers[0]['best'].nbytes)}"
-        title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
         takes: list[Take] = []
         for one, picked in zip(each, answers):
             fresh = f"{result_of(one)}, " if len(each) > 1 else ""
             how = "on a condition" if picked["best"].contract.hazard else "no condition"
             when = {f"{fresh}{how}": picked["best"], f"{fresh}faster, on a condition": picked["fast"]}
             takes += [Take(how, cell.route, cost_words(cell, moved)) for how, cell in when.items() if cell]
-        made.append(Box(title, tuple(takes), notes=_notes(answers, moved)))
+        made.append(Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved)))
     scalars = rank(moved.role(roles.SCALAR))
     if len(scalars):
         cell = best(scalars)
@@ -110,29 +108,14 @@ def impossible(moved: Transfers) -> tuple[str, ...]:
     return prose("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved, run=moved.run)
 
 
-def end_of(need: Need) -> str:
-    """The host's end."""
-    if need.array:
-        return "a NumPy array" if need.host == PAGEABLE else f"a NumPy array in {need.host} memory"
-    return f"a {need.host} host tensor"
-
-
-def question(need: Need, result: bool = True) -> str:
-    """A need in words."""
-    way = (
-        f"From {end_of(need)} to the device"
-        if need.direction == HOST_TO_DEVICE
-        else f"From the device to {end_of(need)}"
-    )
-    return f"{way}, {result_of(need)}" if result else way
+def way(need: Need, nbytes: int = 0) -> str:
+    """From where to where in words; of so many bytes, where these are given."""
+    return show.said("transfers", "way", need=need, nbytes=nbytes)
 
 
 def result_of(need: Need) -> str:
     """New or existing, as the beginning of a line."""
-    there = need.direction == HOST_TO_DEVICE
-    if need.memory == INTO:
-        return f"into {'a device' if there else 'a host'} tensor that exists"
-    return "a new array" if need.array and not there else "a new tensor"
+    return show.said("transfers", "result", need=need)
 
 
 def cost_words(cell: Cell, moved: Transfers) -> str:
@@ -209,7 +192,7 @@ def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tupl
         faster = [code(fast.route), gain, fast.contract.hazard]
     alike = [f"{word}: {named(routes)}" for word, routes in others.items() if routes]
     entries: tuple[list[str], ...] = (
-        [question(need, result=False), result_of(need)],
+        [way(need), result_of(need)],
         [" to ".join(sizes).replace(" ", UNBROKEN), f"{here} of {routes} routes" if here < routes else ""],
         [code(cell.route), cell.contract.hazard, *alike],
         [show.time(cell)],
