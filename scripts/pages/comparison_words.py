@@ -142,11 +142,8 @@ def all_lines(comparison: Comparison) -> list[str]:
 
 
 def title(comparison: Comparison) -> str:
-    base, new = comparison.base, comparison.new
-    base_toolchain, new_toolchain = base["toolchain"], new["toolchain"]
-    if base["machine"] != new["machine"]:
-        return f"{base_toolchain} on {base['machine']} → {new_toolchain} on {new['machine']}"
-    return f"{base_toolchain} → {new_toolchain} on {new['machine']}"
+    """Both sides, and where they were measured."""
+    return said("title", comparison)
 
 
 def trust(comparison: Comparison) -> tuple[str, ...]:
@@ -315,20 +312,10 @@ CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
 
 def counted_line(comparison: Comparison) -> str:
     """How many counts changed and how many did not; "" where nothing is counted by several processes."""
-    table = comparison.counted
-    if table.empty:
-        return ""
-    by_verdict = table["verdict"].value_counts(sort=False)
-    order = [*comparison.counts_decided, *(name for name in by_verdict.index if name not in comparison.counts_decided)]
-    said = show.join([f"{by_verdict[name]} {name}" for name in order if name in by_verdict])
-    disagree = int(table["contradicts"].sum())
-    rest = f"; time says otherwise of {disagree}" if disagree else ""
-    return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} results: {said}{rest}"
+    every = {**comparison.counts_decided, **comparison.counted["verdict"].value_counts(sort=False)}
+    return said("counted", comparison, counts=[f"{count} {verdict}" for verdict, count in every.items() if count])
 
 
 def changed_counts(comparison: Comparison) -> str:
     """What changed, in a few words: 2 of more instructions; "" where nothing did."""
-    by_verdict = comparison.counts_decided
-    unit = next(iter(comparison.counted["unit"].dropna()), "")
-    words = show.join([f"{by_verdict[name]} of {name}" for name in CHANGED_COUNTS if by_verdict[name]])
-    return f"{words} {unit}" if words else ""
+    return said("changed_counts", comparison)
