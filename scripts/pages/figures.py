@@ -20,7 +20,8 @@ import pandas as pd
 
 os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
-from analysis.cells import Cell, Limit, conversions, method, usual_size
+from analysis.cells import Cell, Limit, conversions, method, usual_dtype, usual_size
+from analysis.choices import Need
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
 from matplotlib import ticker
@@ -243,8 +244,7 @@ def times(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
     plain = conversions(cells)
     for memory, direction in itertools.product(MEMORIES, dict.fromkeys(cell.direction for cell in plain)):
         shown = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
-        source, target = advice.ends(direction)
-        about = advice.capital(f"{source} to {target}, {show.MEMORY[memory]}")
+        about = advice.titled(Need(direction, memory, usual_dtype(plain)))
         name, by_line = slug("time", direction, memory), _points(shown).groupby("line", sort=False)["cell"]
         if memory != ALIAS or not all(advice.flat(list(each)) for _, each in by_line):
             yield from times_figure(name, about, shown, limit if memory in (COPY, INTO) else None)
