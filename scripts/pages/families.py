@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
+from analysis.cells import Cell, alike, row_of, usual_dtype, usual_size
 from analysis.results import Declared, Results, parameters_of
 
 from benchmarks import families as roles
@@ -89,7 +89,7 @@ def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table
 
 def _about(cell: Cell) -> str:
     """What a benchmark's figures are, in a title."""
-    return _titled(cell.declared) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
+    return _titled(cell.declared) + ("" if cell.method in ("convert", "") else f", {cell.method}")
 
 
 def _titled(declared: Declared) -> str:

@@ -20,7 +20,7 @@ import pandas as pd
 
 os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
-from analysis.cells import Cell, Limit, conversions, method, usual_dtype, usual_size
+from analysis.cells import Cell, Limit, conversions, usual_dtype, usual_size
 from analysis.choices import Need
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
@@ -99,7 +99,7 @@ def share_of(limit: Limit) -> Curves:
 
 def label(cell: Cell) -> str:
     """What a line is called: by its route, or what else tells it from the others."""
-    return cell.route or (show.valued(cell.row, cell.parameters[cell.row]) if cell.row else method(cell))
+    return cell.route or (show.valued(cell.row, cell.parameters[cell.row]) if cell.row else cell.method)
 
 
 def _points(cells: Sequence[Cell], value: Callable[[int, float], float] = TIME.value) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from analysis.cells import (
     Limit,
     cells_of,
     conversions,
-    credible,
     decided,
     limit_of,
     usual_dtype,
@@ -137,7 +136,7 @@ def page_of(
 ) -> Page:
     """Everything the page of a machine says."""
     timed = cells_of(results)
-    cells = [*filter(credible, timed)]
+    cells = [cell for cell in timed if cell.credible]
     table = choices(cells)
     alone = asked(table, ONE_THREAD)
     made = asked(table, ALL_THREADS) or alone

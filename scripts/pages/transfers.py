@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Cell, method, too_few, usual_size
+from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Cell, too_few, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
 from analysis.choices import TIE as TIED
 from analysis.transfers import WAYS, Transfers
@@ -149,7 +149,7 @@ def _in_lines(cells: Iterable[Cell], by: str) -> Iterator[str]:
     """What to take of each benchmark from each host memory, at each value of a parameter, a paragraph each."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        if method(cell) == COMPLETION:
+        if cell.method == COMPLETION:
             value = cell.parameters[by]
             much = show.size(value) if by == "nbytes" else f"{value:,} {by}"
             what = f"{capital(cell.declared.title or cell.direction)}, {much}, {cell.host} memory"
@@ -207,11 +207,11 @@ def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tupl
 def clocks(moved: Transfers) -> list[Table]:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
     every = [cell for cell in moved.main if cell.contract.non_blocking]
-    nbytes = usual_size(cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED))
+    nbytes = usual_size(cell for cell in every if cell.method in (ENQUEUE, SUSTAINED))
     here = [cell for cell in every if cell.nbytes == nbytes]
     rows: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in here:
-        rows.setdefault((code(cell.route), f"{cell.direction}, {cell.host}"), {})[method(cell)] = cell
+        rows.setdefault((code(cell.route), f"{cell.direction}, {cell.host}"), {})[cell.method] = cell
     words = {clock: show.time if clock == ENQUEUE else partial(cost_words, moved=moved) for clock in MEANING}
     body = tuple((*key, *(say(by[c]) if c in by else "" for c, say in words.items())) for key, by in rows.items())
     title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
@@ -249,10 +249,10 @@ ONCE = {
 def firsts(moved: Transfers) -> list[Table]:
     """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
     here = moved.role(roles.PINNING)
-    sizes, found = sorted({cell.nbytes for cell in here}), {(method(cell), cell.nbytes): cell for cell in here}
+    sizes, found = sorted({cell.nbytes for cell in here}), {(cell.method, cell.nbytes): cell for cell in here}
     rows = tuple(
         (ONCE.get(what, what), *(_once(found[what, n]) if (what, n) in found else "n/a" for n in sizes))
-        for what in dict.fromkeys(map(method, here))
+        for what in dict.fromkeys(cell.method for cell in here)
     )
     title = "Pinned memory for the first time in a process, the context there already"
     return [Table(title, ("what", *map(show.size, sizes)), rows)] if rows else []
