@@ -294,15 +294,15 @@ def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchm
     wide = processes.pivot(index=["file", "cell"], columns="process", values="seconds")
     logs = np.log(wide.reindex(pd.MultiIndex.from_frame(cells[["file", "cell"]])).to_numpy(dtype=float))
     noise = np.array(noise_of_cells(cells, benchmarks))
-    return weigh(logs, noise, np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
+    return weigh(logs, noise, cells["quiet"].to_numpy(dtype=bool))
 
 
-def weigh(logs: statistics.Floats, names: Any, known: Bools, quiet: Bools) -> list[dict[str, Any]]:
+def weigh(logs: statistics.Floats, names: Any, quiet: Bools) -> list[dict[str, Any]]:
     """Of each cell a row of statistics.Levels, its family, whose noise it has, and whether it is quiet.
 
     logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
     """
-    levels = statistics.levels(logs, names, known)
+    levels = statistics.levels(logs, names)
     guessed = (levels.n < MIN_PROCESSES) & (levels.df < np.maximum(levels.n, 1.5))  # nothing but its own processes
     variance = np.where(guessed, np.maximum(levels.variance, FEW_SD**2), levels.variance)
     df = np.where(guessed, np.inf, levels.df)
