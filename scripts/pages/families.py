@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.cells import Cell, alike, row_of, usual_dtype, usual_size
+from analysis.findings import beside
 from analysis.results import Declared, Results, parameters_of
 
 from benchmarks import families as roles
@@ -100,23 +101,14 @@ def _titled(declared: Declared) -> str:
 
 def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[Cell]], missing: Missing) -> list[Table]:
     """Seconds, and how they compare with those of the cell that the family wants beside them."""
-    beside = dict(declared.beside)
-    called, role = beside.pop("called", ""), beside.pop("role", "")
-
-    def place(cell: Cell) -> tuple[Any, ...]:
-        """What a cell has in common with the one it stands beside."""
-        if role:
-            return cell.direction, cell.route, cell.nbytes
-        return tuple(value for name, value in cell.parameters.items() if name not in beside)
-
+    called, role = declared.beside.get("called", ""), declared.beside.get("role")
+    pairs = beside(cells)
     if role:
         there = [cell for of_benchmark in timed.values() for cell in of_benchmark]
         there = [cell for cell in there if cell.role == role and cell.threads == ONE_THREAD]
         usual = usual_dtype(there)
-        others = {place(cell): cell for cell in there if cell.dtype == usual}
-    else:
-        others = {place(cell): cell for cell in cells if called and cell.parameters.items() >= beside.items()}
-    pairs = [(cell, others.get(place(cell))) for cell in cells]
+        others = {(cell.direction, cell.route, cell.nbytes): cell for cell in there if cell.dtype == usual}
+        pairs = [(cell, others.get((cell.direction, cell.route, cell.nbytes))) for cell in cells]
     stand_beside = [other for cell, other in pairs if other is not cell]
 
     ranged = "threads" in declared.param_names and max(cell.processes for cell in cells) > 1
