@@ -75,11 +75,8 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
     goes."""
     for name in ("index.html", "README.md", "changes.csv"):
         (output / HISTORY / name).unlink(missing_ok=True)
-    places = [(show.to_markdown(name), quote(name)) for name in machines]
-    lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]
     if machines:
-        title = "# What releases of torch and numpy changed, by machine"
-        put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))
+        put(output / HISTORY / "README.md", show.written("index", "histories", machines=machines, quote=quote))
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
