@@ -116,7 +116,8 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     def mark(cell: Cell, other: Cell | None) -> Mark:
         lines = [show.time(cell), *([show.interval(cell.low, cell.high)] if ranged else [])]
         if other is not None and other is not cell:
-            lines.append(f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}")
+            as_long = f"{show.ratio(cell.seconds / other.seconds)} as long"
+            lines.append(f"{called} {show.time(other)}: {compared(cell, other, as_long)}")
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
@@ -129,10 +130,6 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     made = _tables(declared, _about(cells[0]), shown, missing)
     notes = tables.said("ranges", processes=[cell.processes for cell in cells]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
-
-
-def _as_long(cell: Cell, other: Cell) -> str:
-    return f"{show.ratio(cell.seconds / other.seconds)} as long"
 
 
 def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:
