@@ -332,9 +332,9 @@ def questions(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFr
 
 def comparison_section(compared: Comparison) -> Section:
     """What got faster or slower against the run before on this machine."""
-    intro = (f"{words.title(compared)}: {words.headline(compared)}.", *words.all_lines(compared))
+    intro = (f"{words.said('title', compared)}: {words.headline(compared)}.", *words.all_lines(compared))
     figure = figures.forest(compared)
-    cells = tuple((words.cell_line(row), words.sentence(row, compared)) for row in figures.chosen(compared))
+    cells = tuple((words.cell_line(row), words.said("of_time", compared, row=row)) for row in figures.chosen(compared))
     data = Table("Cells in the figure", ("cell", "verdict"), cells, numeric=False)
     verdicts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
     return Section(
