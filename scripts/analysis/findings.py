@@ -10,6 +10,7 @@ GAIN times as fast as without; of these the family's first. Routes that have one
 Placement: some routes take longer where a source and its buffer lie as neighbours in memory do.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,10 +87,8 @@ class Semantics:
     def broken(self, contracts: Iterable[Route]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
         contradicted: list[Broken] = []
-        for contract in contracts:
-            for what, dtype, found in (
-                (w, d, found) for w in MEASURED.values() for d, found in self.of(contract, w).items()
-            ):
+        for contract, what in itertools.product(contracts, MEASURED.values()):
+            for dtype, found in self.of(contract, what).items():
                 if what == MEMORY:
                     promised, kept = contract.memory_for(dtype), found == (contract.memory_for(dtype) == ALIAS)
                 elif what == DTYPE:

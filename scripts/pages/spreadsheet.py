@@ -36,11 +36,8 @@ COLUMNS: dict[tuple[str, ...], str] = {
     ("version",): "of the measurement: figures of different ones do not compare",
     ("status", "reason"): "measured, failed or skipped, and why there is no figure",
     ("seconds",): f"of what was timed: median over the processes, each by {FIGURE}, in seconds per call",
-    (
-        "low",
-        "high",
-        "cv",
-    ): "the least and the most of the processes that timed or counted it; their coefficient of variation",
+    ("low", "high", "cv"): "the least and the most of the processes that timed or counted it; their coefficient of "
+    "variation",
     ("processes",): "that measured the cell",
     ("quiet",): "False where no process was quiet: seconds is an upper bound",
     ("value", "unit"): "of what was counted",
