@@ -148,11 +148,9 @@ def withheld(comparison: Comparison) -> list[str]:
 
 def headline(comparison: Comparison) -> str:
     """The answer in one sentence."""
-    counts, cells = comparison.counts, len(comparison.cells)
+    counts = comparison.counts
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    times = f"{show.join(changed)} of {cells} cells" if changed else "nothing faster, nothing slower" if cells else ""
-    outcome = "; ".join(filter(None, ("" if comparison.withheld else times, said("changed_counts", comparison))))
-    return said("headline", comparison, outcome=outcome or "nothing changed")
+    return said("headline", comparison, changed=changed)
 
 
 def usual_reason(comparison: Comparison) -> str:
