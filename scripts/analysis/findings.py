@@ -66,9 +66,8 @@ class Semantics:
     """What was measured of each route. seen: direction, route and what -> dtype of the source -> what it does."""
 
     def __init__(self, results: Results) -> None:
-        self.seen: dict[tuple[str, str, str], dict[str, Any]] = {}
-        for row in facts(results).itertuples():
-            self.seen.setdefault((row.direction, row.route, row.what), {})[row.dtype] = row.measured
+        of_route = facts(results).groupby(["direction", "route", "what"], sort=False, observed=True)
+        self.seen = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in of_route}
 
     def of(self, contract: Route, what: str) -> dict[str, Any]:
         """What a route was measured to do, by the source's dtype."""
