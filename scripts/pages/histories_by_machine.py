@@ -71,7 +71,7 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame) -> Page:
             ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
-        csv=_csv(changes),
+        csv=text_of(changes[[name for names in COLUMNS for name in names]], digits=5),
         columns=COLUMNS,
         data="changes.csv",
     )
@@ -98,9 +98,3 @@ def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: 
     more = f"{len(numbers) - AT_MOST:,} more are in changes.csv."
     columns = ("release", "route", "what", "at", *machines)
     return Table(title, columns, tuple(rows), (more,) if len(numbers) > AT_MOST else (), numeric=False)
-
-
-def _csv(changes: pd.DataFrame) -> str:
-    names = [name for names in COLUMNS for name in names]
-    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
-    return text_of(table[names], digits=5)

@@ -293,11 +293,10 @@ def csv_of(histories: Sequence[History]) -> str:
     """A row per series, release and kind of evidence."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
     releases = [(history.package, release) for history in histories for release in history.releases]
-    files = {(package, release.version): " ".join(release.files) for package, release in releases}
+    files = {(package, release.version): release.files for package, release in releases}
     rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
     hidden = {"series", "cell", "group", "noise", "direction", "contract"}
     parameters = [name for name in rows if name not in {*FIRST, *LAST, *hidden} and rows[name].notna().any()]
     table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
-    table["sizes"] = [" ".join(map(str, sizes)) for sizes in table["sizes"]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
     return text_of(table, digits=5)

@@ -68,7 +68,8 @@ def _number(digits: int, value: float) -> str:
 
 
 def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
-    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it.
+    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it. Several
+    values of one entry stand with a space between them.
 
     digits  significant ones of numbers; None: all
     """
@@ -79,6 +80,8 @@ def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
 
 
 def _quoted(entry: Any) -> Any:
+    if isinstance(entry, tuple):
+        return " ".join(map(str, entry))
     if isinstance(entry, str) and entry.startswith(("=", "@", "+", "-")):
         with contextlib.suppress(ValueError):
             return entry if math.isfinite(float(entry)) else f"'{entry}"
