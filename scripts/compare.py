@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
-        raise UserError(comparison_words.refusal(comparison))
+        raise UserError(comparison_words.said("refusal", comparison))
     return comparison.exit_code
 
 

@@ -22,11 +22,10 @@ from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, loaded
 from benchmarks.contracts import NONE
 
 
-def weighed(logs, family="copy", quiet=True, known=True):
+def weighed(logs, family="copy", quiet=True):
     """Cells by the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
-    every = np.ones(len(logs), dtype=bool)
-    found = choice.weigh(logs, np.full(len(logs), family), every & known, every & quiet)
+    found = choice.weigh(logs, np.full(len(logs), family), np.full(len(logs), quiet))
     return [SimpleNamespace(evidence=one) for one in found]
 
 
@@ -41,7 +40,7 @@ def routes_of(rows):
 def test_two_cells_alone_are_welchs():
     """Without a family to learn from it is scipy's t test."""
     logs = np.random.default_rng(0).normal([[0.0], [0.3]], 0.05, (2, 5))
-    found = statistics.levels(logs, np.full(2, "x"), np.ones(2, bool))
+    found = statistics.levels(logs, np.full(2, "x"))
     one, other = (statistics.Levels(*(values[[k]] for values in vars(found).values())) for k in (0, 1))
     estimated = statistics.between(one, other, np.array([True]))
     known = stats.ttest_ind(logs[1], logs[0], equal_var=False)
@@ -59,9 +58,6 @@ def test_what_a_round_shares_cancels_where_both_took_part():
     cells = weighed(logs)
     assert choice.decided(cells[0], cells[1]) and not choice.decided(cells[1], cells[2])
     assert not choice.decided(cells[0], cells[2])  # of three rounds and of four
-    rounds = np.isfinite(logs).all(axis=1)  # three processes, and nobody knows of which rounds
-    cells = weighed(logs, known=rounds)
-    assert not choice.decided(cells[0], cells[1])
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -88,7 +84,7 @@ def test_families_share_nothing():
     logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
     logs[:20] += np.log(1.12)
     names = np.repeat(["alias", "copy"], 20)
-    cells = [SimpleNamespace(evidence=one) for one in choice.weigh(logs, names, *np.ones((2, 40), bool))]
+    cells = [SimpleNamespace(evidence=one) for one in choice.weigh(logs, names, np.ones(40, bool))]
     assert not choice.decided(cells[0], cells[-1])
 
 
@@ -166,7 +162,7 @@ def simulated(rng, slowdown, sd, count):
     needs, candidates, sizes = slowdown.shape
     effect, drift = np.log1p(slowdown).ravel(), rng.normal(0, 0.02, count)
     logs = processes(rng, slowdown.size, sd, sd, count, effect=effect, drift=drift)
-    found = iter(choice.weigh(logs, np.full(slowdown.size, "copy"), *np.ones((2, slowdown.size), bool)))
+    found = iter(choice.weigh(logs, np.full(slowdown.size, "copy"), np.ones(slowdown.size, bool)))
     chosen = np.zeros((needs, sizes), dtype=int)
     for need in range(needs):
         cells = [made_up(route, size, next(found)) for route in range(candidates) for size in range(sizes)]

@@ -126,6 +126,11 @@ class Cell:
         return self.benchmark.partition(".")[0]
 
     @property
+    def method(self) -> str:
+        """What its benchmark's method measures: "completion" of timeit_completion."""
+        return self.benchmark.rpartition(".")[2].partition("_")[2]
+
+    @property
     def role(self) -> str:
         return self.declared.role
 
@@ -137,6 +142,12 @@ class Cell:
     def memory(self) -> str:
         """alias, copy or into, for this cell's dtype and layout."""
         return self.contract.memory_for(self.dtype, self.text("layout"))
+
+    @property
+    def credible(self) -> bool:
+        """Whether memory could move bytes as fast as it reads; asked of transfers that were waited for alone."""
+        waited = self.declared.needs_device and self.method in (COMPLETION, SUSTAINED)
+        return not waited or self.nbytes <= FASTEST * self.seconds
 
     @property
     def safe(self) -> bool:
@@ -175,22 +186,10 @@ def itemsize(dtype: str) -> int:
     return max(1, int(digits[0]) // 8) if digits else 1  # bool
 
 
-def credible(cell: Cell) -> bool:
-    """Whether memory could move bytes as fast as this cell reads; asked of transfers that were waited for alone."""
-    if not cell.declared.needs_device or method(cell) not in (COMPLETION, SUSTAINED):
-        return True
-    return cell.nbytes <= FASTEST * cell.seconds
-
-
 def row_of(names: Iterable[str]) -> str:
     """Of parameters the one that rows are of: the route, or else the first that is no size."""
     others = [name for name in names if name != "nbytes"]
     return "route" if "route" in others else next(iter(others), "")
-
-
-def method(cell: Cell) -> str:
-    """What a benchmark's method measures: "completion" of timeit_completion."""
-    return cell.benchmark.rpartition(".")[2].partition("_")[2]
 
 
 def usual_dtype(cells: Sequence[Cell]) -> str:
@@ -295,15 +294,15 @@ def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchm
     wide = processes.pivot(index=["file", "cell"], columns="process", values="seconds")
     logs = np.log(wide.reindex(pd.MultiIndex.from_frame(cells[["file", "cell"]])).to_numpy(dtype=float))
     noise = np.array(noise_of_cells(cells, benchmarks))
-    return weigh(logs, noise, np.ones(len(cells), bool), cells["quiet"].to_numpy(dtype=bool))
+    return weigh(logs, noise, cells["quiet"].to_numpy(dtype=bool))
 
 
-def weigh(logs: statistics.Floats, names: Any, known: Bools, quiet: Bools) -> list[dict[str, Any]]:
+def weigh(logs: statistics.Floats, names: Any, quiet: Bools) -> list[dict[str, Any]]:
     """Of each cell a row of statistics.Levels, its family, whose noise it has, and whether it is quiet.
 
     logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
     """
-    levels = statistics.levels(logs, names, known)
+    levels = statistics.levels(logs, names)
     guessed = (levels.n < MIN_PROCESSES) & (levels.df < np.maximum(levels.n, 1.5))  # nothing but its own processes
     variance = np.where(guessed, np.maximum(levels.variance, FEW_SD**2), levels.variance)
     df = np.where(guessed, np.inf, levels.df)

@@ -63,11 +63,9 @@ from .cells import (
     UNSAID,
     Cell,
     cells_of,
-    credible,
     itemsize,
     limit_of,
     links_of,
-    method,
     slower,
     unbeaten,
     usual_dtype,
@@ -280,7 +278,7 @@ def _needed(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Need]]:
                 yield cell, replace(need, threads=threads)
     for cell in (cell for cell in cells if cell.declared.needs_device):
         if need := need_of(cell):
-            early = need.crosses and method(cell) == ENQUEUE
+            early = need.crosses and cell.method == ENQUEUE
             if early or (need.crosses and not cell.contract.non_blocking):
                 yield replace(cell, heeded=early), replace(need, enqueue=True)
             if not early:
@@ -292,7 +290,7 @@ def need_of(cell: Cell) -> Need | None:
     dtype, layout = cell.dtype or UNSAID, cell.text("layout")
     transposed = cell.declared.needs_device and uses(cell.route, TRANSPOSED)
     if transposed or cell.role == TRANSFER:
-        asked, layout = method(cell) in (COMPLETION, ENQUEUE), "transposed" if transposed else CONTIGUOUS
+        asked, layout = cell.method in (COMPLETION, ENQUEUE), "transposed" if transposed else CONTIGUOUS
     else:  # families of layouts have a contiguous source, too, to compare theirs with
         roles = cell.role in (CONVERSION, GRAD, LISTS, CASTING) or cell.declared.arrays
         asked, layout = bool(layout or roles) and layout != CONTIGUOUS, layout or CONTIGUOUS
@@ -390,7 +388,7 @@ def latest(results: Path, machine: str) -> tuple[Record, list[Path]]:
 def known_in(results: Path, machine: str) -> Known:
     """Of a machine with results, what was run last; UserError where a file is broken."""
     loaded = load_files(results, latest(results, machine)[1])
-    cells = [*filter(credible, cells_of(loaded))]
+    cells = [cell for cell in cells_of(loaded) if cell.credible]
     return known_of(loaded, machine, cells, choices(cells))
 
 
@@ -411,7 +409,7 @@ def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
     links, memcpy = links_of(cells), limit_of(cells)
     pinned = (cell for cell in cells if cell.role == PINNING)
     pinning = pd.DataFrame(
-        [{**_row(cell), "method": method(cell), "kind": BEST} for cell in pinned], columns=[*OF_CELL, "method", "kind"]
+        [{**_row(cell), "method": cell.method, "kind": BEST} for cell in pinned], columns=[*OF_CELL, "method", "kind"]
     )
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
     moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)

@@ -10,6 +10,7 @@ GAIN times as fast as without; of these the family's first. Routes that have one
 Placement: some routes take longer where a source and its buffer lie as neighbours in memory do.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Route
 from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 
 from .cells import Cell, slower, unbeaten, usual_size
-from .results import Results, parameters_of
+from .results import Results
 
 # --- what routes do ---------------------------------------------------------------------------------------------------
 
@@ -65,9 +66,8 @@ class Semantics:
     """What was measured of each route. seen: direction, route and what -> dtype of the source -> what it does."""
 
     def __init__(self, results: Results) -> None:
-        self.seen: dict[tuple[str, str, str], dict[str, Any]] = {}
-        for row in facts(results).itertuples():
-            self.seen.setdefault((row.direction, row.route, row.what), {})[row.dtype] = row.measured
+        of_route = facts(results).groupby(["direction", "route", "what"], sort=False, observed=True)
+        self.seen = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in of_route}
 
     def of(self, contract: Route, what: str) -> dict[str, Any]:
         """What a route was measured to do, by the source's dtype."""
@@ -86,10 +86,8 @@ class Semantics:
     def broken(self, contracts: Iterable[Route]) -> list[Broken]:
         """The promises of contracts that the measurement contradicts."""
         contradicted: list[Broken] = []
-        for contract in contracts:
-            for what, dtype, found in (
-                (w, d, found) for w in MEASURED.values() for d, found in self.of(contract, w).items()
-            ):
+        for contract, what in itertools.product(contracts, MEASURED.values()):
+            for dtype, found in self.of(contract, what).items():
                 if what == MEMORY:
                     promised, kept = contract.memory_for(dtype), found == (contract.memory_for(dtype) == ALIAS)
                 elif what == DTYPE:
@@ -175,6 +173,24 @@ def redefined(results: Results, releases: Sequence[Any]) -> Iterator[Semantic]:
             yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, same["dtype"])))
 
 
+# --- what a family compares its figures with --------------------------------------------------------------------------
+
+
+def beside(cells: Sequence[Cell]) -> list[tuple[Cell, Cell | None]]:
+    """Each cell with that of its benchmark which its family compares it with, see Family.beside; None where the family
+    wants none, or it was not measured."""
+
+    def place(cell: Cell) -> tuple[object, ...]:
+        return cell.benchmark, *(value for name, value in cell.parameters.items() if name not in cell.declared.beside)
+
+    there = {}
+    for cell in cells:
+        wanted = {name: value for name, value in cell.declared.beside.items() if name != "called"}
+        if wanted and cell.parameters.items() >= wanted.items():
+            there[place(cell)] = cell
+    return [(cell, there.get(place(cell))) for cell in cells]
+
+
 # --- settings of the environment --------------------------------------------------------------------------------------
 
 
@@ -207,7 +223,7 @@ class Advised:
 
 def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
     """The settings to take, each with the routes that gain; none where none is decided to gain enough."""
-    kept = _kept(results)
+    kept = dict(zip(results.values["cell"], results.values["value"]))  # bytes, by the class's track_kept
     routes: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         if cell.role == SETTINGS:
@@ -216,7 +232,8 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
     for of_route in routes.values():
         nbytes = usual_size(of_route, "setting")
         here = [cell for cell in of_route if cell.nbytes == nbytes]
-        gaining = {cell.text("setting"): Gain(cell, other, kept.get(_key(cell))) for cell, other in _gaining(here)}
+        names = {cell: cell.cell.replace(cell.benchmark, f"{cell.declared.group}.track_kept") for cell in here}
+        gaining = {cell.text("setting"): Gain(cell, other, kept.get(names[cell])) for cell, other in _gaining(here)}
         busy = not all(cell.quiet for cell in here)
         common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
         if common:
@@ -244,18 +261,6 @@ def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     return [(cell, without) for cell in good if slower([without], [cell], GAIN - 1)[0, 0]]
 
 
-def _key(cell: Cell) -> tuple[object, ...]:
-    return cell.benchmark.rpartition(".")[0], *cell.parameters.values()
-
-
-def _kept(results: Results) -> dict[tuple[object, ...], float]:
-    """Class and parameters -> bytes that the process keeps when the results are freed."""
-    rows = results.values[results.values["method"] == "track_kept"]
-    groups = [name.rpartition(".")[0] for name in rows["benchmark"]]
-    each = zip(groups, parameters_of(rows, results), rows["value"])
-    return {(group, *parameters.values()): value for group, parameters, value in each}
-
-
 # --- neighbours in memory ---------------------------------------------------------------------------------------------
 
 
@@ -273,9 +278,7 @@ class Slowed:
 
 def between_neighbours(cells: Iterable[Cell]) -> list[Slowed]:
     """The routes and sizes that are decided to be more than GAIN times as fast apart."""
-    placed = [cell for cell in cells if cell.role == PLACEMENT]
-    apart = {_place(cell): cell for cell in placed if cell.parameters.items() >= _beside(cell).items()}
-    pairs = ((cell, apart.get(_place(cell))) for cell in placed)
+    pairs = beside([cell for cell in cells if cell.role == PLACEMENT])
     others = [(cell, other) for cell, other in pairs if other is not None and other is not cell]
     return [Slowed(cell, other) for cell, other in others if slower([cell], [other], GAIN - 1)[0, 0]]
 
@@ -287,12 +290,3 @@ def slowed(cells: Iterable[Cell]) -> list[Slowed]:
         key = pair.cell.benchmark, pair.cell.route
         worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.factor)
     return list(worst.values())
-
-
-def _beside(cell: Cell) -> dict[str, Any]:
-    """The parameters of the cells that stand beside others."""
-    return {name: value for name, value in cell.declared.beside.items() if name != "called"}
-
-
-def _place(cell: Cell) -> tuple[str, str, int]:
-    return cell.benchmark, cell.route, cell.nbytes

@@ -193,10 +193,6 @@ class Results:
         """The rows of a table that are of benchmarks with a role."""
         return table[table["benchmark"].isin([n for n, declared in self.benchmarks.items() if declared.role == role])]
 
-    def repeated(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table that are of benchmarks whose counts are medians of repeats."""
-        return table[table["benchmark"].isin([n for n, declared in self.benchmarks.items() if declared.repeated])]
-
     def of_file(self, file: str) -> "Results":
         """What one result holds."""
         return replace(

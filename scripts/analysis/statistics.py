@@ -224,7 +224,7 @@ class Levels:
 
     mean of the processes, how many there are (n), and the moderated variance of one with its degrees of freedom (df, 0
     where nothing is known), without what a family's cells share in a round. shared is the variance of that, with
-    shared_df degrees of freedom; present says of which rounds the processes are, of none where that is not known.
+    shared_df degrees of freedom; present says of which rounds the processes are.
     """
 
     mean: Floats
@@ -236,26 +236,20 @@ class Levels:
     present: Bools
 
 
-def levels(values: Floats, families: NDArray[np.str_], known: Bools) -> Levels:
-    """Levels of cells from their processes' log seconds (cells, rounds), variances moderated within each family.
-
-    known  (cells,) column k holds a process of round k; else it holds one of any round, whose shift stays in the
-           variance
-    """
+def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
+    """Levels of cells from their processes' log seconds (cells, rounds), variances moderated within each family."""
     n, mean, variance = _moments(values)
     df, shared, shared_df = np.maximum(n - 1, 0.0), np.zeros(len(n)), np.zeros(len(n))
     variance = np.where(df > 0, variance, 0.0)
     for family in np.unique(families):
-        members, placed = families == family, (families == family) & known
-        if placed.sum() < MIN_FAMILY:
+        members = families == family
+        if members.sum() < MIN_FAMILY:
             continue
-        part = _Part.of(values[placed])
-        variance[placed] = np.where(part.n > 1, part.variance, 0.0)
+        part = _Part.of(values[members])
+        own = np.where(part.n > 1, part.variance, 0.0)
         shared[members], shared_df[members] = part.shared, part.shared_df
-        variance[members], df[members] = squeeze(
-            variance[members], df[members], fit_prior(variance[placed], df[placed])
-        )
-    return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values) & known[:, None])
+        variance[members], df[members] = squeeze(own, df[members], fit_prior(own, df[members]))
+    return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
 def between(base: Levels, other: Levels, together: Bools) -> Estimate:

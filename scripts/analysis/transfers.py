@@ -29,7 +29,7 @@ from benchmarks.contracts import (
 )
 from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, PINNING, READ_EARLY, TRANSFER
 
-from .cells import SUSTAINED, Cell, Limit, bytes_decide, credible, links_of, method, usual_dtype, usual_size
+from .cells import SUSTAINED, Cell, Limit, bytes_decide, links_of, usual_dtype, usual_size
 from .choices import Need
 from .results import Results
 
@@ -69,7 +69,7 @@ class Transfers:
 
     def of(self, clock: str, direction: str = "", host: str = "") -> list[Cell]:
         """Main cells by clock, direction and host memory."""
-        wanted = (cell for cell in self.main if method(cell) == clock)
+        wanted = (cell for cell in self.main if cell.method == clock)
         return [c for c in wanted if direction in ("", c.direction) and host in ("", c.host)]
 
     def role(self, role: str) -> list[Cell]:
@@ -119,9 +119,9 @@ class Transfers:
 def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     """The part of the results that an accelerator takes part in."""
     every = [cell for cell in cells if cell.declared.needs_device]
-    on_device = [*filter(credible, every)]
+    on_device = [cell for cell in every if cell.credible]
     plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in WAYS]
-    usual = usual_dtype([cell for cell in plain if method(cell) == COMPLETION] or plain)
+    usual = usual_dtype([cell for cell in plain if cell.method == COMPLETION] or plain)
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
     rows = results.missing[results.missing["benchmark"].isin(roles)]
     timed = pd.concat([results.of_role(results.processes, role) for role in (OVERLAP, LINK)])
@@ -129,7 +129,7 @@ def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
     return Transfers(
         cells=on_device,
         main=[cell for cell in plain if cell.dtype == usual],
-        withheld=[cell for cell in every if not credible(cell)],
+        withheld=[cell for cell in every if not cell.credible],
         limits=links_of(on_device),
         hardware=dict(zip(counted["quantity"], counted["value"])) if len(counted) else {},
         missing=rows.assign(role=rows["benchmark"].map(roles)).to_dict("records"),
@@ -185,7 +185,7 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
             early, held = transfers.without_waiting(pinned)
             limit, sizes = transfers.limit(direction), transfers.of(COMPLETION, direction, PINNED)
             half = [c.nbytes for c in sizes if c.route == route and (limit.share(c) or 0) >= 0.5]
-            pins = [c for c in transfers.role(PINNING) if method(c) == PIN and c.nbytes == pinned.nbytes]
+            pins = [c for c in transfers.role(PINNING) if c.method == PIN and c.nbytes == pinned.nbytes]
             gain = pageable.seconds - pinned.seconds
             pays = math.ceil(pins[0].seconds / gain) if pins and gain > 0 else None
             said = {"pageable": pageable, "pinned": pinned, "early": early, "held": held}
@@ -220,7 +220,7 @@ def too_fast(transfers: Transfers) -> TooFast | None:
     def rates(cells: Iterable[Cell], most: float) -> list[tuple[Cell, float]]:
         return [(cell, cell.nbytes / cell.seconds) for cell in cells if cell.nbytes / cell.seconds > most]
 
-    waited = [cell for cell in transfers.main if method(cell) in (COMPLETION, SUSTAINED)]
+    waited = [cell for cell in transfers.main if cell.method in (COMPLETION, SUSTAINED)]
     crossed = [*waited, *(cell for limit in transfers.limits.values() for cell in limit.cells.values())]
     # smaller ones may lie in a cache, which the limit did not
     against = ((cell, transfers.limit(cell.direction)) for cell in waited)

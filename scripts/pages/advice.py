@@ -27,31 +27,18 @@ from analysis.choices import (
     Answer,
     Case,
     Known,
+    Need,
     effects_on,
     priced,
     uses,
 )
 from analysis.findings import Advised, Slowed
 
-from benchmarks.contracts import (
-    ALIAS,
-    ALL_THREADS,
-    DEVICE_TO_HOST,
-    HOST_TO_DEVICE,
-    NUMPY_TO_TORCH,
-    TORCH_TO_NUMPY,
-    Route,
-)
+from benchmarks.contracts import ALIAS, ALL_THREADS, Route
 
 from . import show
-from .show import code
+from .show import code, said
 
-ENDS = {
-    NUMPY_TO_TORCH: ("NumPy array", "tensor"),
-    TORCH_TO_NUMPY: ("tensor", "NumPy array"),
-    HOST_TO_DEVICE: ("host tensor", "device"),
-    DEVICE_TO_HOST: ("device tensor", "host"),
-}
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 WIDE = 1.5  # highest / lowest process from which a time comes with its range
 CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
@@ -134,11 +121,6 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
 
 
-def said(name: str, block: str, **values: Any) -> str:
-    """A block of a template in one line."""
-    return " ".join(show.prose(name, block, **values))
-
-
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     """What to know of all routes that the answers name, each fact once; None where there is nothing."""
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
@@ -171,13 +153,12 @@ def neighbours(copies: Sequence[Slowed]) -> Box:
 
 def title(rows: pd.DataFrame) -> str:
     """What is answered by rows of a need, or of some that differ in the source's dtype."""
-    need = rows["need"].iloc[0]
-    return said("advice", "title", need=need, ends=ends(need.direction), dtypes=list(rows["dtype"].unique()))
+    return titled(rows["need"].iloc[0], list(rows["dtype"].unique()))
 
 
-def ends(direction: str) -> tuple[str, str]:
-    """Source and result of a direction in words."""
-    return ENDS.get(direction, ("source", direction or "result"))
+def titled(need: Need, dtypes: Sequence[str] = ()) -> str:
+    """A need in words. dtypes: of the source, where it is cast."""
+    return said("advice", "title", need=need, dtypes=dtypes)
 
 
 def capital(words: str) -> str:

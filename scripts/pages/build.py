@@ -75,11 +75,8 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
     goes."""
     for name in ("index.html", "README.md", "changes.csv"):
         (output / HISTORY / name).unlink(missing_ok=True)
-    places = [(show.to_markdown(name), quote(name)) for name in machines]
-    lines = [f"- [{name}]({place}/README.md), [one file of HTML]({place}/index.html)" for name, place in places]
     if machines:
-        title = "# What releases of torch and numpy changed, by machine"
-        put(output / HISTORY / "README.md", "\n".join([title, "", *lines, ""]))
+        put(output / HISTORY / "README.md", show.written("index", "histories", machines=machines, quote=quote))
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
@@ -139,7 +136,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
         there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
         found = {machine: _answer(here) for machine, here in there.groupby("machine")}
         rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
-    heads = [" ".join(show.prose("index", "head", page=each, mostly=MOSTLY)) for each in machines]
+    heads = [show.said("index", "head", page=each, mostly=MOSTLY) for each in machines]
     return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
 
 

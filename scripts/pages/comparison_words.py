@@ -44,7 +44,7 @@ def why(reason: Reason) -> str:
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
     share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_SPEED else ""
     values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
-    return " ".join(show.prose("comparison_reasons", reason.what.replace(" ", "_"), **values))
+    return show.said("comparison_reasons", reason.what.replace(" ", "_"), **values)
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -85,21 +85,11 @@ def change_of(row: Mapping[str, Any]) -> str:
     return factor(row["verdict"], row["ratio"]) + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
 
-def sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A cell's verdict with its evidence: 1.08× slower (95 % CI 1.05–1.11; q = 0.003; 8 processes per side)."""
-    return said("of_time", comparison, row=row)
-
-
-def count_sentence(row: Mapping[str, Any], comparison: Comparison) -> str:
-    """A count's verdict with its evidence, and what the time of the same route says where that is something else."""
-    return said("of_count", comparison, row=row)
-
-
 def said(block: str, comparison: Comparison, **values: Any) -> str:
     """A block of comparison.md.jinja."""
     about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
     about |= {"words": sys.modules[__name__], "verdicts": verdicts, "least": MIN_PROCESSES}
-    return " ".join(show.prose("comparison", block, **about, **values))
+    return show.said("comparison", block, **about, **values)
 
 
 def cell_line(row: Mapping[str, Any]) -> str:
@@ -119,34 +109,16 @@ def cell_line(row: Mapping[str, Any]) -> str:
     return f"{code(expression)} · {rest}" if expression else rest
 
 
-def cell_text(row: Mapping[str, Any]) -> str:
-    """The same as plain text."""
-    return show.bare(cell_line(row))
-
-
 def counts_line(comparison: Comparison) -> str:
     """All verdicts with their counts, and what the counts add up to."""
     counted = [f"{count} {verdict_name(verdict, comparison)}" for verdict, count in comparison.counts.items() if count]
     return f"{len(comparison.cells)} cells: {show.join(counted)}"
 
 
-def decided_line(comparison: Comparison) -> str:
-    """How much was decided: without it "nothing slower" may mean that nothing was seen."""
-    return said("decided", comparison)
-
-
 def all_lines(comparison: Comparison) -> list[str]:
     """How much was decided, and all verdicts with their counts: of times, then of counts."""
-    timed = [decided_line(comparison), counts_line(comparison)] if len(comparison.cells) else []
+    timed = [said("decided", comparison), counts_line(comparison)] if len(comparison.cells) else []
     return [*timed, *filter(None, [counted_line(comparison)])]
-
-
-def title(comparison: Comparison) -> str:
-    base, new = comparison.base, comparison.new
-    base_toolchain, new_toolchain = base["toolchain"], new["toolchain"]
-    if base["machine"] != new["machine"]:
-        return f"{base_toolchain} on {base['machine']} → {new_toolchain} on {new['machine']}"
-    return f"{base_toolchain} → {new_toolchain} on {new['machine']}"
 
 
 def trust(comparison: Comparison) -> tuple[str, ...]:
@@ -176,16 +148,9 @@ def withheld(comparison: Comparison) -> list[str]:
 
 def headline(comparison: Comparison) -> str:
     """The answer in one sentence."""
-    counts, cells = comparison.counts, len(comparison.cells)
+    counts = comparison.counts
     changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    times = f"{show.join(changed)} of {cells} cells" if changed else "nothing faster, nothing slower" if cells else ""
-    outcome = "; ".join(filter(None, ("" if comparison.withheld else times, changed_counts(comparison))))
-    return said("headline", comparison, outcome=outcome or "nothing changed")
-
-
-def refusal(comparison: Comparison) -> str:
-    """Why the exit code is 2, and what to do, in one line."""
-    return said("refusal", comparison)
+    return said("headline", comparison, changed=changed)
 
 
 def usual_reason(comparison: Comparison) -> str:
@@ -210,7 +175,7 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
 
     listing = list(_listing(comparison, everything))
     width = min(max((len(evidence) for _, evidence, _, _ in listing), default=0), 74)
-    lines = [styled(BOLD, title(comparison)), ""]
+    lines = [styled(BOLD, said("title", comparison)), ""]
     for verdict, evidence, cell, hidden in listing:
         padding = " " * (max(width - len(evidence), 0) + 2)
         lines.append(
@@ -226,8 +191,8 @@ def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, st
     """(verdict, its sentence, the cell, whether the row stands for hidden ones): what changed first."""
     for verdict, pairs in _told(comparison, everything):
         shown = pairs if everything else pairs[:AT_MOST]
-        for said, row in shown:
-            yield verdict, said, cell_text(row), False
+        for words, row in shown:
+            yield verdict, words, show.bare(cell_line(row)), False
         if len(pairs) > len(shown):
             yield verdict, f"and {len(pairs) - len(shown)} more", "--all shows them", True
 
@@ -235,9 +200,9 @@ def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, st
 def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
     """Verdicts of times, then of counts, with their cells: what is said of each, and its row."""
     for verdict in verdicts.VERDICTS if everything else FIRST:
-        yield verdict, [(sentence(row, comparison), row) for row in of_verdict(comparison.cells, verdict)]
+        yield verdict, [(said("of_time", comparison, row=row), row) for row in of_verdict(comparison.cells, verdict)]
     for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, verdicts.FAILED):
-        yield verdict, [(count_sentence(row, comparison), row) for row in of_verdict(comparison.counted, verdict)]
+        yield verdict, [(said("of_count", comparison, row=row), row) for row in of_verdict(comparison.counted, verdict)]
 
 
 # --- a pull request --------------------------------------------------------------------------------------------------
@@ -264,10 +229,10 @@ def as_json(comparison: Comparison, command: str) -> str:
     cells, counted = (
         [
             {name: _plain(value) for name, value in row.items() if name != "parameters"}
-            | {"reason": why(row["reason"]), "sentence": said(row, comparison)}
+            | {"reason": why(row["reason"]), "sentence": said(block, comparison, row=row)}
             for row in table.to_dict("records")
         ]
-        for table, said in ((comparison.cells, sentence), (comparison.counted, count_sentence))
+        for table, block in ((comparison.cells, "of_time"), (comparison.counted, "of_count"))
     )
     check = comparison.check
     document = {
@@ -286,7 +251,7 @@ def as_json(comparison: Comparison, command: str) -> str:
             "cells": comparison.decided,
             "of": comparison.comparable,
             "share": _plain(comparison.share_decided),
-            "sentence": decided_line(comparison),
+            "sentence": said("decided", comparison),
         },
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
@@ -315,20 +280,5 @@ CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
 
 def counted_line(comparison: Comparison) -> str:
     """How many counts changed and how many did not; "" where nothing is counted by several processes."""
-    table = comparison.counted
-    if table.empty:
-        return ""
-    by_verdict = table["verdict"].value_counts(sort=False)
-    order = [*comparison.counts_decided, *(name for name in by_verdict.index if name not in comparison.counts_decided)]
-    said = show.join([f"{by_verdict[name]} {name}" for name in order if name in by_verdict])
-    disagree = int(table["contradicts"].sum())
-    rest = f"; time says otherwise of {disagree}" if disagree else ""
-    return f"{show.join(list(dict.fromkeys(table['unit'].dropna())))} of {len(table)} results: {said}{rest}"
-
-
-def changed_counts(comparison: Comparison) -> str:
-    """What changed, in a few words: 2 of more instructions; "" where nothing did."""
-    by_verdict = comparison.counts_decided
-    unit = next(iter(comparison.counted["unit"].dropna()), "")
-    words = show.join([f"{by_verdict[name]} of {name}" for name in CHANGED_COUNTS if by_verdict[name]])
-    return f"{words} {unit}" if words else ""
+    every = {**comparison.counts_decided, **comparison.counted["verdict"].value_counts(sort=False)}
+    return said("counted", comparison, counts=[f"{count} {verdict}" for verdict, count in every.items() if count])

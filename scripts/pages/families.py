@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.cells import Cell, alike, method, row_of, usual_dtype, usual_size
+from analysis.cells import Cell, alike, row_of, usual_dtype, usual_size
+from analysis.findings import beside
 from analysis.results import Declared, Results, parameters_of
 
 from benchmarks import families as roles
@@ -89,7 +90,7 @@ def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table
 
 def _about(cell: Cell) -> str:
     """What a benchmark's figures are, in a title."""
-    return _titled(cell.declared) + ("" if method(cell) in ("convert", "") else f", {method(cell)}")
+    return _titled(cell.declared) + ("" if cell.method in ("convert", "") else f", {cell.method}")
 
 
 def _titled(declared: Declared) -> str:
@@ -100,23 +101,14 @@ def _titled(declared: Declared) -> str:
 
 def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[Cell]], missing: Missing) -> list[Table]:
     """Seconds, and how they compare with those of the cell that the family wants beside them."""
-    beside = dict(declared.beside)
-    called, role = beside.pop("called", ""), beside.pop("role", "")
-
-    def place(cell: Cell) -> tuple[Any, ...]:
-        """What a cell has in common with the one it stands beside."""
-        if role:
-            return cell.direction, cell.route, cell.nbytes
-        return tuple(value for name, value in cell.parameters.items() if name not in beside)
-
+    called, role = declared.beside.get("called", ""), declared.beside.get("role")
+    pairs = beside(cells)
     if role:
         there = [cell for of_benchmark in timed.values() for cell in of_benchmark]
         there = [cell for cell in there if cell.role == role and cell.threads == ONE_THREAD]
         usual = usual_dtype(there)
-        others = {place(cell): cell for cell in there if cell.dtype == usual}
-    else:
-        others = {place(cell): cell for cell in cells if called and cell.parameters.items() >= beside.items()}
-    pairs = [(cell, others.get(place(cell))) for cell in cells]
+        others = {(cell.direction, cell.route, cell.nbytes): cell for cell in there if cell.dtype == usual}
+        pairs = [(cell, others.get((cell.direction, cell.route, cell.nbytes))) for cell in cells]
     stand_beside = [other for cell, other in pairs if other is not cell]
 
     ranged = "threads" in declared.param_names and max(cell.processes for cell in cells) > 1
@@ -124,7 +116,8 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     def mark(cell: Cell, other: Cell | None) -> Mark:
         lines = [show.time(cell), *([show.interval(cell.low, cell.high)] if ranged else [])]
         if other is not None and other is not cell:
-            lines.append(f"{called} {show.time(other)}: {compared(cell, other, _as_long(cell, other))}")
+            as_long = f"{show.ratio(cell.seconds / other.seconds)} as long"
+            lines.append(f"{called} {show.time(other)}: {compared(cell, other, as_long)}")
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
@@ -137,10 +130,6 @@ def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[C
     made = _tables(declared, _about(cells[0]), shown, missing)
     notes = tables.said("ranges", processes=[cell.processes for cell in cells]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
-
-
-def _as_long(cell: Cell, other: Cell) -> str:
-    return f"{show.ratio(cell.seconds / other.seconds)} as long"
 
 
 def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:

@@ -20,7 +20,8 @@ import pandas as pd
 
 os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
-from analysis.cells import Cell, Limit, conversions, method, usual_size
+from analysis.cells import Cell, Limit, conversions, usual_dtype, usual_size
+from analysis.choices import Need
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
 from matplotlib import ticker
@@ -32,6 +33,7 @@ from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
 from . import advice, show
 from . import comparison_words as words
+from .show import said
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
@@ -57,11 +59,6 @@ GROUP = f"{{{SVG}}}g"
 POINTS = "points-"  # begins the ids that a page's script reads
 xml.register_namespace("", SVG)
 xml.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-
-
-def said(block: str, **values: Any) -> str:
-    """A text of templates/prose/figures.md.jinja."""
-    return " ".join(show.prose("figures", block, **values))
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def share_of(limit: Limit) -> Curves:
 
 def label(cell: Cell) -> str:
     """What a line is called: by its route, or what else tells it from the others."""
-    return cell.route or (show.valued(cell.row, cell.parameters[cell.row]) if cell.row else method(cell))
+    return cell.route or (show.valued(cell.row, cell.parameters[cell.row]) if cell.row else cell.method)
 
 
 def _points(cells: Sequence[Cell], value: Callable[[int, float], float] = TIME.value) -> pd.DataFrame:
@@ -217,7 +214,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Cell], limit: float | None
     """Decimal GB/s against size, where there are two sizes and more; ``limit`` in bytes per second."""
     if _sized(cells):
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
-        caption = said("bandwidth", about=about, cell=most, label=label(most))
+        caption = said("figures", "bandwidth", about=about, cell=most, label=label(most))
         seconds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
         yield against_size(name, caption, cells, SPEED, seconds, _described(cells, {}, limit))
 
@@ -227,7 +224,7 @@ def _described(cells: Sequence[Cell], limit: Mapping[int, float], bandwidth: flo
     sizes = sorted({cell.nbytes for cell in cells})
     several = len({label(cell) for cell in cells})
     memcpy = limit.get(sizes[-1]) if sizes else None
-    return said("described", cells=cells, several=several, sizes=sizes, memcpy=memcpy, bandwidth=bandwidth)
+    return said("figures", "described", cells=cells, several=several, sizes=sizes, memcpy=memcpy, bandwidth=bandwidth)
 
 
 def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
@@ -236,7 +233,7 @@ def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
     nbytes = usual_size(cells, cells[0].row, sys.maxsize)
     ends = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
     shown = [(cell, label(cell)) for cell in ([ends[0], ends[-1]] if ends[-1].seconds > ends[0].seconds else ends[:1])]
-    return said("found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
+    return said("figures", "found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
 
 
 # --- the figures of a machine -----------------------------------------------------------------------------------------
@@ -247,8 +244,7 @@ def times(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
     plain = conversions(cells)
     for memory, direction in itertools.product(MEMORIES, dict.fromkeys(cell.direction for cell in plain)):
         shown = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
-        source, target = advice.ends(direction)
-        about = advice.capital(f"{source} to {target}, {show.MEMORY[memory]}")
+        about = advice.titled(Need(direction, memory, usual_dtype(plain)))
         name, by_line = slug("time", direction, memory), _points(shown).groupby("line", sort=False)["cell"]
         if memory != ALIAS or not all(advice.flat(list(each)) for _, each in by_line):
             yield from times_figure(name, about, shown, limit if memory in (COPY, INTO) else None)
@@ -283,7 +279,7 @@ def efficiency(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
         if _sized(shown):
             usual = [cell for cell in shown if cell.nbytes == usual_size(shown, shown[0].row, sys.maxsize)]
             best = max(usual, key=lambda cell: limit.share(cell) or 0)
-            caption = said("efficiency", direction=direction, cell=best, share=limit.share(best))
+            caption = said("figures", "efficiency", direction=direction, cell=best, share=limit.share(best))
             described = _described(shown, limit.seconds)
             yield against_size(slug("efficiency", direction), caption, shown, share_of(limit), limit.seconds, described)
 
@@ -342,7 +338,8 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
         ax.grid(axis="y", visible=False)
         ax.set_xlabel(f"time of {comparison.new['toolchain']} / time of {comparison.base['toolchain']}")
         about = {"comparison": comparison, "words": words, "shown": len(rows)}
-        return finish(figure, name, said("forest_described", **about), (), said("forest", **about))
+        description, caption = (said("figures", block, **about) for block in ("forest_described", "forest"))
+        return finish(figure, name, description, (), caption)
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from analysis.verdicts import INSTRUCTIONS
 
 from pages import show
 from pages.advice import Box
-from pages.history_page import effect_of, others, route_of
+from pages.history_page import effect_of, named_route, route_of, where
 from pages.page import Page, Section, write_into
 from pages.show import prose
 from pages.spreadsheet import text_of
@@ -71,7 +71,7 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame) -> Page:
             ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
-        csv=_csv(changes),
+        csv=text_of(changes[[name for names in COLUMNS for name in names]], digits=5),
         columns=COLUMNS,
         data="changes.csv",
     )
@@ -80,34 +80,21 @@ def page_of(machines: Sequence[str], changes: pd.DataFrame) -> Page:
 def _change(changes: pd.DataFrame, number: int) -> str:
     """torch 2.0.1, `torch.tensor(a)`, numpy→torch: 1.2× slower on one, 1.3× slower on other (4 KiB)"""
     rows = changes[changes["change"] == number].to_dict("records")
-    first = rows[0]
-    each = [f"{effect_of(row)} on {row['machine']}" for row in rows]
-    unit = ", instructions" if first["what"] == INSTRUCTIONS else ""
-    where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
-    route = ", ".join(filter(None, route_of(first)))
-    return f"{first['package']} {first['release']}, {route}{unit}: {show.join(each)} ({where})"
+    on = show.join([f"{effect_of(row)} on {row['machine']}" for row in rows])
+    unit = ", instructions" if rows[0]["what"] == INSTRUCTIONS else ""
+    return f"{rows[0]['package']} {rows[0]['release']}, {named_route(rows[0])}{unit}: {on} ({where(rows[0])})"
 
 
 def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: "pd.Index[Any]") -> Table:
-    """A row per change, a column per machine."""
+    """A row per change, a column per machine: its effect there, and between which releases if these are others."""
     rows: list[tuple[Entry, ...]] = []
     for number in numbers[:AT_MOST]:
-        of_change = {row["machine"]: row for row in changes[changes["change"] == number].to_dict("records")}
-        first = next(iter(of_change.values()))
-        where = ", ".join(filter(None, (show.span(first["sizes"]), others(first))))
-        on = [_on(of_change[machine], first) if machine in of_change else "" for machine in machines]
-        rows.append((f"{first['package']} {first['release']}", route_of(first), first["what"], where, *on))
+        of_change = changes[changes["change"] == number]
+        first, spans = of_change.iloc[0], of_change["since"] + " to " + of_change["until"]
+        effects = zip(of_change.to_dict("records"), spans)
+        on = {row["machine"]: [effect_of(row), *([span] if span != spans.iloc[0] else [])] for row, span in effects}
+        known = (f"{first['package']} {first['release']}", route_of(first), first["what"], where(first))
+        rows.append((*known, *(on.get(machine, "") for machine in machines)))
     more = f"{len(numbers) - AT_MOST:,} more are in changes.csv."
     columns = ("release", "route", "what", "at", *machines)
     return Table(title, columns, tuple(rows), (more,) if len(numbers) > AT_MOST else (), numeric=False)
-
-
-def _on(row: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
-    own, of_first = ((each["since"], each["until"]) for each in (row, first))
-    return [effect_of(row), *([" to ".join(own)] if own != of_first else [])]
-
-
-def _csv(changes: pd.DataFrame) -> str:
-    names = [name for names in COLUMNS for name in names]
-    table = changes.assign(sizes=[" ".join(map(str, sizes)) for sizes in changes["sizes"]])
-    return text_of(table[names], digits=5)

@@ -21,7 +21,6 @@ from pages import show
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
 from pages.page import Heat, Strip, Tile
-from pages.show import prose
 from pages.tables import Table
 
 ACROSS = 2  # panels in a row
@@ -63,8 +62,8 @@ def heats_of(history: History) -> Iterator[Heat]:
             every, without = own["series"].nunique(), own["series"].nunique() - shown["series"].nunique()
             named = f"{history.package} {max(own['base'], key=versions.index)} (with {history.held})"
             values = {"what": what, "base": named, "every": every, "without": without}
-            legend = prose("history", "heat", resolution=show.percent(half, 1) if what == TIME else "", **values)
-            yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), " ".join(legend))
+            legend = show.said("history", "heat", resolution=show.percent(half, 1) if what == TIME else "", **values)
+            yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), legend)
 
 
 def _title(key: tuple[str, str]) -> str:

@@ -1,23 +1,20 @@
 """The page of a machine's histories: what changed, release by release, then the curves, and how it was measured."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
 from analysis.changes import LAYOUT, ROUTE, headlines
-from analysis.findings import DTYPE, MEMORY, TAKEN
 from analysis.history import History
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
-from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, SLOWER, TIME
 from store.records import Record
 
-from benchmarks.contracts import ALIAS, COPY
 from pages import show
-from pages.advice import Box
+from pages.advice import Box, capital
 from pages.comparison_words import factor, number
 from pages.page import Page, Section
 from pages.show import code, prose
@@ -27,28 +24,6 @@ from pages.tables import Entry, Table, named
 from .history_figure import figures_of, grad_of, heats_of
 
 AT_MOST = 10  # routes that a release's table shows; results.csv has all
-WORDS = {SLOWER: "slower", FASTER: "faster", MORE: "more", FEWER: "fewer"}
-ABOUT = {MEMORY: "memory", DTYPE: "dtype of the result", TAKEN: "tensor that requires grad"}
-SEEN: Mapping[str, Mapping[bool | str, str]] = {
-    MEMORY: {True: ALIAS, False: COPY},
-    TAKEN: {True: "taken", False: "refused"},
-}
-FIRST = ["package", "machine", "release", "date", "before", "files", "what", "benchmark"]
-LAST = [
-    "version",
-    "sizes",
-    "processes",
-    "value",
-    "low",
-    "high",
-    "level",
-    "verdict",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "q",
-]
-LAST += ["earliest", "latest", "evidence", "nodes_with", "nodes_without", "control"]
 MEANING = {
     ("package", "release", "date", "before"): "the release, its day, and the release before it in this series",
     ("machine",): "where it was measured",
@@ -66,6 +41,8 @@ MEANING = {
     ("nodes_with", "nodes_without"): "nodes that show the change, and that do not",
     ("control",): "True for work that no release can change",
 }
+FIRST = ["package", "machine", "release", "date", "before", "files", "what", "benchmark"]
+LAST = [name for group in MEANING for name in group if name not in FIRST]  # after the parameters
 
 
 def link(histories: Sequence[History]) -> str:
@@ -132,27 +109,18 @@ def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def headline(row: Any) -> str:
-    """Of a row of ``headlines``: "torch 2.10.0: 38 routes faster (median 1.12×), 8 slower (median 1.04×)"."""
-    times = [
-        f"{row[verdict]} route{'s' * (row[verdict] > 1)} {verdict} (median {factor(verdict, row[f'{verdict}_ratio'])})"
-        for verdict in sorted((FASTER, SLOWER), key=lambda verdict: -row[verdict])
-        if row[verdict]
-    ]
-    counts = [f"{row[verdict]} with {WORDS[verdict]} instructions" for verdict in (FEWER, MORE) if row[verdict]]
-    if times:
-        return ", ".join([times[0], *(each.replace(" routes", "").replace(" route", "") for each in times[1:])])
-    return f"no change of time; {', '.join(counts)}" if counts else "no change"
+    """Of a row of ``headlines``: "38 routes faster (median 1.12×), 8 slower (median 1.04×)"."""
+    return show.said("history", "headline", row=row, factor=factor)
 
 
-def effect_of(row: Any) -> str:
+def effect_of(row: Any, unit: str = "") -> str:
     """A change with its interval: "1.31× faster (1.29–1.32)", "1.10× fewer"."""
-    less = row["verdict"] in (FASTER, FEWER)
     ratio, low, high = (float(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
-    if less:
+    if row["verdict"] in (FASTER, FEWER):
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
     ends = list(dict.fromkeys((number(low), number(high))))
     exact = row["what"] == INSTRUCTIONS and len(ends) == 1
-    return f"{number(ratio)}× {WORDS[row['verdict']]}" + ("" if exact else f" ({'–'.join(ends)})")
+    return f"{number(ratio)}× {row['verdict']}{unit}" + ("" if exact else f" ({'–'.join(ends)})")
 
 
 def route_of(row: Any) -> list[str]:
@@ -162,18 +130,21 @@ def route_of(row: Any) -> list[str]:
     return [name, ", ".join(filter(None, (str(row["direction"]), grad_of(row))))]
 
 
-def others(row: Any) -> str:
-    """The other parameters of a row in words: "float32"."""
-    names = ("dtype", "layout", "threads")
-    return ", ".join(show.valued(name, row[name]) for name in names if isinstance(row[name], str))
+def named_route(row: Any) -> str:
+    """The same in a line."""
+    return ", ".join(filter(None, route_of(row)))
+
+
+def where(row: Any) -> str:
+    """The sizes and the other parameters of a row in words: "4 KiB to 16 MiB, float32"."""
+    others = (show.valued(name, row[name]) for name in ("dtype", "layout", "threads") if isinstance(row[name], str))
+    return ", ".join(filter(None, (show.span(row["sizes"]), *others)))
 
 
 def summary(row: Any) -> str:
     """A change in one line: `t.numpy()`, torch→numpy: 1.31× faster (1.29–1.32), 4 KiB to 16 MiB"""
-    unit = " instructions" if row["what"] == INSTRUCTIONS else ""
-    sizes = show.span(row["sizes"])
-    effect = effect_of(row).replace(f" {WORDS[row['verdict']]}", f" {WORDS[row['verdict']]}{unit}")
-    return f"{', '.join(filter(None, route_of(row)))}: {effect}{f', {sizes}' if sizes else ''}"
+    effect = effect_of(row, " instructions" if row["what"] == INSTRUCTIONS else "")
+    return f"{named_route(row)}: {', '.join(filter(None, (effect, show.span(row['sizes']))))}"
 
 
 def _box(history: History) -> Box:
@@ -198,30 +169,27 @@ def _headlines(history: History) -> list[dict[str, Any]]:
 
 def _sections(results: Results, history: History) -> Iterator[Section]:
     appeared = list(findings.appearances(results, history.releases))
-    meanings = list(findings.redefined(results, history.releases))
-    changes = history.changes
-    tags = {release.version: release for release in history.releases}
-    for row in _headlines(history):
-        release = tags[row["release"]]
-        own = changes[changes["release"] == row["release"]]
-        behaviour = [
-            *(_appeared(each) for each in appeared if each.at.version == release.version),
-            *(_meant(each) for each in meanings if each.at.version == release.version),
-        ]
-        intro = (f"{headline(row)[:1].upper()}{headline(row)[1:]}.", *behaviour)
+    meant = list(findings.redefined(results, history.releases))
+    for release, row in zip(history.releases[::-1], _headlines(history)):
+        behaviour = prose("history", "behaviour", at=release, appeared=appeared, meant=meant, named=named)
+        own = history.changes[history.changes["release"] == release.version]
+        intro = (f"{capital(headline(row))}.", *behaviour)
         yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=_changes(history, own, release))
 
 
 def _changes(history: History, own: pd.DataFrame, release: Any) -> tuple[Table, ...]:
     """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
     layout = own["evidence"] == LAYOUT
-    routes = [each for _, each in own[~layout].groupby(ROUTE, sort=False, dropna=False)]
+    times_first = own[~layout].sort_values("what", key=lambda what: what != TIME, kind="stable")
+    routes = [each for _, each in times_first.groupby(ROUTE, sort=False, dropna=False)]
     rows: list[tuple[Entry, ...]] = []
     for kind, words in {SLOWER: SLOWER, FASTER: FASTER, INSTRUCTIONS: "with other instructions"}.items():
-        mine = [each for each in routes if kind in _first(each)[["what", "verdict"]].to_numpy()]
-        for each in sorted(mine, key=_size, reverse=True)[:AT_MOST]:
-            times, counts = (each[each["what"] == what] for what in (TIME, INSTRUCTIONS))
-            rows.append((route_of(each.iloc[0]), _times(times), _counts(counts), _evidence(history, times, counts)))
+        mine = [each for each in routes if kind in each[["what", "verdict"]].iloc[0].to_list()]
+        for each in mine[:AT_MOST]:
+            times, largest = each[each["what"] == TIME].to_dict("records"), each.iloc[0]
+            evidence = prose("history", "evidence", row=largest, time=TIME, nodes=len(history.nodes))
+            lines = prose("history", "times", times=times, effect_of=effect_of)
+            rows.append((route_of(largest), [*lines], _counts(each[each["what"] == INSTRUCTIONS]), [*evidence]))
         if len(mine) > AT_MOST:
             rows.append((f"{len(mine) - AT_MOST} more {words}: rows of this release in results.csv", "", "", ""))
     small = int((layout & (own["what"] == TIME)).sum())
@@ -229,24 +197,6 @@ def _changes(history: History, own: pd.DataFrame, release: Any) -> tuple[Table, 
         rows.append((*prose("history", "layout", small=small), "same instructions"))
     columns = ("route", "time", "instructions", "evidence")
     return (Table(f"What {release.name} changed", columns, tuple(rows), numeric=False),) if rows else ()
-
-
-def _first(each: pd.DataFrame) -> pd.DataFrame:
-    """The largest change of a route: of its time, if that changed."""
-    times = each[each["what"] == TIME]
-    return (times if len(times) else each).head(1)
-
-
-def _size(each: pd.DataFrame) -> float:
-    return abs(math.log(_first(each)["ratio"].iloc[0]))
-
-
-def _times(times: pd.DataFrame) -> list[str]:
-    lines = []
-    for row in times.to_dict("records"):
-        ends = " → ".join(show.seconds(value) for value in (row["level"] / row["ratio"], row["level"]))
-        lines.append(f"{effect_of(row)}: {ends}, {show.span(row['sizes'])}")
-    return lines or ["no change"]
 
 
 def _counts(counts: pd.DataFrame) -> list[str]:
@@ -259,36 +209,6 @@ def _counts(counts: pd.DataFrame) -> list[str]:
         span = "–".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
         lines += [line, *([f"{len(each)} cells: {span}×"] if len(each) > 1 else [])]
     return lines
-
-
-def _evidence(history: History, times: pd.DataFrame, counts: pd.DataFrame) -> list[str]:
-    lines: list[str] = []
-    for row in (times if len(times) else counts).head(1).to_dict("records"):
-        lines += prose("history", "evidence", row=row, time=TIME)
-        if row["earliest"] != row["latest"]:
-            lines.append(f"at {row['earliest']} to {row['latest']}")
-        if len(history.nodes) and row["what"] == TIME:
-            lines.append(on_nodes(row, len(history.nodes)))
-    return lines
-
-
-def on_nodes(row: Any, nodes: int) -> str:
-    """on 4 of 4 nodes; on 1 of 4 nodes (node-b), not on node-a"""
-    having, lacking = ([name for name in row[key].split(", ") if name] for key in ("nodes_with", "nodes_without"))
-    some = f" ({', '.join(having)})" if having and lacking else ""
-    return f"on {len(having)} of {nodes} nodes{some}" + (f", not on {show.join(lacking)}" if lacking else "")
-
-
-def _appeared(each: findings.Appearance) -> str:
-    what = "New" if each.gained else "Gone"
-    some = f" ({show.join(each.dtypes)})" if each.dtypes else ""
-    return f"{what}: {named(each.routes)}, {each.direction}{some}. {'Before' if each.gained else 'Now'}: {each.reason}."
-
-
-def _meant(changed: findings.Semantic) -> str:
-    old, new = (SEEN.get(changed.what, {}).get(value, value) for value in (changed.old, changed.new))
-    of = show.join(changed.dtypes) or "float32"
-    return f"Changed behaviour: {code(changed.route)}, {changed.direction} ({of}): {ABOUT[changed.what]} {old} → {new}."
 
 
 # --- curves, method, data --------------------------------------------------------------------------------------------
@@ -305,7 +225,9 @@ def _figures(histories: Sequence[History]) -> Iterator[Section]:
 def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
     twice = pd.concat([history.replicates for history in histories]).drop_duplicates(["torch", "numpy", "hours"])
     alarms = pd.concat([history.false_alarms for history in histories])
-    controls = sum(history.rows.loc[history.rows["control"], "series"].nunique() for history in histories)
+    rows = pd.concat([history.rows for history in histories])
+    controls, times = rows[rows["control"]], rows[(rows["what"] == TIME) & ~rows["control"]]
+    half = (times["high"] / times["low"]) ** 0.5 - 1  # of the 95 % interval of a point
     shares = [record.quiet for record in records if record.quiet is not None]
     newest = histories[0].releases[-2:]
     tables = (_replicates(twice), *(_nodes(history) for history in histories if len(history.nodes)))
@@ -320,29 +242,18 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
             quiet=show.percents(shares) if shares else "",
             figure=FIGURE,
             half=HALF,
-            resolution=_resolution(histories),
+            resolution=half.groupby(times["noise"], sort=False).median(),
             twice=twice,
             alarms=[
-                f"{row['package']} {row['release']}, {', '.join(route_of(row))}: {effect_of(row)}"
+                f"{row['package']} {row['release']}, {named_route(row)}: {effect_of(row)}"
                 for row in alarms.to_dict("records")
             ],
-            controls=controls,
+            controls=len(controls[["package", "series"]].drop_duplicates()),
             example=" ".join((*(each.tag for each in newest), "--machine", histories[0].machine)),
             several=any(len(history.nodes) for history in histories),
         ),
         tables=tuple(filter(None, tables)),
     )
-
-
-def _resolution(histories: Sequence[History]) -> list[tuple[str, str]]:
-    """Noise class -> half of the 95 % interval of a point, the median."""
-    rows = pd.concat([history.rows[(history.rows["what"] == TIME) & ~history.rows["control"]] for history in histories])
-    if rows.empty:
-        return []
-    half = (rows["high"] / rows["low"]) ** 0.5 - 1
-    return [
-        (noise, show.percent(share, 1)) for noise, share in half.groupby(rows["noise"], sort=False).median().items()
-    ]
 
 
 def _replicates(twice: pd.DataFrame) -> Table:
@@ -382,11 +293,10 @@ def csv_of(histories: Sequence[History]) -> str:
     """A row per series, release and kind of evidence."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
     releases = [(history.package, release) for history in histories for release in history.releases]
-    files = {(package, release.version): " ".join(release.files) for package, release in releases}
+    files = {(package, release.version): release.files for package, release in releases}
     rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
     hidden = {"series", "cell", "group", "noise", "direction", "contract"}
     parameters = [name for name in rows if name not in {*FIRST, *LAST, *hidden} and rows[name].notna().any()]
     table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
-    table["sizes"] = [" ".join(map(str, sizes)) for sizes in table["sizes"]]
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
     return text_of(table, digits=5)

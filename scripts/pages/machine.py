@@ -20,7 +20,6 @@ from analysis.cells import (
     Limit,
     cells_of,
     conversions,
-    credible,
     decided,
     limit_of,
     usual_dtype,
@@ -35,16 +34,7 @@ from analysis.transfers import Transfers, answered, transfers_of
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import (
-    ALIAS,
-    ALL_THREADS,
-    COMPLETION,
-    DEVICE_TO_HOST,
-    INTO,
-    NONE,
-    ONE_THREAD,
-    PAGEABLE,
-)
+from benchmarks.contracts import ALIAS, ALL_THREADS, COMPLETION, DEVICE_TO_HOST, INTO, NONE, ONE_THREAD, PAGEABLE
 from pages import comparison_words as words
 from pages import transfers
 
@@ -146,7 +136,7 @@ def page_of(
 ) -> Page:
     """Everything the page of a machine says."""
     timed = cells_of(results)
-    cells = [*filter(credible, timed)]
+    cells = [cell for cell in timed if cell.credible]
     table = choices(cells)
     alone = asked(table, ONE_THREAD)
     made = asked(table, ALL_THREADS) or alone
@@ -202,7 +192,8 @@ def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
     needs = [rows for frame in every for _, rows in frame.groupby("need", sort=False)]
     named = [rows.assign(question=title(rows)) for rows in needs]
-    named += [rows.assign(question=transfers.question(need)) for need, rows in answered(table, moved)]
+    moves = [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
+    named += [rows.assign(question=question) for question, rows in moves]
     best = pd.concat([rows[rows["kind"] == BEST] for rows in named]) if named else table[:0].assign(question="")
     cells = {"seconds": [c.seconds for c in best["cell"]], "quiet": [c.quiet for c in best["cell"]]}
     return best.assign(**cells)[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
@@ -341,9 +332,9 @@ def questions(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFr
 
 def comparison_section(compared: Comparison) -> Section:
     """What got faster or slower against the run before on this machine."""
-    intro = (f"{words.title(compared)}: {words.headline(compared)}.", *words.all_lines(compared))
+    intro = (f"{words.said('title', compared)}: {words.headline(compared)}.", *words.all_lines(compared))
     figure = figures.forest(compared)
-    cells = tuple((words.cell_line(row), words.sentence(row, compared)) for row in figures.chosen(compared))
+    cells = tuple((words.cell_line(row), words.said("of_time", compared, row=row)) for row in figures.chosen(compared))
     data = Table("Cells in the figure", ("cell", "verdict"), cells, numeric=False)
     verdicts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
     return Section(

@@ -55,20 +55,12 @@ class News:
 
     @property
     def paragraph(self) -> str:
-        against = f"against {self.before.version} on {self.history.machine}"
-        seen = "first seen " if ledger.first_seen(self.history.package, self.release.version) else ""
-        most = f" Largest: {'; '.join(self.lines)}." if self.lines else ""
-        return f"{self.release.name} ({seen}{self.release.date}) {against}: {headline(self.row)}.{most}"
+        seen = ledger.first_seen(self.history.package, self.release.version)
+        return show.said("history", "news", news=self, seen=seen, headline=headline(self.row))
 
     @property
     def address(self) -> str:
         return f"history/{quote(self.history.machine)}/index.html#{quote(self.release.tag)}"
-
-    @property
-    def html(self) -> str:
-        """What the release changed on the machine, for a feed."""
-        items = "".join(f"<li>{show.to_html(line)}</li>" for line in (self.title, *self.lines))
-        return f'<p>On <a href="{self.address}">{show.to_html(self.history.machine)}</a>:</p><ul>{items}</ul>'
 
     @property
     def exit_code(self) -> int:
@@ -146,7 +138,7 @@ def write_feed(output: Path, machines: Sequence[Sequence[History]]) -> Path | No
     entries = [_entry(tag, sorted(each, key=lambda news: -len(news.history.releases))) for tag, each in by_tag.items()]
     entries.sort(key=lambda entry: (entry["news"][0].release.date, entry["news"][0].release.tag), reverse=True)
     environment = jinja2.Environment(**page.OPTIONS)
-    environment.filters |= {"xml": escape, "quoted": quoteattr}
+    environment.filters |= {"xml": escape, "quoted": quoteattr, "html": show.to_html}
     text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
     put(output / FEED, text)
     return output / FEED

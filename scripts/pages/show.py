@@ -231,3 +231,8 @@ def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
     """The paragraphs of what is ``written``, each a sentence or more."""
     paragraphs = re.split(r"\n\s*\n", written(name, block, **values))
     return tuple(part.strip().replace("\n", " ") for part in paragraphs if part.strip())
+
+
+def said(name: str, block: str, **values: Any) -> str:
+    """A block of a template in one line."""
+    return " ".join(prose(name, block, **values))

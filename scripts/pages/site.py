@@ -34,7 +34,7 @@ def _code(text: str) -> str:
 
 def _words(finding: Finding) -> str:
     about = _code(finding.about) + (f" and {finding.more} more" if finding.more else "")
-    return " ".join(show.prose("submission", finding.what, about=about, values=finding.values))
+    return show.said("submission", finding.what, about=about, values=finding.values)
 
 
 def comment(sentences: Sequence[str]) -> str:

@@ -36,11 +36,8 @@ COLUMNS: dict[tuple[str, ...], str] = {
     ("version",): "of the measurement: figures of different ones do not compare",
     ("status", "reason"): "measured, failed or skipped, and why there is no figure",
     ("seconds",): f"of what was timed: median over the processes, each by {FIGURE}, in seconds per call",
-    (
-        "low",
-        "high",
-        "cv",
-    ): "the least and the most of the processes that timed or counted it; their coefficient of variation",
+    ("low", "high", "cv"): "the least and the most of the processes that timed or counted it; their coefficient of "
+    "variation",
     ("processes",): "that measured the cell",
     ("quiet",): "False where no process was quiet: seconds is an upper bound",
     ("value", "unit"): "of what was counted",
@@ -71,7 +68,8 @@ def _number(digits: int, value: float) -> str:
 
 
 def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
-    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it.
+    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it. Several
+    values of one entry stand with a space between them.
 
     digits  significant ones of numbers; None: all
     """
@@ -82,6 +80,8 @@ def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
 
 
 def _quoted(entry: Any) -> Any:
+    if isinstance(entry, tuple):
+        return " ".join(map(str, entry))
     if isinstance(entry, str) and entry.startswith(("=", "@", "+", "-")):
         with contextlib.suppress(ValueError):
             return entry if math.isfinite(float(entry)) else f"'{entry}"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Cell, method, too_few, usual_size
+from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Cell, too_few, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
 from analysis.choices import TIE as TIED
 from analysis.transfers import WAYS, Transfers
 
 from benchmarks import families as roles
-from benchmarks.contracts import COMPLETION, ENQUEUE, HOST_TO_DEVICE, INTO, PAGEABLE, PINNED
+from benchmarks.contracts import COMPLETION, ENQUEUE, PINNED
 
 from . import figures, show
 from .advice import Box, Take, busy, capital, promises, why_unsafe
@@ -45,15 +45,13 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     made = [Box("Transfers in short", lines=short)] if short else []
     for each in transfers.recommendations(table, moved):
         need, answers = next(iter(each)), [_picked(rows) for rows in each.values()]
-        end = f"{end_of(need)} of {show.size(answers[0]['best'].nbytes)}"
-        title = f"From {end} to the device" if need.direction == HOST_TO_DEVICE else f"From the device to {end}"
         takes: list[Take] = []
         for one, picked in zip(each, answers):
             fresh = f"{result_of(one)}, " if len(each) > 1 else ""
             how = "on a condition" if picked["best"].contract.hazard else "no condition"
             when = {f"{fresh}{how}": picked["best"], f"{fresh}faster, on a condition": picked["fast"]}
             takes += [Take(how, cell.route, cost_words(cell, moved)) for how, cell in when.items() if cell]
-        made.append(Box(title, tuple(takes), notes=_notes(answers, moved)))
+        made.append(Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved)))
     scalars = rank(moved.role(roles.SCALAR))
     if len(scalars):
         cell = best(scalars)
@@ -110,29 +108,14 @@ def impossible(moved: Transfers) -> tuple[str, ...]:
     return prose("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved, run=moved.run)
 
 
-def end_of(need: Need) -> str:
-    """The host's end."""
-    if need.array:
-        return "a NumPy array" if need.host == PAGEABLE else f"a NumPy array in {need.host} memory"
-    return f"a {need.host} host tensor"
-
-
-def question(need: Need, result: bool = True) -> str:
-    """A need in words."""
-    way = (
-        f"From {end_of(need)} to the device"
-        if need.direction == HOST_TO_DEVICE
-        else f"From the device to {end_of(need)}"
-    )
-    return f"{way}, {result_of(need)}" if result else way
+def way(need: Need, nbytes: int = 0) -> str:
+    """From where to where in words; of so many bytes, where these are given."""
+    return show.said("transfers", "way", need=need, nbytes=nbytes)
 
 
 def result_of(need: Need) -> str:
     """New or existing, as the beginning of a line."""
-    there = need.direction == HOST_TO_DEVICE
-    if need.memory == INTO:
-        return f"into {'a device' if there else 'a host'} tensor that exists"
-    return "a new array" if need.array and not there else "a new tensor"
+    return show.said("transfers", "result", need=need)
 
 
 def cost_words(cell: Cell, moved: Transfers) -> str:
@@ -166,7 +149,7 @@ def _in_lines(cells: Iterable[Cell], by: str) -> Iterator[str]:
     """What to take of each benchmark from each host memory, at each value of a parameter, a paragraph each."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        if method(cell) == COMPLETION:
+        if cell.method == COMPLETION:
             value = cell.parameters[by]
             much = show.size(value) if by == "nbytes" else f"{value:,} {by}"
             what = f"{capital(cell.declared.title or cell.direction)}, {much}, {cell.host} memory"
@@ -209,7 +192,7 @@ def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tupl
         faster = [code(fast.route), gain, fast.contract.hazard]
     alike = [f"{word}: {named(routes)}" for word, routes in others.items() if routes]
     entries: tuple[list[str], ...] = (
-        [question(need, result=False), result_of(need)],
+        [way(need), result_of(need)],
         [" to ".join(sizes).replace(" ", UNBROKEN), f"{here} of {routes} routes" if here < routes else ""],
         [code(cell.route), cell.contract.hazard, *alike],
         [show.time(cell)],
@@ -224,11 +207,11 @@ def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tupl
 def clocks(moved: Transfers) -> list[Table]:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
     every = [cell for cell in moved.main if cell.contract.non_blocking]
-    nbytes = usual_size(cell for cell in every if method(cell) in (ENQUEUE, SUSTAINED))
+    nbytes = usual_size(cell for cell in every if cell.method in (ENQUEUE, SUSTAINED))
     here = [cell for cell in every if cell.nbytes == nbytes]
     rows: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in here:
-        rows.setdefault((code(cell.route), f"{cell.direction}, {cell.host}"), {})[method(cell)] = cell
+        rows.setdefault((code(cell.route), f"{cell.direction}, {cell.host}"), {})[cell.method] = cell
     words = {clock: show.time if clock == ENQUEUE else partial(cost_words, moved=moved) for clock in MEANING}
     body = tuple((*key, *(say(by[c]) if c in by else "" for c, say in words.items())) for key, by in rows.items())
     title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
@@ -266,10 +249,10 @@ ONCE = {
 def firsts(moved: Transfers) -> list[Table]:
     """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
     here = moved.role(roles.PINNING)
-    sizes, found = sorted({cell.nbytes for cell in here}), {(method(cell), cell.nbytes): cell for cell in here}
+    sizes, found = sorted({cell.nbytes for cell in here}), {(cell.method, cell.nbytes): cell for cell in here}
     rows = tuple(
         (ONCE.get(what, what), *(_once(found[what, n]) if (what, n) in found else "n/a" for n in sizes))
-        for what in dict.fromkeys(map(method, here))
+        for what in dict.fromkeys(cell.method for cell in here)
     )
     title = "Pinned memory for the first time in a process, the context there already"
     return [Table(title, ("what", *map(show.size, sizes)), rows)] if rows else []
