@@ -120,10 +120,9 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
         except BaseException:
             shutil.rmtree(environment, ignore_errors=True)
             raise
-        (environment / READY).touch()
-        if fcntl:
-            fcntl.flock(lock, fcntl.LOCK_SH)  # others may use it, too
-    used(environment)
+    (environment / READY).touch()
+    if fcntl:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # others may use it, too
     clean_up(root, limit)
     return environment
 

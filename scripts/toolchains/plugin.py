@@ -111,7 +111,7 @@ class Ledger(NoRepository):
         except OSError as error:
             raise util.UserError(f"{error.filename} {error.strerror}") from None
         self._known = {toolchain.commit: toolchain for line in self._lines.values() for toolchain in line}
-        self._names = {toolchain.tag: commit for commit, toolchain in self._known.items()}
+        self._names = self.get_tags()
         self._names |= {branch: line[-1].commit for branch, line in self._lines.items() if line}
         self._names |= {HERE: here.commit} if here else {}
 
