@@ -100,8 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cells, bias, noise = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
     shown = cells[["route", "nbytes", "new_seconds", "base_seconds", "ratio", "low95", "high95", "verdict"]]
     shown = shown.rename(columns={"new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"})
-    seconds = dict.fromkeys(("suite", "torch"), show.seconds)
-    formats = {**seconds, "route": "{:44}".format}
+    formats = {"suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
     print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
     off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
     print(f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided", end="")
