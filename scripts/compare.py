@@ -68,7 +68,6 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     """Measure both sides in turns; the two checkouts that hold the results."""
     from analysis.comparison import compare_named, to_measure_again
     from measuring import plans
-    from measuring.engine import register
     from measuring.runner import Plan
     from toolchains import environments
 
@@ -78,7 +77,6 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or environments.machine_name()
-    register(machine)
     plan = Plan(machine, chosen.profile, chosen.only, plans.ROUNDS, command=command(chosen))
     first, second = plans.measure_sides(targets, plan, again)
     return str(first), str(second)

@@ -82,7 +82,8 @@ def is_quiet(own):
 
 def alone(line, baselines):
     """A process by itself: whether it is quiet, its used samples after speed correction, its figure."""
-    run = quiet.Run([{"disturbed": [], "waits": [], "wanted": 1, "number": 1, **line}], baselines)
+    run = quiet.Run([{"disturbed": [], "waits": [], "wanted": 1, "number": 1, "at": 0.0, **line}])
+    run.baselines = baselines
     samples = run.seconds[run.used].tolist()
     return SimpleNamespace(
         quiet=bool(run.quiet[0]), samples=samples, seconds=run.figures()[0], corrected=not math.isnan(run.slowdown[0])
@@ -96,7 +97,7 @@ def test_a_figure_is_the_lower_end_of_the_quiet_samples():
         process = alone({"seconds": samples[:count], "probes": {}}, {})
         assert process.quiet and process.seconds == pytest.approx(np.quantile(samples[:count], quiet.QUANTILE))
     groups = np.array([0, 0, 2, 2, 2])
-    found = quiet._quantile(*quiet._grouped(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4), 0.5)
+    found = quiet._quantile(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4, 0.5)
     assert found.tolist()[::2] == [3.0, 2.0] and np.isnan(found[1::2]).all(), "a group without values has none"
 
 
@@ -285,8 +286,7 @@ def test_neighbour_without_probes(simulated, monkeypatch):
 def logs_of(lines):
     """Log seconds of each cell's quiet processes, as taken and after speed correction: (processes, 2) arrays."""
     run, by_cell = quiet.Run(lines), {}
-    used = quiet._grouped(run.taken[run.used], run.of[run.used], len(lines))
-    as_taken = quiet._quantile(*used, quiet.QUANTILE)
+    as_taken = quiet._quantile(run.taken[run.used], run.of[run.used], len(lines))
     logs = np.log(np.stack([as_taken, run.figures()], axis=1))
     for line, pair, is_quiet_now in zip(lines, logs, run.quiet):
         if is_quiet_now:

@@ -1,6 +1,5 @@
 """scripts/run.py: every mistake is one clear line, and an interruption costs a round at most."""
 
-import importlib.metadata
 import json
 import os
 import re
@@ -75,21 +74,12 @@ def test_mistakes_are_one_line(verb, arguments, says, called):
     assert line.startswith(f"{verb.__name__}.py: ") and says in line, line
 
 
-def versions(monkeypatch, **replaced):
-    real = importlib.metadata.version
-
-    def version(package):
-        if package in replaced and replaced[package] is None:
-            raise importlib.metadata.PackageNotFoundError(package)
-        return replaced.get(package) or real(package)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-
-
 @pytest.mark.parametrize(("package", "found"), [("asv", "0.5.1"), ("asv_runner", None)])
 def test_timing_rests_on_exact_versions(package, found, monkeypatch, called):
     pytest.importorskip("torch")
-    versions(monkeypatch, **{package: found})
+    real, made = environments.distribution, SimpleNamespace(version=found) if found else None
+    known = lambda name, *path: made if name == package else real(name, *path)  # noqa: E731
+    monkeypatch.setattr(environments, "distribution", known)
     code, _, line = called(verb)
     assert code == 2 and f"found {found or 'none'}" in line and re.search(r" asv==\S+ asv_runner==\S+", line)
 
@@ -100,7 +90,7 @@ def test_what_is_missing_is_named(package, monkeypatch, called):
     if package == "torch":
         monkeypatch.setitem(sys.modules, "torch", None)
     else:
-        monkeypatch.setattr(environments, "_distribution", lambda name, path: None)
+        monkeypatch.setattr(environments, "distribution", lambda name, path: None)
     code, _, line = called(verb)
     assert code == 2 and f"{package} is not installed" in line and "make bench" in line
 

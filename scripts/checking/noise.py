@@ -27,7 +27,7 @@ import numpy as np
 from analysis.comparison import compare_named
 from analysis.results import load
 from analysis.verdicts import FASTER, SLOWER, Settings
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, matcher
+from cli import ONLY, RESULTS, ROOT, Parser, UserError
 from measuring.engine import copy_code, new_id
 from measuring.processes import own_home, session
 from pages import show
@@ -173,9 +173,8 @@ def found_in(said: Mapping[str, Any]) -> Iterator[Finding]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both")
-    parser.add_argument("--only", metavar="REGEX", default="", help=f"{ONLY} (the slowdown has cells of its own)")
+    parser.option("--only REGEX", f"{ONLY} (the slowdown has cells of its own)", default="")
     chosen = parser.parse_args(argv)
-    matcher(chosen.only)
     directory, kept = ROOT / ".asv" / "noise" / new_id(), True
     for condition in CONDITIONS if chosen.condition == "both" else (chosen.condition,):
         place = directory / condition

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from analysis.statistics import Floats
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER
-from cli import ONLY, ROOT, Parser, UserError, matcher
+from cli import ONLY, ROOT, Parser, UserError, regex
 from measuring.engine import new_id
 from pages import show
 
@@ -91,17 +91,15 @@ def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--only", metavar="REGEX", default=CELLS, help=ONLY)
+    parser.add_argument("--only", metavar="REGEX", type=regex, default=CELLS, help=ONLY)
     chosen = parser.parse_args(argv)
-    matcher(chosen.only)
     place = ROOT / ".asv" / "timing" / new_id()
     # "no change" is what differs by less than a bias; a comparison wants the larger of the two to be larger
     margins = ["--min-effect", f"{EACH:.1%}", "--equivalence", f"{EACH + 0.001:.1%}", "--profile", "standard"]
     cells, bias, noise = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
     shown = cells[["route", "nbytes", "new_seconds", "base_seconds", "ratio", "low95", "high95", "verdict"]]
     shown = shown.rename(columns={"new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"})
-    seconds = dict.fromkeys(("suite", "torch"), show.seconds)
-    formats = {**seconds, "route": "{:44}".format}
+    formats = {"suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
     print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
     off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
     print(f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided", end="")

@@ -1,9 +1,7 @@
 """Driving asv: a suite with the Python that runs asv there, its benchmarks, one run of asv."""
 
-import contextlib
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -12,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,6 @@ from .processes import apart, last_line
 from .profiles import exactly
 
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
-PINNED = ("asv", "asv_runner")  # by requirements.txt
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs of a checkout
 # What another Python has: prints the versions of asv and asv_runner, then torch, numpy and their history
@@ -104,7 +100,7 @@ class Suite:
         """What this Python has; UserError where it lacks torch, numpy or the asv that the timing rests on."""
         done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root)
         versions, *has = done.stdout.splitlines() or [""]
-        check_asv(dict(zip(PINNED, versions.split())))
+        check_asv(dict(zip(environments.PINNED, versions.split())))
         if not has:
             raise UserError(f"{self.python}: {last_line(done.stderr)}")
         return ledger.Toolchain(*has[0].split(" "))
@@ -178,17 +174,14 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
 
     found  package -> its version; None: what this Python has
     """
+    pins = {package: environments.pins()[package] for package in environments.PINNED}
     if found is None:
-        found = {}
-        for package in PINNED:
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                found[package] = metadata.version(package)
-    pins = dict(re.findall(r"^(\w+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    for package in PINNED:
-        if found.get(package) != pins[package]:
+        found = {package: there.version for package in pins if (there := environments.distribution(package))}
+    for package, version in pins.items():
+        if found.get(package) != version:
             raise UserError(
-                f"the timing rests on {package} {pins[package]}, found {found.get(package, 'none')}: "
-                f"pip install {' '.join(f'{name}=={pins[name]}' for name in PINNED)}"
+                f"the timing rests on {package} {version}, found {found.get(package, 'none')}: "
+                f"pip install {' '.join(f'{name}=={pin}' for name, pin in pins.items())}"
             )
 
 

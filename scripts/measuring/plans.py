@@ -226,6 +226,7 @@ def measure_sides(
     again  takes those: the cells to measure again, and how many of them are close; the rest say how much noise there is
     """
     directory = ROOT / ".asv" / "compare" / new_id()
+    register(plan.machine)
 
     def runner_of(stage: int, rounds: int, suffix: str = "") -> Runner:
         sides, journal = prepare(directory, targets, suffix), Journal(directory / f"stage-{stage}")

@@ -383,9 +383,6 @@ class Runner:
             ]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
-        def timed_so_far() -> list[Line]:
-            return with_samples(self.journal.lines(job.session, working=True))
-
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
         for timing in (False, True):
@@ -397,7 +394,7 @@ class Runner:
                     asv(chosen, allowance, lambda cell: job.round, timing)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
-            run = quiet.Run(timed_so_far())
+            run = quiet.Run(with_samples(self.journal.lines(job.session, working=True)))
             lacking = run.lacking(range(job.round + 1))
             retaken = affordable(lacking, {name_of(line): line["took"] for line in run.lines}, left)
             if not retaken:

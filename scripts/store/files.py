@@ -100,16 +100,11 @@ def result_files(results: Path, machine: str | None = None, suffix: str = ".json
     """The results of a machine, or of all, or the files beside them with another suffix: its own, then its nodes'."""
     files = []
     for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
-        for place in places_of(directory):
+        for place in [directory, *sorted(directory.glob(f"{NODE}*/"))]:
             if place.is_symlink():
                 raise UserError(f"{place} is a link: put the directory itself there")
             files += [path for path in sorted(place.glob(f"*{suffix}")) if FILE.fullmatch(path.name)]
     return files
-
-
-def places_of(directory: Path) -> list[Path]:
-    """Where the results of a machine may lie: in its directory, and in those of its nodes."""
-    return [directory, *sorted(directory.glob(f"{NODE}*/"))]
 
 
 def file_of(path: Path) -> str:
@@ -314,9 +309,7 @@ def put_all(whole: Path, results: Path) -> None:
     """
     for suffix in (MEASUREMENTS, ".json", RECORDS):
         for path in sorted(whole.rglob(f"*{suffix}")):
-            target = results / path.relative_to(whole)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            put(target, path.read_bytes())
+            put(results / path.relative_to(whole), path.read_bytes())
 
 
 # --- asv's own files -------------------------------------------------------------------------------------------------

@@ -8,31 +8,23 @@ not at: the same probes take out what is left of the clock's changes, process by
 Needs numpy alone: it runs beside whatever torch is measured.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
 from benchmarks.timing import DIGITS
 
 from .records import Line, name_of, with_samples
 
-try:
-    import numpy as np
-except ImportError:  # a verb that measures says so in one line (run.main), once it is imported
-    if TYPE_CHECKING:
-        raise
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
-    Ints = NDArray[np.intp]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.intp]
 
 # ns that the processor's probe may take longer right behind a sample that moves bytes in memory: what it counts, and
 # the interpreter, were driven out of the caches. The next probe takes its usual time. On undisturbed Zen 4 1 to 6 of
@@ -92,13 +84,12 @@ class Run:
     ValueError or TypeError where samples or probes are no positive numbers.
 
     lines      of the file of measurements, those with samples
-    baselines  kind of probe -> its baseline in ns; None: found in these lines
-
     of         place in ``lines`` of the process of each sample
     taken      seconds of each sample, per call
+    baselines  kind of probe -> its baseline in ns
     """
 
-    def __init__(self, lines: Sequence[Line], baselines: Mapping[str, float] | None = None) -> None:
+    def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
         sizes = np.array([len(line["seconds"]) for line in lines], dtype=np.intp)
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
@@ -118,7 +109,7 @@ class Run:
         # place of the probe before each sample in the process's list of probes; the one behind it is the next
         self.place: Ints = np.arange(len(self.taken)) - self._first[self.of] + waits - before[self.of]
         self._probes = {kind: _Probes(lines, kind) for kind in dict.fromkeys(k for one in lines for k in one["probes"])}
-        self.baselines = dict(baselines) if baselines is not None else self._baselines()
+        self.baselines = self._baselines()
 
     def _baselines(self) -> dict[str, float]:
         """Probes that move bytes count where the processor's, taken in the same moment, is quiet: on a busy machine too
@@ -157,7 +148,7 @@ class Run:
         alone = np.array([not line["probes"] and "on_device" in line for line in self.lines], dtype=bool)
         if alone.any():
             number = np.array([line["number"] for line in self.lines], dtype=float)[self.of]
-            usual = _quantile(*_grouped(self.taken, self.of, len(self.lines)), QUANTILE)[self.of]
+            usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
             far = (self.taken * number >= LASTS) & (self.taken > usual * (1 + APART))
             quiet &= ~(alone[self.of] & far)
         disturbed = [first + sample for first, line in zip(self._first, self.lines) for sample in line["disturbed"]]
@@ -196,7 +187,7 @@ class Run:
         probes, chosen = self._probes[PROCESSOR], corrected[self.of] & self.quiet_samples
         place = probes.first[self.of[chosen]] + self.place[chosen]
         beside = (probes.taken[place] + probes.taken[place + 1]) / 2
-        return _quantile(*_grouped(beside, self.of[chosen], len(self.lines)), QUANTILE) / self.baselines[PROCESSOR]
+        return _quantile(beside, self.of[chosen], len(self.lines)) / self.baselines[PROCESSOR]
 
     @cached_property
     def seconds(self) -> Floats:
@@ -205,13 +196,9 @@ class Run:
         with np.errstate(invalid="ignore"):
             return np.where(np.isnan(slowdown), self.taken, _rounded(self.taken / slowdown))
 
-    def figures(self, share: float = QUANTILE) -> Floats:
+    def figures(self) -> Floats:
         """A quantile of the used samples of each process, in seconds per call."""
-        return _quantile(*self._ordered, share)
-
-    @cached_property
-    def _ordered(self) -> tuple[Floats, Ints]:
-        return _grouped(self.seconds[self.used], self.of[self.used], len(self.lines))
+        return _quantile(self.seconds[self.used], self.of[self.used], len(self.lines))
 
     @cached_property
     def fastest(self) -> Floats:
@@ -301,16 +288,12 @@ def _rounded(values: Floats) -> Floats:
     return np.round(values * scale) / scale
 
 
-def _grouped(values: Floats, group: Ints, groups: int) -> tuple[Floats, Ints]:
-    """The values in order within each group, one group after the other; how many each has."""
+def _quantile(values: Floats, group: Ints, groups: int, share: float = QUANTILE) -> Floats:
+    """A quantile of the values of each group, by linear interpolation; NaN of a group without values."""
     # numpy sorts small whole numbers by radix: by value, then stably by group, takes a third of a lexsort
     by_value, small = np.argsort(values), np.uint16 if groups < 1 << 16 else np.intp
     ordered = values[by_value[np.argsort(group[by_value].astype(small), kind="stable")]]
-    return ordered, np.bincount(group, minlength=groups)
-
-
-def _quantile(ordered: Floats, sizes: Ints, share: float) -> Floats:
-    """A quantile of each group, by linear interpolation; NaN of a group without values."""
+    sizes = np.bincount(group, minlength=groups)
     first = np.cumsum(sizes) - sizes
     place = share * (sizes - 1)
     low = np.clip(place.astype(np.intp), 0, np.maximum(sizes - 1, 0))

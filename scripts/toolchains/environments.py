@@ -38,6 +38,7 @@ KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` a
 READY = "ready"  # a file in every whole environment; its time is that of the last use
 NO_WHEEL = "No matching distribution found"  # so pip's reason begins where a release is not for this Python
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
+PINNED = ("asv", "asv_runner")  # there, because the timing rests on them
 
 
 class InstallError(Exception):
@@ -73,10 +74,12 @@ def requirements(toolchain: Toolchain) -> list[str]:
     ``===`` takes the package index's build: ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
     and a history is of one build variant.
     """
-    runner = re.search(r"^asv_runner==\S+", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
-    if runner is None:
-        raise InstallError(f"{REQUIREMENTS} does not pin asv_runner")
-    return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", runner.group()]
+    return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", f"asv_runner=={pins()['asv_runner']}"]
+
+
+def pins() -> dict[str, str]:
+    """The versions that requirements.txt pins."""
+    return dict(re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def same(toolchain: Toolchain, here: Toolchain) -> bool:
@@ -117,10 +120,9 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
         except BaseException:
             shutil.rmtree(environment, ignore_errors=True)
             raise
-        (environment / READY).touch()
-        if fcntl:
-            fcntl.flock(lock, fcntl.LOCK_SH)  # others may use it, too
-    used(environment)
+    (environment / READY).touch()
+    if fcntl:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # others may use it, too
     clean_up(root, limit)
     return environment
 
@@ -233,10 +235,10 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
         variants = {"cu": build.get("cuda"), "rocm": build.get("hip"), "xpu": build.get("xpu")}
         named = [name + str(number).replace(".", "") for name, number in variants.items() if number]
         version += "+" + (named or ["cpu"])[0]
-    numpy = _distribution("numpy", path)
+    numpy = distribution("numpy", path)
     if numpy is None:
         raise ModuleNotFoundError("numpy is not installed in this Python")
-    return identify(version, numpy.version, _from_index(_distribution("torch", path), Path(spec.origin).parent))
+    return identify(version, numpy.version, _from_index(distribution("torch", path), Path(spec.origin).parent))
 
 
 def here() -> Toolchain | None:
@@ -247,7 +249,8 @@ def here() -> Toolchain | None:
         return None
 
 
-def _distribution(name: str, path: list[str] | None) -> Distribution | None:
+def distribution(name: str, path: list[str] | None = None) -> Distribution | None:
+    """An installed package, of the running interpreter or of the directories ``path``; None where it is not there."""
     return next(iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None)
 
 

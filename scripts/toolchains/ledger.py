@@ -119,11 +119,6 @@ def _git_hash(of: str, content: bytes) -> str:
     return sha1(f"{of} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
 
 
-def minor_of(version: str) -> tuple[int, ...]:
-    """The minor release that a version is a patch of."""
-    return Version(version).release[:2]
-
-
 @cache
 def history(package: str) -> tuple[Toolchain, ...]:
     """The releases of one package, in order of version, the other one held."""
@@ -134,7 +129,7 @@ def history(package: str) -> tuple[Toolchain, ...]:
 
 def series(package: str) -> list[Toolchain]:
     """The last patch release of every minor release: what a history is measured at unless one asks for more."""
-    minors = groupby(history(package), key=lambda toolchain: minor_of(toolchain.version))
+    minors = groupby(history(package), key=lambda toolchain: Version(toolchain.version).release[:2])
     return [list(patches)[-1] for _, patches in minors]
 
 

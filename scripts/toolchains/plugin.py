@@ -111,7 +111,7 @@ class Ledger(NoRepository):
         except OSError as error:
             raise util.UserError(f"{error.filename} {error.strerror}") from None
         self._known = {toolchain.commit: toolchain for line in self._lines.values() for toolchain in line}
-        self._names = {toolchain.tag: commit for commit, toolchain in self._known.items()}
+        self._names = self.get_tags()
         self._names |= {branch: line[-1].commit for branch, line in self._lines.items() if line}
         self._names |= {HERE: here.commit} if here else {}
 
@@ -208,7 +208,7 @@ class ToolchainEnvironment(environment.Environment):
         self._here = environments.here()
         self._executable = sys.executable
         self._keep = environments.keep(conf.keep_environments)
-        self._failed: dict[str, environments.InstallError] = {}
+        self._failed: dict[str, str] = {}  # tag -> why it cannot be installed
 
     @property
     def name(self):
@@ -234,20 +234,15 @@ class ToolchainEnvironment(environment.Environment):
 
     def install_project(self, conf, repo, commit_hash):
         """Make the toolchain at this commit the one that ``run`` runs in."""
-        self._commit = None
+        self._commit, self._executable = None, sys.executable
         here = self._here
-        if commit_hash is None:  # asv check asks for no commit
-            self._executable = sys.executable
-        elif here and commit_hash == here.commit:
+        if here and commit_hash == here.commit:
             remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
-            self._executable = sys.executable
-        else:
+        elif commit_hash is not None:  # asv check asks for no commit
             toolchain = ledger.find(commit_hash)
             if toolchain is None:
                 raise util.UserError(self._why_not(repo, commit_hash))
-            if here and environments.same(toolchain, here):
-                self._executable = sys.executable
-            else:
+            if not (here and environments.same(toolchain, here)):
                 self._executable = str(self._install(conf, toolchain))
         self._commit = commit_hash
         self._set_commit_hash(commit_hash)
@@ -259,20 +254,18 @@ class ToolchainEnvironment(environment.Environment):
         return f"{what} is not installed: this is {self._here or 'a Python without torch'}, and it is in no history"
 
     def _install(self, conf, toolchain):
-        try:
-            if toolchain.tag in self._failed:
-                raise self._failed[toolchain.tag]
+        """The Python of a release; what cannot be installed is not tried again."""
+        if toolchain.tag not in self._failed:
             root = Path(conf.env_dir).absolute()
             if not environments.is_ready(environments.directory(root, toolchain)):
                 log.info(f"Installing {toolchain}")
-            ready = environments.prepare(root, toolchain, self._keep, conf.install_timeout)
-            return environments.python(ready)
-        except environments.InstallError as error:
-            if toolchain.tag not in self._failed:
+            try:
+                return environments.python(environments.prepare(root, toolchain, self._keep, conf.install_timeout))
+            except environments.InstallError as error:
                 log.error(f"{toolchain.tag} cannot be installed: {error}")
-            self._failed[toolchain.tag] = error
-            # asv files the benchmarks of this commit as failed and goes on
-            raise util.ProcessError(["install", toolchain.tag], 1, "", str(error)) from None
+                self._failed[toolchain.tag] = str(error)
+        # asv files the benchmarks of this commit as failed and goes on
+        raise util.ProcessError(["install", toolchain.tag], 1, "", self._failed[toolchain.tag])
 
     def run(self, args, **kwargs):
         env = dict(kwargs.pop("env", os.environ))

@@ -243,7 +243,7 @@ def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
             tags[path] = records[-1].toolchain.tag if records else path.name[:8]
         except UserError:
             broken.append(path.name)
-    matching = [path for path, tag in tags.items() if tag == name or (begins and _begins(path.name[:8], begins))]
+    matching = [path for path, tag in tags.items() if tag == name or (begins and path.name.startswith(begins[:8]))]
     if not matching:
         there = (
             f"there are results of {', '.join(sorted({*tags.values()}))}" if tags else "none of the results can be read"
@@ -251,7 +251,3 @@ def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
         hint = f"; could not read {', '.join(broken)}" if broken else ""
         raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
     return matching
-
-
-def _begins(short: str, begins: str) -> bool:
-    return short.startswith(begins) or begins.startswith(short)
