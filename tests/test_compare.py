@@ -263,5 +263,5 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     assert compared.in_history and compared.withheld and not compared.decided
     assert compared.exit_code == 2 and "faster" not in comparison_words.text(compared, False)
     assert comparison_words.headline(compared) == "could not compare: the data contradicts what the method promises"
-    counted = replace(compared, counted=compared.counted.assign(verdict=FEWER))
-    assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", comparison_words.headline(counted))
+    said = comparison_words.headline(replace(compared, counted=compared.counted.assign(verdict=FEWER)))
+    assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)
