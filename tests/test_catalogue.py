@@ -25,11 +25,6 @@ EVERY = pytest.mark.parametrize("route", routes.ROUTES, ids=lambda r: f"{r.expre
 # Entries ------------------------------------------------------------------------------------------------------------
 
 
-def test_no_route_twice():
-    keys = [(route.expression, route.direction) for route in routes.ROUTES]
-    assert len(set(keys)) == len(keys)
-
-
 def test_a_hazard_of_some_memory_is_of_a_transfer_that_may_return_early():
     """The chooser of a page relies on it: such a route is good whatever the memory."""
     some = [route for route in routes.ROUTES if route.hazard_memory]

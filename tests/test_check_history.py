@@ -56,12 +56,16 @@ def test_sessions_that_differ_by_more_than_is_said(check):
     [
         (["nobody"], "holds no results of nobody"),
         (["amd-epyc-milan-2-core-vm"], "no history of times"),
-        (["amd-epyc-genoa-2-core-vm", "--before", "no-such"], "no-such: no git revision"),
     ],
 )
 def test_one_line_says_what_is_wrong(arguments, why):
     with pytest.raises(UserError, match=why):
         checked.main(arguments)
+
+
+def test_a_revision_that_is_none():
+    with pytest.raises(UserError, match="no-such: no git revision"):
+        checked.histories_at("amd-epyc-genoa-2-core-vm", "no-such")
 
 
 def test_results_of_a_revision_are_read_from_git(committed):

@@ -9,7 +9,7 @@ import cli
 import pytest
 import report
 import track
-from cli import LONGEST, line, matcher, put
+from cli import matcher, put
 from conftest import ROOT, environment
 from toolchains import ledger
 
@@ -121,12 +121,6 @@ def test_verbs_import_cli_before_what_takes_long(verb):
     text = (ROOT / "scripts" / verb).read_text(encoding="utf-8")
     modules = re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)
     assert next(module for module in modules if module not in sys.stdlib_module_names) == "cli"
-
-
-def test_an_error_is_one_line_whatever_is_in_it():
-    assert line("a\nb\x1b[31mc\u2028d") == "a b [31mc d"
-    told = line("x" * 5000)
-    assert len(told) < LONGEST + 10 and "…" in told
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):

@@ -65,7 +65,6 @@ CONTROL = "".join(word for word in WORDS if not word.isprintable())
 # A page takes a second: one with all words at once, and those alone that mean most at the end of a text
 PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 # The Markdown of all words that become names of directories, where a name has 255 bytes at most and no slash
-NAMES = [word for word in WORDS if word.isprintable() and "/" not in word and len(word) < 200] + ["a b", "#", "?x=%41"]
 SIZES = (8, 2**20, 2**24)
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
@@ -228,14 +227,6 @@ def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsy
     rows, others = (list(csv.reader((path / "results.csv").open(newline=""))) for path in (page, plain))
     assert {len(row) for row in rows} == {len(others[0])} and (len(rows) == len(others) or not alike)
     assert all(map(shown, (entry for row in rows for entry in row)))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_names_of_directories(name, tmp_path):
-    """No machine has such a name, so no page meets it."""
-    write(tmp_path, PLAIN).joinpath("box").rename(tmp_path / name)
-    with pytest.raises(cli.UserError, match=r"^\S+ holds results of a machine named .*: rename its directory$"):
-        load(tmp_path)
 
 
 def history(root, word, machine):

@@ -22,24 +22,23 @@ def machine(results, name, clone):
     resultfiles.write(results, [bench], machine=name, records=[resultfiles.record([bench], machine=name)])
 
 
-def pages_of(tmp_path, *machines):
-    for name, clone in machines:
-        machine(tmp_path / "results", name, clone)
-    command = ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")]
-    assert report.main(command) == 0
-    return tmp_path / "out"
-
-
 def test_machines_side_by_side(tmp_path, snapshot):
-    out = pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5))
+    for name, clone in (("one", 1e-5), ("other", 9e-5)):
+        machine(tmp_path / "results", name, clone)
+    out = tmp_path / "out"
+    assert report.main(["--results", str(tmp_path / "results"), "--output", str(out)]) == 0
     text = (out / "README.md").read_text(encoding="utf-8")
     assert re.sub(r"[0-9a-f]{64}", "SHA", text) == snapshot
-    for name in ("one", "other"):
-        assert f'href="{name}/index.html"' in (out / "index.html").read_text(encoding="utf-8")
+    page = (out / "index.html").read_text(encoding="utf-8")
+    addresses, ids = re.findall(r'href="([^"]+)"', page), set(re.findall(r'\bid="([^"]+)"', page))
+    assert {"one/index.html", "other/index.html"} <= set(addresses)
+    for address in addresses:
+        assert address[1:] in ids if address.startswith("#") else (out / address).is_file(), address
     answers = pandas.read_csv(out / "answers.csv")
     copies = answers[answers["question"].str.endswith("as a copy")]
     assert dict(zip(copies["machine"], copies["route"])) == {"one": CLONE["expression"], "other": TENSOR["expression"]}
     assert set(answers["threads"].astype(str)) == {ONE_THREAD} and answers["quiet"].all()
+    assert not list(out.rglob("*.json")), "what this page says is made of the results"
 
 
 def test_machines_stand_at_the_sizes_that_all_have():
@@ -60,20 +59,7 @@ def test_machines_stand_at_the_sizes_that_all_have():
     assert shown == {"all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]], "own": [["g", "64 B: 1.00 µs"], []]}
 
 
-def test_every_address_leads_somewhere(tmp_path):
-    out = pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5))
-    page = (out / "index.html").read_text(encoding="utf-8")
-    ids = set(re.findall(r'\bid="([^"]+)"', page))
-    for address in re.findall(r'href="([^"]+)"', page):
-        assert address[1:] in ids if address.startswith("#") else (out / address).is_file(), address
-
-
 def test_nobodys_own_run_changes_it(tmp_path):
     machine(tmp_path / "results", "mine", 1e-5)
     report.main(["--machine", "mine", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")])
     assert not (tmp_path / "out" / "index.html").exists() and (tmp_path / "out" / "mine" / "index.html").is_file()
-
-
-def test_no_json_lies_beside_a_page(tmp_path):
-    """What the page over machines says is made of their results."""
-    assert not list(pages_of(tmp_path, ("one", 1e-5), ("other", 9e-5)).rglob("*.json"))

@@ -180,28 +180,6 @@ def test_markdown_links_and_tables_hold_together(page):
         assert re.fullmatch(r"\|( -+:? \|| -+ \|)+", block.splitlines()[1])
 
 
-def test_a_new_route_shows_up_everywhere(tmp_path):
-    new = contract("torch.brand_new(a)", "alias")
-    times = {("torch.brand_new(a)", n): around(1e-7) for n in (8, KIB)}
-    times |= {("torch.from_numpy(a)", n): around(4e-7) for n in (8, KIB)}
-    made = build(resultfiles.write(tmp_path / "r", [conversion(times, [FROM_NUMPY, new])]), tmp_path / "out")
-    for name in ("index.html", "README.md", "results.csv", "time-numpy-to-torch-alias.svg"):
-        assert "torch.brand_new(a)" in (made / name).read_text().replace("<wbr>", ""), name
-
-
-def test_names_are_escaped(tmp_path):
-    nasty = "f(a, '<script>alert(1)</script>') & `x` | y $z$"
-    promise = contract(nasty, "alias", hazard="<b>bold</b> | bar")
-    bench = conversion({(nasty, n): around(1e-6) for n in (8, KIB)}, [promise])
-    lines = [resultfiles.record([bench], command="run <i>", machine="box")]
-    made = build(resultfiles.write(tmp_path / "r", [bench], records=lines), tmp_path / "out")
-    html = (made / "index.html").read_text()
-    assert "<script>alert" not in html and "<b>bold" not in html and "<i>" not in html
-    assert html.count("</script>") == html.count("<script") == 3
-    assert Reader(html).open == []
-    assert "<b>bold" not in (made / "README.md").read_text()
-
-
 def test_sections_without_figures_are_left_out(tmp_path):
     promises = [contract("torch.tensor(arrays)", "copy")]
     params = {"route": ["torch.tensor(arrays)"], "nbytes": [MIB]}

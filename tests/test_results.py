@@ -100,10 +100,6 @@ def test_a_cell_has_its_direction_contract_and_instructions(tmp_path):
     assert (row["value"], row["low"], row["high"], row["unit"]) == (5000, 4990, 5010, "instructions")
 
 
-def test_contracts_come_with_the_results(results):
-    assert load(results).contracts["numpy→torch", "torch.tensor(a)"].memory == "copy"
-
-
 def test_one_machine_of_two(tmp_path, benches):
     resultfiles.write(tmp_path, benches, machine="a")
     resultfiles.write(tmp_path, benches, machine="b")
