@@ -216,6 +216,13 @@ def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
     assert list(made) == ["torch", "numpy"] and all(len(history.replicates) == 1 for history in made.values())
 
 
+def test_a_machine_that_was_never_quiet_has_no_history(tmp_path):
+    loaded = load(write(tmp_path, logs_of(16, len(SERIES))), "box")
+    for table in (loaded.cells, loaded.processes):
+        table["quiet"] = False
+    assert histories_of(loaded) == {}
+
+
 def test_controls_are_never_among_the_changes(tmp_path):
     def slower(place):
         yield memcpy({8 * KIB: [1e-7 * (1.5 if place >= 6 else 1.0)] * 4})

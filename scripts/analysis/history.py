@@ -97,7 +97,8 @@ def along(results: Results) -> set[str]:
 
 
 def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, History]:
-    """Package -> its history, in the results of one machine, of the packages of which it measured two releases or more.
+    """Package -> its history, in the results of one machine, of the packages of which it measured two releases or more,
+    and a result with enough quiet processes.
 
     Of releases that were measured with several Pythons, those of the Python that most were measured with.
     """
@@ -110,7 +111,8 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
         replicates = _replicates(pairs, session_sd)
         points["variance"] += points["noise"].map(session_sd).fillna(0.0).astype(float) ** 2
         for package, mine in own.groupby("package"):
-            if mine["release"].nunique() > 1:
+            of_package = points[points["package"] == package]
+            if mine["release"].nunique() > 1 and len(of_package):
                 (held,) = set(ledger.PACKAGES) - {str(package)}
                 others = measured[(measured["package"] == package) & (measured["python"] != python)]
                 histories[package] = History(
@@ -119,7 +121,7 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
                     python=python,
                     held=f"{held} {' and '.join(mine[held].str.partition('+')[0].unique())}",
                     releases=_releases(mine),
-                    rows=_rows(points[points["package"] == package], mine, settings),
+                    rows=_rows(of_package, mine, settings),
                     replicates=replicates,
                     session_sd=session_sd,
                     nodes=nodes[nodes["package"] == package],

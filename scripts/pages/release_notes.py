@@ -88,7 +88,7 @@ def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into
     for tag in (toolchain.tag for toolchain in releases):
         if tag not in known:
             why = f": {failed[tag]}" if tag in failed else " or is the oldest there"
-            print(cli.line(f"{tag} cannot be judged: it has no figures on {machine}{why}"))
+            print(cli.line(f"{tag} cannot be judged: it has no quiet figures on {machine}{why}"))
             continue
         print(show.to_plain(known[tag].paragraph))
         if into:
