@@ -235,3 +235,11 @@ def pair(tmp_path):
 
     change = {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 0.7}
     return write(tmp_path / "base", cells(0)), write(tmp_path / "new", cells(1, change))
+
+
+@pytest.fixture
+def all_quiet(monkeypatch):
+    """What this process loads counts as quiet, as in projects whose samples are not judged (see tiny.Project)."""
+    from store import quiet
+
+    monkeypatch.setattr(quiet, "NEAR", dict.fromkeys(quiet.NEAR, 9.0))

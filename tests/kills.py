@@ -31,7 +31,7 @@ class Copy(Project):
     """A suite to measure in, with a home of its own."""
 
     def __init__(self, folder):
-        super().__init__(folder, patient=True)
+        super().__init__(folder, judged=True)
         self.journal = Journal(self.root / ".asv" / "runs" / MACHINE / "run")
         self.filed = self.root / "reports" / "results"
 

@@ -54,7 +54,7 @@ def project(tmp_path, cluster, scratch):
 
 def prepared(project, cluster):
     """A project that is a client of the cluster, and looks every second."""
-    project.replace("measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
+    project.replace("scripts/measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
     project.variables = {**cluster.environment, "PYTHONDONTWRITEBYTECODE": "1"}
     return project
 
@@ -147,9 +147,9 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     assert not list((project.root / ".asv" / "fleet" / "both").glob("fleet-*")), "what the nodes kept is gone"
 
 
-def test_a_job_that_runs_out_of_time_goes_on(project, cluster):
+def test_a_job_that_runs_out_of_time_goes_on(project, cluster, all_quiet):
     """Slurm counts in minutes, and here it warns after half of one."""
-    project.replace("measuring/fleet.py", GRACE=90)
+    project.replace("scripts/measuring/fleet.py", GRACE=90)
     options = [option if option != "15" else "2" for option in project.options]
     options[options.index("--rounds") + 1] = "6"
     finish(project, start(project, *PLAN, *options))
@@ -246,7 +246,7 @@ def decided(tmp_path, cluster):
         planted.Planted(EVERYWHERE, SLOWER_EVERYWHERE, 1.1),
         planted.Planted(ON_ONE, SLOWER_ON_ONE, 1.1, host="n2"),
     ]
-    return prepared(Project(tmp_path, planted.releases(SERIES), planted.families(changes), patient=True), cluster)
+    return prepared(Project(tmp_path, planted.releases(SERIES), planted.families(changes), judged=True), cluster)
 
 
 def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(decided, scratch):
@@ -290,7 +290,7 @@ def test_a_history_of_each_type_of_node(tmp_path, cluster, scratch):
         planted.Planted(ON_ONE, "2.3.0", 1.5, host="n2"),
         planted.Planted(NOWHERE, "1.13.1", 1.2, host="n1"),
     ]
-    made = Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes), patient=True)
+    made = Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes), judged=True)
     project = prepared(made, cluster)
     options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "4", "--time", "30", "--no-report")
     both = [

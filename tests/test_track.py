@@ -52,7 +52,7 @@ def rounds(project, tag):
     return {visit: own for (visit, _), own in found.items()}
 
 
-def test_history(project, tmp_path):
+def test_history(project, tmp_path, all_quiet):
     done = project.verb("track", "--history", "torch", "--keep", "2", "--rounds", "2")
     text = done.stdout + done.stderr
     assert done.returncode == 2, text
