@@ -90,10 +90,36 @@ def test_skip_is_nan_and_its_reason_is_logged(measured):
     assert len(taken) == 3 * 2 and all(line["wanted"] == 20 <= len(line["seconds"]) for line in taken)
 
 
+def test_benchmarks_carry_what_the_report_needs(measured):
+    found = measured.benchmarks[CONVERT]
+    assert (found["type"], found["unit"]) == ("time", "seconds")
+    assert found["contracts"]["t.numpy()"]["memory"] == "alias"
+    assert len(found["samples_per_process"]) == math.prod(map(len, found["params"]))
+    assert re.fullmatch("[0-9a-f]{16}", found["version"])
+
+
+def test_show(measured):
+    shown = succeeded(measured.asv("show", measured.tag))
+    assert FLOOR in shown
+
+
+def test_compare_with_itself(measured):
+    compared = succeeded(measured.asv("compare", measured.tag, measured.tag))
+    assert "limits.Floor.timeit_floor(" in compared
+    assert "1.00" in compared
+
+
 def test_profile_is_of_the_statement(measured):
     cell = "conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a).clone()', 'float32', 4096)"
     profiled = succeeded(measured.asv("profile", re.escape(cell)))
     assert re.search(r"^\s+100\s.*'clone'", profiled, re.MULTILINE), profiled
+
+
+def test_publish(measured):
+    succeeded(measured.asv("publish"))
+    index = json.loads((measured.root / ".asv" / "html" / "index.json").read_text(encoding="utf-8"))
+    assert FLOOR in index["benchmarks"]
+    assert measured.tag in index["tags"]
 
 
 def test_unknown_toolchain_is_refused_in_one_line(measured):

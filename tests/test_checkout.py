@@ -2,9 +2,34 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
-from conftest import ROOT
+import pytest
+from conftest import ROOT, environment, export
+
+
+def test_only_what_git_holds_is_committed(tmp_path):
+    """Somebody's own results beside the committed ones, and changes to those, are no part of them."""
+    root = tmp_path / "checkout"
+    results = root / "reports" / "results"
+    (results / "reference").mkdir(parents=True)
+    (results / "benchmarks.json").write_text("committed")
+    (results / "reference" / "machine.json").write_text("committed")
+    for command in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", "-C", str(root), *command], check=True, env=environment(tmp_path))
+    (results / "benchmarks.json").write_text("measured")
+    (results / "reference" / "more.json").write_text("measured")
+    (results / "mine").mkdir()
+    (results / "mine" / "machine.json").write_text("measured")
+    found = export(root, tmp_path / "found")
+    files = {path.relative_to(found).as_posix(): path.read_text() for path in found.rglob("*") if path.is_file()}
+    assert files == {f"reports/results/{name}": "committed" for name in ("benchmarks.json", "reference/machine.json")}
+
+
+def test_without_git_nothing_is_known_to_be_committed(tmp_path):
+    with pytest.raises(pytest.skip.Exception):
+        export(tmp_path, tmp_path / "found")
 
 
 def test_no_file_holds_half_of_a_merge(committed):

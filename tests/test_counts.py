@@ -1,6 +1,7 @@
 """Counts that are repeated: their verdicts, beside those of the times of the same calls."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -196,6 +197,13 @@ def test_only_means_cells_of_counts_too(tmp_path):
     assert list(verdicts(found)) == [(VIEW, 8)]
     with pytest.raises(UserError, match="'nosuch'"):
         compared(tmp_path / "none", BASE, BASE, only="nosuch")
+
+
+def test_counts_are_read_with_their_range(tmp_path):
+    loaded = side(tmp_path, BASE)
+    row = loaded.values.iloc[0]
+    assert (row["value"], row["low"], row["high"], row["unit"]) == (5705, 5700, 5707, "instructions")
+    assert not any(math.isnan(value) for value in loaded.values["low"])
 
 
 def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):

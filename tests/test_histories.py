@@ -107,6 +107,11 @@ def test_repeats_of_a_count_are_filed_and_do_no_harm(project):
     assert [value for _, value in json.loads(graph.read_text(encoding="utf-8"))] == [101, 101, 202, None, 202]
 
 
+def test_find(project):
+    text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_cost"))
+    assert f"{project_commit(project, SLOWER_FROM)[:8]} <torch-{SLOWER_FROM}>" in text
+
+
 def project_commit(project, torch):
     return next(commit for commit in project.results() if torch_of(project, commit) == torch)
 

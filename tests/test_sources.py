@@ -105,6 +105,10 @@ def test_release(version, numbers):
     assert sources.release(version) == numbers
 
 
+def test_newer_release_is_not_older_by_spelling():
+    assert sources.release("2.9.1") < sources.release("2.10.0")
+
+
 @pytest.mark.parametrize(
     ("torch_version", "numpy_version", "missing"),
     [
