@@ -73,10 +73,11 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
 def name_histories(output: Path, machines: Sequence[str]) -> None:
     """Name the machines that have a page of their histories, for whoever opens the directory. What compared them before
     goes."""
-    for name in ("index.html", "README.md", "changes.csv"):
-        (output / HISTORY / name).unlink(missing_ok=True)
+    directory = output / HISTORY
+    for name in ("index.html", "changes.csv", *(() if machines else ("README.md",))):
+        (directory / name).unlink(missing_ok=True)
     if machines:
-        put(output / HISTORY / "README.md", show.written("index", "histories", machines=machines, quote=quote))
+        put(directory / "README.md", show.written("index", "histories", machines=machines, quote=quote))
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
