@@ -174,7 +174,7 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
 
     found  package -> its version; None: what this Python has
     """
-    pins = {package: environments.pins()[package] for package in environments.PINNED}
+    pins = environments.pins()
     if found is None:
         found = {package: there.version for package in pins if (there := environments.distribution(package))}
     for package, version in pins.items():

@@ -78,8 +78,12 @@ def requirements(toolchain: Toolchain) -> list[str]:
 
 
 def pins() -> dict[str, str]:
-    """The versions that requirements.txt pins."""
-    return dict(re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
+    """The versions that requirements.txt pins of what the timing rests on; InstallError where it pins none."""
+    found = dict(re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
+    for package in PINNED:
+        if package not in found:
+            raise InstallError(f"{REQUIREMENTS} does not pin {package}")
+    return {package: found[package] for package in PINNED}
 
 
 def same(toolchain: Toolchain, here: Toolchain) -> bool:
